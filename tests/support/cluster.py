@@ -56,6 +56,7 @@ class Node:
         self.store = FaultyStore(world.store, random=world.random)
         self.objects = FaultyObjects(world.objects, clock=world.clock, random=world.random)
         self.agent: Agent
+        self.serving = False  # whether what stands on the agent runs: its gateways
         self._changes = changes
         self._end = asyncio.Event()
         self._up = asyncio.Event()
@@ -71,8 +72,12 @@ class Node:
                 clock=self.world.clock,
                 random=self.world.random,
             ) as self.agent:
+                self.serving = True
                 self._up.set()
-                await self._end.wait()
+                try:
+                    await self._end.wait()
+                finally:
+                    self.serving = False
         finally:
             self._up.set()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -138,10 +139,8 @@ async def test_cancellation_wins_over_a_child_that_fails_at_that_moment(
             raise errors.UnavailableError("store", "away")
 
     async def supervisor() -> None:
-        try:
+        with suppress(errors.UnavailableError, BaseExceptionGroup):  # as one that begins again
             await supervise(work)
-        except (errors.UnavailableError, BaseExceptionGroup):
-            pass  # here a supervisor begins again
 
     running = asyncio.ensure_future(supervisor())
     await FakeClock().run_for_ms(1)
@@ -161,9 +160,12 @@ async def test_a_failure_without_a_cancellation_stays_what_it_is() -> None:
             async with background_tasks(as_coroutine(_fail)):
                 await asyncio.Event().wait()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.001):
-            async with background_tasks():
-                await asyncio.Event().wait()
+        await _timed_out()
+
+
+async def _timed_out() -> None:
+    async with asyncio.timeout(0.001), background_tasks():
+        await asyncio.Event().wait()
 
 
 async def _fail() -> None:

@@ -25,7 +25,7 @@ from holdfast.log.wal import Wal
 from holdfast.log.wal.identity import wal_identity
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import unwrap_exception_group
+from holdfast.vocabulary.tasks import task_group, unwrap_exception_group
 from holdfast.vocabulary.types import Member, TopicPartition
 
 
@@ -142,7 +142,7 @@ async def _running(sessions: SessionLoop) -> AsyncIterator[None]:
         await body_done.wait()  # an agent that was stopped early does not end the body
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             running = group.create_task(run())
             try:
                 yield

@@ -3,7 +3,6 @@
 A new kind is a new entry in the agent's mapping. While the agent retires, `close` is a no-op: `retire` releases the leases.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -12,6 +11,7 @@ from holdfast.kernel.keys import LeaseKind, parse_placed_resource
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.plan_executor import LeaseHandler
 from holdfast.kernel.session import HeldSession
+from holdfast.vocabulary.tasks import gather_or_cancel
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class LeaseRouter:
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown of every handler."""
-        await asyncio.gather(*(handler.retire(within_ms) for handler in self._handlers.values()))
+        await gather_or_cancel(*(handler.retire(within_ms) for handler in self._handlers.values()))
 
     async def close_all(self) -> None:
         """However the session ended: close what is still open."""

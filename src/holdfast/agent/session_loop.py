@@ -1,7 +1,8 @@
 """Sessions of an agent, one after the other: membership, planner and plan executor of the kernel over lease handlers by kind.
 
-The one rule: an agent that loses its session stops everything it did under it at once, and joins again with a new one. Left
-gracefully, it hands its leases over, or flushes and releases them, first. What a lease means is its handler's.
+The one rule: an agent that loses its session stops everything it did under it at once, and joins again with a new one; nothing
+else ends a session (docs/safety.md, rule 21). Left gracefully, it hands its leases over, or flushes and releases them, first. What
+a lease means is its handler's.
 """
 
 import asyncio
@@ -19,11 +20,11 @@ from holdfast.kernel.keys import LeaseKind, member_key
 from holdfast.kernel.membership import hold_membership
 from holdfast.kernel.plan_executor import PlanExecutor, execute_plan
 from holdfast.kernel.planner import run_planner
-from holdfast.kernel.session import HeldSession, hold_session
+from holdfast.kernel.session import HeldSession, hold_session, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import background_tasks, leaf_errors
+from holdfast.vocabulary.tasks import background_tasks, cancellation_first, leaf_errors
 from holdfast.vocabulary.types import Member
 
 _log: Final = logging.getLogger(__name__)
@@ -60,14 +61,17 @@ class SessionLoop:
     async def run(self) -> None:
         """Hold session after session, until `stop`."""
         while not self._stopping.is_set():
+            sessions = self._counters.sessions
             try:
-                await self._run_session()
+                async with cancellation_first():
+                    await self._run_session()
             except (HoldfastError, BaseExceptionGroup) as error:
                 if not all(isinstance(each, _REJOIN_ON) for each in leaf_errors(error)):
                     raise
-                self._counters.sessions_lost += 1
+                opened = self._counters.sessions - sessions
+                self._counters.sessions_lost += opened
                 _log.warning(
-                    "agent %s lost its session, rejoining: %s",
+                    "agent %s lost its session, rejoining: %s" if opened else "agent %s cannot join, retrying: %s",
                     self._settings.id,
                     "; ".join(dict.fromkeys(map(str, leaf_errors(error)))),
                 )
@@ -104,8 +108,12 @@ class SessionLoop:
         planner = run_planner(
             store, agent=settings.id, session=session, clock=clock, random=random, settings=settings.planner
         )
+        serving = (
+            keep_running(handler.run, f"serving {kind} leases", session=session, clock=clock, random=random)
+            for kind, handler in handlers.items()
+        )
         async with (
-            background_tasks(planner, *(handler.run() for handler in handlers.values())),
+            background_tasks(planner, *serving),
             execute_plan(
                 store,
                 router,

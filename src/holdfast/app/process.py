@@ -2,6 +2,8 @@
 
 The first SIGTERM or SIGINT stops it gracefully; the second ends it at once. Neither loses anything acknowledged: that is in the
 WAL, and so is what a graceful stop could not publish in time.
+
+A WAL that has failed ends the process, whatever else ends or hangs with it (docs/safety.md, rule 21).
 """
 
 import asyncio
@@ -13,11 +15,12 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from holdfast.app.config import ServeSettings
 from holdfast.app.server import RunningServer, running_server
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
@@ -25,8 +28,10 @@ _log: Final = logging.getLogger(__name__)
 _SWITCH_INTERVAL_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
 _GC_THRESHOLD: Final = 20_000  # allocations before a collection of the youngest generation; Python's own is 700
 _CANCEL_TIMEOUT_S: Final = 5.0  # for the cancellation after a graceful stop took too long
+_FAILED_TIMEOUT_S: Final = 10.0  # for everything to end by itself after the WAL has failed
 STOPPED: Final = 0
 STOPPED_LATE: Final = 1
+WAL_FAILED: Final = 4  # the exit code of `CorruptError`
 
 
 class ShutdownSignal:
@@ -59,21 +64,29 @@ async def serve(
 ) -> int:
     """Serve until `stop`; `announce` is called once everything listens. Errors that prevent or end serving are raised."""
     listening = asyncio.Event()
+    failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
 
     async def live() -> None:
         async with running_server(settings, clock=clock, random=random) as served:
             listening.set()
+            if served.failed is not None:
+                served.failed.add_done_callback(lambda wal: failed.set_result(wal.result()))
             announce(served)
             freeze_garbage_collector()
             await stop.asked.wait()
 
     life = asyncio.ensure_future(live())
     asked = asyncio.ensure_future(stop.asked.wait())
+    ends: set[asyncio.Future[Any]] = {life, asked, failed}
     try:
-        await asyncio.wait({life, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not listening.is_set() and not life.done():
             return STOPPED  # stopped before anything was served: nothing to finish
-        await asyncio.wait({life}, timeout=settings.stop_ms / 1000)
+        if not failed.done():
+            ends.discard(asked)
+            await asyncio.wait(ends, timeout=settings.stop_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            await _end_at_once(life, failed.result())
         if life.done():
             life.result()
             _log.info("stopped")
@@ -87,6 +100,17 @@ async def serve(
         if not life.done():
             life.cancel()
             await asyncio.wait({life}, timeout=_CANCEL_TIMEOUT_S)
+
+
+async def _end_at_once(life: "asyncio.Future[None]", failure: HoldfastError) -> NoReturn:
+    """Raise `failure` once the server has ended. One that does not end is left as a crash would leave it."""
+    await asyncio.wait({life}, timeout=_FAILED_TIMEOUT_S)
+    if not life.done():
+        _log.critical("%s; the server does not end by itself: exiting at once", failure)
+        os._exit(WAL_FAILED)
+    if not life.cancelled() and (error := life.exception()) is not None and error is not failure:
+        raise failure from error
+    raise failure
 
 
 def shorten_switch_interval() -> None:

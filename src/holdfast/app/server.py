@@ -38,6 +38,7 @@ from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import counters_for, open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.redaction import redacted
 
@@ -49,7 +50,10 @@ _JOIN_POLL_MS: Final = 5  # the agent joins within a few of these
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
-    """A server that listens. `disabled`: what is off, each with the reason and the remedy."""
+    """A server that listens. `disabled`: what is off, each with the reason and the remedy.
+
+    `failed` has a result once the WAL has failed: then nothing is acknowledged any more, and the process must end.
+    """
 
     kafka: Address
     http: Address | None = None
@@ -59,6 +63,7 @@ class RunningServer:
     name: str
     cluster_id: str
     disabled: dict[str, str] = field(default_factory=dict)
+    failed: "asyncio.Future[HoldfastError] | None" = None
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -178,6 +183,7 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
             name=node.name,
             cluster_id=node.cluster_id,
             disabled=_disabled(parts),
+            failed=node.agent.wal.failed if node.agent is not None else None,
         )
         if worker is not None:
             await worker.stop()

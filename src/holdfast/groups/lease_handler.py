@@ -20,7 +20,7 @@ from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import Notify, gather_or_cancel
 
 _log: Final = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class GroupShardLeaseHandler:
         """Graceful shutdown, after the plan executor has stopped: flush everything, release every lease."""
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await asyncio.gather(*(self._retire(lease) for lease in list(self._leases.values())))
+                await gather_or_cancel(*(self._retire(lease) for lease in list(self._leases.values())))
         except TimeoutError:
             _log.warning("not every group shard was released in time; their leases end with the session")
         finally:
@@ -195,6 +195,8 @@ class GroupShardLeaseHandler:
             try:
                 await self.drain(lease)
                 await release(self._store, lease, clock=self._clock, random=self._random)
+                return
+            except FencedError:
                 return
             except (UnavailableError, OutcomeUnknownError) as error:
                 _log.info("releasing %s failed, retrying: %s", lease.resource, error)

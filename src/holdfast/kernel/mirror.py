@@ -1,7 +1,8 @@
 """Mirrors: the keys below a prefix, kept in step with the store by its watch.
 
 The one rule: nothing is skipped. What a mirror shows at any moment is the store as it was at `version`. It may lag, for as long as
-the store is away: act on it through a commit that checks. It never gives up once it is open. `scan_and_watch` is what every mirror stands on, those with a shape of their own included.
+the store is away: act on it through a commit that checks. Once open it never gives up. `scan_and_watch` is what every mirror stands
+on, those with a shape of their own included.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

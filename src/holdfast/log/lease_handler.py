@@ -34,7 +34,7 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_or_cancel
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -135,9 +135,9 @@ class PartitionLeaseHandler:
             ):
                 while True:
                     await self._clock.sleep_ms(_LOG_INTERVAL_MS)
-                    self._log_changes()
+                    self.log_changes()
         finally:
-            self._log_changes()
+            self.log_changes()
 
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
@@ -170,14 +170,14 @@ class PartitionLeaseHandler:
         """Graceful shutdown: publish everything and release every lease."""
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await asyncio.gather(*(self._retire(lease) for lease in list(self._leases.values())))
+                await gather_or_cancel(*(self._retire(lease) for lease in list(self._leases.values())))
         except TimeoutError:
             _log.warning("stopped before everything was published; the rest stays in the WAL until the next start")
         finally:
             for resource in list(self._leases):
                 self._close(partition_from_resource(resource), ClosedError("agent"), "agent stopped")
             self._leases.clear()
-            self._log_changes()
+            self.log_changes()
 
     async def _retire(self, lease: Lease) -> None:
         logged = False
@@ -297,7 +297,8 @@ class PartitionLeaseHandler:
         topic = self._topic(partition.partition_id.topic)
         return topic.config.policy() if topic is not None else CleanupPolicy(retention_ms=None)
 
-    def _log_changes(self) -> None:
+    def log_changes(self) -> None:
+        """Log what was gained and lost since the last call."""
         for line in self._changes.lines():
             _log.info("%s", line)
 

@@ -156,6 +156,8 @@ class LocalLog:
 
     def stop(self) -> None:
         """Lead nothing."""
+        if self._handler is not None:
+            self._handler.log_changes()  # its own loop may have ended first
         self._handler = None
 
     def topics_changed(self) -> None:

@@ -7,7 +7,6 @@ many at a time, and one that was not used for a while gives way to the next, wit
 import asyncio
 from collections import OrderedDict
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -97,8 +96,8 @@ class ReadAhead(Generic[T]):
         self._guesses.clear()
         for read in reads:
             read.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*reads, return_exceptions=True)
+        if reads:
+            await asyncio.wait(reads)
 
     def _has_room(self) -> bool:
         now = asyncio.get_running_loop().time()

@@ -20,7 +20,7 @@ from holdfast.registry.view import RegistryView
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_or_cancel
 
 _log: Final = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ConsumerCoordinator:
                 if number not in wanted or wanted[number].epoch != held.epoch:
                     gone.append(engine.revoke(held, lost=True))
                     del self._pushed[consumer][number]
-        await asyncio.gather(*gone)
+        await gather_or_cancel(*gone)
 
     async def _revoke_leaving(self, moves: tuple[PartitionMove, ...]) -> None:
         leaving = []
@@ -121,7 +121,7 @@ class ConsumerCoordinator:
             held = self._pushed.get(move.source or "", {}).pop(move.partition, None)
             if held is not None:
                 leaving.append(self._engines[held.consumer].revoke(held, lost=False))
-        await asyncio.gather(*leaving)
+        await gather_or_cancel(*leaving)
 
     async def _assign_new(self, view: RegistryView) -> None:
         for consumer, engine in list(self._engines.items()):

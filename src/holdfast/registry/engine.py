@@ -24,7 +24,7 @@ from holdfast.registry.view import RegistryView
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import background_tasks, unwrap_exception_group
+from holdfast.vocabulary.tasks import background_tasks, task_group, unwrap_exception_group
 
 _log: Final = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class ConsumerEngine:
         self._loops, self._threads = {}, {}
         await self._join()
         try:
-            async with asyncio.TaskGroup() as self._group:
+            async with task_group() as self._group:
                 self._staying = self._group.create_task(self._stay(follow=follow))
                 try:
                     yield self

@@ -53,9 +53,8 @@ async def cancellation_first() -> AsyncIterator[None]:
         displaced = error
     if not all(isinstance(each, HoldfastError) for each in leaf_errors(displaced)):
         _log.error("failed while being cancelled: %s", displaced, exc_info=displaced)
-    await asyncio.sleep(
-        0
-    )  # from Python 3.13 on the cancellation is still pending: take it here, not in somebody's `finally`
+    # From Python 3.13 on the cancellation is still pending: it is taken here, not in somebody's `finally`.
+    await asyncio.sleep(0)  # noqa: TID251 (no time passes)
     raise asyncio.CancelledError from displaced
 
 

@@ -17,6 +17,7 @@ from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
+from holdfast.vocabulary.tasks import task_group
 
 _log: Final = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class PublishScheduler:
 
     async def run(self) -> None:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             while True:
                 await self._dirty_partitions.wait_ms(self._clock, self._log_settings.publish_tick_ms)
                 self._session.check()

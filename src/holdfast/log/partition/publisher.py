@@ -37,6 +37,7 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import gather_or_cancel
 
 _OPERATIONS_PER_PARTITION = 3  # fence, record; record
 _OPERATIONS_PER_SEGMENT = 2  # deletion mark; segment
@@ -159,7 +160,7 @@ class SegmentPublisher:
         if shared:
             uploads.append(self._put_shared(shared))
         uploaded: dict[LeadingPartition, list[SegmentRecord]] = {}
-        for group in await asyncio.gather(*uploads):
+        for group in await gather_or_cancel(*uploads):
             for partition, segment in group:
                 uploaded.setdefault(partition, []).append(segment)
         return [

@@ -264,21 +264,24 @@ def _log_recovery(opened: OpenedWal, took_ms: int) -> None:
 
 @contextmanager
 def _stopped_by(failed: "asyncio.Future[HoldfastError]") -> Iterator[None]:
-    """Cancel the body when `failed` is done, and raise what it holds."""
-    body, inside = asyncio.current_task(), True
+    """Cancel the body when `failed` is done, and raise what it holds, whatever else ends the body with it."""
+    body, inside, cancelled = asyncio.current_task(), True, False
     assert body is not None
     cancelled_before = body.cancelling()
 
     def stop(_: object) -> None:
+        nonlocal cancelled
         if inside:
-            body.cancel()
+            cancelled = body.cancel()
 
     failed.add_done_callback(stop)
     try:
         yield
-    except asyncio.CancelledError:
-        if failed.done() and body.uncancel() <= cancelled_before:
-            raise failed.result() from None
-        raise
+    except BaseException as error:
+        if not failed.done():
+            raise
+        if cancelled and body.uncancel() > cancelled_before and isinstance(error, asyncio.CancelledError):
+            raise  # somebody else has cancelled it, too
+        raise failed.result() from (None if isinstance(error, asyncio.CancelledError) else error)
     finally:
         inside = False

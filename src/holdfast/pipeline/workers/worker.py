@@ -29,12 +29,13 @@ from holdfast.pipeline.workers.reconciler import Reconciler
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.status_publisher import StatusPublisher
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ExpiredError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.tasks import Notify, background_tasks, cancellation_first, leaf_errors
 
 _log: Final = logging.getLogger(__name__)
 _TICK_MS_MAX: Final = 1_000
+_REJOIN_ON: Final = (ExpiredError, UnavailableError, OutcomeUnknownError)  # with a new session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +88,22 @@ class PipelineWorker:
             while not self._stopping:
                 began_ms = self._clock.boot_ms()
                 try:
-                    async with hold_session(
-                        self._store, clock=self._clock, random=self._random, settings=self._settings.session
-                    ) as session:
+                    async with (
+                        cancellation_first(),
+                        hold_session(
+                            self._store, clock=self._clock, random=self._random, settings=self._settings.session
+                        ) as session,
+                    ):
                         await self._work(session)
-                except (ExpiredError, UnavailableError, OutcomeUnknownError) as error:
+                except (HoldfastError, BaseExceptionGroup) as error:
+                    leaves = list(leaf_errors(error))
+                    if not all(isinstance(each, _REJOIN_ON) for each in leaves):
+                        raise
+                    reason = "; ".join(dict.fromkeys(map(str, leaves)))
                     lived_ms = self._clock.boot_ms() - began_ms
                     attempt = 0 if lived_ms > self._settings.lease_ttl_ms else attempt + 1
                     pause_ms = backoff_ms(attempt, base_ms=100, max_ms=5_000, random=self._random)
-                    _log.warning("worker %s lost its session, rejoining in %.0f ms: %s", self.id, pause_ms, error)
-                    _raise_if_cancelled()
+                    _log.warning("worker %s lost its session, rejoining in %.0f ms: %s", self.id, pause_ms, reason)
                     await self._clock.sleep_ms(pause_ms)
             self.supervisor.need(False)
             self.supervisor.stop_now()
@@ -237,13 +244,6 @@ class PipelineWorker:
         if self.reconciler is not None:
             self.reconciler.on_driver_death(why)
         self._notify.notify()
-
-
-def _raise_if_cancelled() -> None:
-    """A task group that fails while its task is cancelled raises its own error, and the cancellation would be lost."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 @asynccontextmanager

@@ -1,0 +1,96 @@
+"""What ends with a session, and what does not: an outage ends nothing, a cancellation and a failed WAL end everything."""
+
+import asyncio
+
+import pytest
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.failpoints import fail_at
+from tests.support.partitions import batch
+from tests.support.waiting import async_until
+
+from holdfast.kernel.session import SessionSettings
+from holdfast.vocabulary import failpoints
+from holdfast.vocabulary.errors import CorruptError, HoldfastError
+
+LASTING = SessionSettings(ttl_ms=30_000, renew_ms=1_000, margin_ms=3_000, stall_ms=20_000, retry_ms=50)
+
+
+async def leading(cluster: LocalCluster, session: SessionSettings = SHORT_SESSION, **changes: object) -> Node:
+    ann = await cluster.node("ann", session=session, **changes)
+    await ann.service.create_topic("orders", 2, {"roll_ms": 100})
+    await async_until(lambda: len(ann.agent.leading) == 2)
+    return ann
+
+
+def epochs(node: Node) -> dict[int, int]:
+    return {which.number: led.lease.epoch for which, led in node.agent.log.leading.items()}
+
+
+async def test_an_agent_whose_watches_resync_during_an_outage_goes_on_with_all_that_stands_on_it(
+    cluster: LocalCluster,
+) -> None:
+    ann = await leading(cluster)
+    ann.store.reachable = False
+    ann.store.resync_watches()
+    await async_until(lambda: ann.agent.counters.sessions_lost)
+    await cluster.clock.sleep_ms(2_500)  # longer than anybody tries to open a mirror
+    ann.store.reachable = True
+    await async_until(lambda: len(ann.agent.leading) == 2 or not ann.serving)
+    assert ann.serving
+    assert await cluster.produce("orders", 0, "after") == 0
+    await ann.service.create_topic("later", 1)
+    await async_until(lambda: ann.agent.topic("later") is not None)
+
+
+async def test_an_agent_that_is_told_to_end_while_its_session_ends_does_not_rejoin(cluster: LocalCluster) -> None:
+    ann = await leading(cluster)
+    session = ann.agent.sessions.session
+    assert session is not None
+    session.deadline_ms = 0
+    ann.agent.log._dirty_partitions.notify()  # the publisher sees the end of the session in this very turn
+    ann.task.cancel()
+    await asyncio.wait([ann.task], timeout=5)
+    assert ann.task.cancelled()
+    assert ann.agent.counters.sessions == 1
+
+
+@pytest.mark.parametrize("session_ends", [True, False])
+async def test_a_wal_that_fails_ends_the_agent_also_together_with_its_session(
+    cluster: LocalCluster, session_ends: bool
+) -> None:
+    ann = await leading(cluster)
+    session = ann.agent.sessions.session
+    assert session is not None
+
+    def end_session(_: object) -> None:
+        if session_ends:
+            session.deadline_ms = 0
+            ann.agent.log._dirty_partitions.notify()
+
+    ann.agent.wal.failed.add_done_callback(end_session)
+    with failpoints.installed(fail_at("wal.group-synced")), pytest.raises(HoldfastError):
+        await ann.service.produce("orders", 0, batch("a"))
+    await asyncio.wait([ann.task], timeout=5)
+    assert ann.task.done(), "it goes on with a dead WAL"
+    with pytest.raises(CorruptError, match="the process must stop"):
+        ann.task.result()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["reachable", "answering"])
+async def test_an_outage_that_the_session_survives_costs_no_leadership_and_no_epoch(
+    cluster: LocalCluster, how: str
+) -> None:
+    ann = await leading(cluster, LASTING)
+    session, before = ann.agent.sessions.session, epochs(ann)
+    await ann.service.produce("orders", 0, batch("a"))
+    setattr(ann.store, how, False)
+    ann.store.resync_watches()
+    await ann.service.produce("orders", 0, batch("b"))  # the offsets are reserved, the WAL is here
+    await cluster.clock.sleep_ms(14_000)  # longer than a commit is tried
+    setattr(ann.store, how, True)
+    assert ann.agent.sessions.session is session
+    assert epochs(ann) == before
+    assert await ann.service.flush("orders", 0) == 2
+    assert await cluster.read("orders", 0) == [(0, "a"), (1, "b")]
+    assert ann.serving
