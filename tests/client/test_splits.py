@@ -126,3 +126,16 @@ def test_small_ranges_share_a_task() -> None:
     pieces = [TopicRange(PartitionRange("t", number, 0, 10), "id") for number in range(100)]
     groups = group_by_size(pieces, [0.1] * 100)
     assert [len(group) for group in groups] == [10] * 10
+
+
+def test_a_gap_at_the_end_of_what_is_published_holds_no_rows() -> None:
+    found = estimate_ranges([segment(0, 10, size=5_000)], 5, 1_000_020, published=1_000_000)
+    assert [(each.start, each.end, each.rows) for each in found] == [
+        (5, 10, 5),
+        (10, 1_000_000, 0),
+        (1_000_000, 1_000_020, 20),
+    ]
+    assert total_size(found).tail_rows == 20
+    assert len(split_by_size(found, rows_max=100, bytes_max=1 << 40)) == 1
+    only = split_by_size(estimate_ranges([], 10, 500, published=1_000), rows_max=100, bytes_max=1 << 40)
+    assert [(part.start, part.end) for part in only] == [(10, 500)]

@@ -131,8 +131,9 @@ class RangePlanner:
     async def _estimate(self, whole: PartitionRange) -> list[EstimatedRange]:
         topic = await self._cluster.topic(whole.topic)
         log = await self._cluster.published(topic, whole.partition)
-        segments = []
+        segments, published = [], 0
         if log is not None and self._cluster.direct is not None:
+            published = log.high_watermark
             # One before the range, too: it shows how large a record of the tail is.
             segments = await find_segments(log, self._cluster.direct.objects, max(0, whole.start - 1), whole.end)
-        return estimate_ranges(segments, whole.start, whole.end)
+        return estimate_ranges(segments, whole.start, whole.end, published=published)

@@ -82,8 +82,13 @@ async def _find_segments(log: PublishedLog, objects: Objects, start: int, end: i
     return [each for each in found if each.end_offset > start and each.base_offset < end]
 
 
-def estimate_ranges(segments: Sequence[SegmentRecord], start: int, end: int) -> list[EstimatedRange]:
-    """[start, end) with the sizes of its segments; what no segment holds is the tail, estimated by the last segment."""
+def estimate_ranges(
+    segments: Sequence[SegmentRecord], start: int, end: int, *, published: int = 0
+) -> list[EstimatedRange]:
+    """[start, end) with the sizes of its segments. What no segment holds is a gap below `published`, and the tail behind it.
+
+    The tail is estimated by the last segment.
+    """
     found: list[EstimatedRange] = []
     at, record_bytes = start, float(TAIL_RECORD_BYTES)
     for each in segments:
@@ -96,6 +101,9 @@ def estimate_ranges(segments: Sequence[SegmentRecord], start: int, end: int) -> 
         found.append(EstimatedRange(begin, stop, each.records * share, each.size_bytes * share))
         record_bytes = each.size_bytes / max(1, each.records)
         at = stop
+    if at < (gap_end := min(end, published)):
+        found.append(EstimatedRange(at, gap_end, 0, 0))
+        at = gap_end
     if at < end:
         found.append(EstimatedRange(at, end, end - at, (end - at) * record_bytes, is_tail=True))
     return found

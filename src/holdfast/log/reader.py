@@ -2,7 +2,8 @@
 
 It reads a `ReadablePartition`: one that is led here, or the published part as any process sees it (`published_log`). The rules:
 nothing at or above the high watermark is returned; batches are returned whole, so the first may begin before the offset asked for;
-a segment that is gone was unlinked meanwhile (retention, compaction), so the read is planned again.
+a segment that is gone was unlinked meanwhile (retention, compaction), so the read is planned again; where only a gap is left,
+batches without records lead over it (`gaps`).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log import leader_epochs
 from holdfast.log.batches import Buffer, decode, parse_header
 from holdfast.log.errors import OffsetOutOfRangeError
+from holdfast.log.gaps import gap_batches
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import Tail
@@ -135,18 +137,24 @@ class LogReader:
                     return found
                 found.append(batch)
                 size += len(batch)
+        if not found and at >= end > offset:
+            epoch = leader_epochs.epoch_at(log.epochs, end - 1)
+            return list(gap_batches(offset, end, epoch=epoch, bytes_max=bytes_max))
         return found
 
     async def _read_segment(self, log: ReadablePartition, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
         """What the segment of `at` holds from there on, and where to go on."""
         for _ in range(_PLANS_MAX):
+            until = log.tail.start  # what is published while we look is not part of a gap
             try:
                 segment = await log.segments.find(at, self.objects)
             except StaleListingError:
                 await log.refresh()
                 continue
-            if segment is None or segment.base_offset >= log.tail.start:
-                return (), log.tail.start  # a gap: an unclean takeover, or retention was faster
+            if segment is None or segment.base_offset >= until:
+                if log.start_offset > at:  # retention was faster
+                    raise OffsetOutOfRangeError(str(log.partition_id), at, log.start_offset, log.high_watermark)
+                return (), until  # a gap, which a takeover left
             piece = await self._next_of(log, segment, max(at, segment.base_offset), bytes_max)
             if piece is not None:
                 return piece.batches, piece.end

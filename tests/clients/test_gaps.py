@@ -1,0 +1,126 @@
+"""Offsets that a takeover skipped: clients read over them and reach the end (docs/safety.md, rule 22)."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import TopicPartition
+from tests.support import aiokafka_client, kafka_python_client
+from tests.support.broker import CHOICE, Broker, serving
+from tests.support.clients.java import runner
+from tests.support.kafka_python_import import TopicPartition as KafkaPythonPartition
+from tests.support.librdkafka_client import consuming, read_all, send_values, values
+from tests.support.waiting import until
+
+from holdfast.vocabulary.errors import UnavailableError
+
+KCAT = shutil.which("kcat") or shutil.which("kafkacat")
+UNCLEAN = {"holdfast.unclean.takeover": "true"}
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """A broker that lost its WAL: `ended` ends with a gap, `inner` has records before and behind one, `bare` has nothing else."""
+
+    broker: Broker
+    ended: str
+    inner: str
+    bare: str
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gaps]:
+    if CHOICE != "holdfast":
+        pytest.skip("made from the inside of Holdfast's data directory")
+    with serving(tmp_path_factory.mktemp("gaps")) as broker:
+        ended, inner, bare = (broker.create_topic(name, 1, UNCLEAN) for name in ("ended", "inner", "bare"))
+        for topic in (ended, inner):
+            send_values(broker, topic, [b"1", b"2"])
+        assert broker.terminate() == 0  # which publishes them
+        broker.start()
+        for topic in (ended, inner, bare):
+            broker.await_leaders(topic)
+            send_values(broker, topic, [b"lost with its disk"])
+        broker.kill()
+        (wal,) = {path.parent for path in broker.server.directory.rglob("identity")}
+        shutil.rmtree(wal)
+        broker.start()
+        for topic in (ended, inner, bare):
+            broker.await_leaders(topic)
+        send_values(broker, inner, [b"3"])
+        yield Gaps(broker, ended, inner, bare)
+
+
+def end_of(broker: Broker, topic: str) -> int:
+    with consuming(broker) as client:
+        return client.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
+
+
+def test_librdkafka_reaches_the_end_of_each_partition(gaps: Gaps) -> None:
+    assert end_of(gaps.broker, gaps.ended) > 1_000
+    assert values(read_all(gaps.broker, gaps.ended)) == [b"1", b"2"]
+    assert values(read_all(gaps.broker, gaps.inner)) == [b"1", b"2", b"3"]
+    assert values(read_all(gaps.broker, gaps.bare)) == []
+
+
+@pytest.mark.parametrize("start", [2, 500])
+def test_librdkafka_reads_on_from_inside_a_gap(gaps: Gaps, start: int) -> None:
+    assert values(read_all(gaps.broker, gaps.ended, start=start)) == []
+    assert values(read_all(gaps.broker, gaps.inner, start=start)) == [b"3"]
+
+
+@pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
+def test_kcat_ends_at_the_end(gaps: Gaps) -> None:
+    for topic, lines in ((gaps.ended, b"1\n2\n"), (gaps.inner, b"1\n2\n3\n"), (gaps.bare, b"")):
+        argv = [str(KCAT), "-b", gaps.broker.bootstrap, "-C", "-q", "-e", "-t", topic]
+        assert subprocess.run(argv, capture_output=True, timeout=30, check=True).stdout == lines
+
+
+def test_kafka_python_moves_its_position_to_the_end(gaps: Gaps) -> None:
+    for topic in (gaps.ended, gaps.inner, gaps.bare):
+        with kafka_python_client.consuming(gaps.broker) as consumer:
+            partition = KafkaPythonPartition(topic, 0)
+            consumer.assign([partition])
+            end = consumer.end_offsets([partition])[partition]
+
+            def at_end(consumer=consumer, partition=partition, end=end) -> bool:  # type: ignore[no-untyped-def]
+                consumer.poll(timeout_ms=100)
+                return bool(consumer.position(partition) == end)
+
+            until(at_end, what=f"the end of {topic}")
+
+
+async def test_aiokafka_moves_its_position_to_the_end(gaps: Gaps) -> None:
+    from aiokafka import TopicPartition as Partition
+
+    for topic in (gaps.ended, gaps.inner, gaps.bare):
+        async with aiokafka_client.consuming(gaps.broker) as consumer:
+            partition = Partition(topic, 0)
+            consumer.assign([partition])
+            end = (await consumer.end_offsets([partition]))[partition]
+            for _ in range(50):
+                await consumer.getmany(partition, timeout_ms=100)
+                if await consumer.position(partition) == end:
+                    break
+            assert await consumer.position(partition) == end
+
+
+@pytest.mark.timeout(120)
+def test_javas_consumer_commits_the_end(gaps: Gaps) -> None:
+    try:
+        tools = runner.Tools()
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    group = gaps.broker.unique("java")
+    try:
+        tools.run(
+            "ConsoleConsumer", "--bootstrap-server", gaps.broker.bootstrap, "--topic", gaps.ended, "--from-beginning",
+            "--group", group, "--timeout-ms", "4000",
+        )  # fmt: skip
+    finally:
+        tools.close()
+    with consuming(gaps.broker, {"group.id": group}) as client:
+        (committed,) = client.committed([TopicPartition(gaps.ended, 0)], timeout=20)
+    assert committed.offset == end_of(gaps.broker, gaps.ended)
