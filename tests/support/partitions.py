@@ -17,6 +17,7 @@ from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import Buffer, Record, RecordBatchLimits, decode, encode, split_batches
 from holdfast.log.keys import state_key
+from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import ACKS_ALL, PartitionConfig, PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -170,6 +171,18 @@ class Owner:
             dirty_partitions=dirty_partitions or DirtyPartitions(),
             published_tail_cache=published_tail_cache or PublishedTailCache(0),
             budget=budget,
+        )
+
+    def maintenance(self) -> MaintenanceContext:
+        """What retention, compaction and deletion of this agent work with."""
+        world = self.world
+        return MaintenanceContext(
+            store=self.store,
+            objects=self.objects,
+            clock=world.clock,
+            random=world.random,
+            log=world.settings,
+            settings=MaintenanceSettings(),
         )
 
     async def hand_back(self, partition: LeadingPartition) -> None:

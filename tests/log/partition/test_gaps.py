@@ -1,7 +1,5 @@
 """Offsets that no record has, at the end of a log or inside it, can be read over (docs/safety.md, rule 22)."""
 
-from dataclasses import replace
-
 import pytest
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, records
 
@@ -10,13 +8,11 @@ from holdfast.log.batches import Buffer, RecordBatchLimits, parse_header, split_
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.maintenance import apply_retention, compact
 from holdfast.log.maintenance.retention import delete_records
-from holdfast.log.maintenance.settings import MaintenanceContext, MaintenanceSettings
 from holdfast.log.model import CleanupPolicy, PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
 from holdfast.log.settings import LogSettings
-from holdfast.vocabulary.clock import RealClock
 
 UNCLEAN = PartitionConfig(unclean_takeover=True)
 
@@ -121,7 +117,7 @@ async def test_a_gap_is_read_over_after_retention_and_deletion_ended_in_it(
     world: PartitionWorld, reading: LogReader
 ) -> None:
     bob, partition = await taken_over(world)
-    context = maintenance(world, bob)
+    context = bob.maintenance()
     assert await apply_retention(partition, CleanupPolicy(retention_ms=1), context) == 2
     assert await read_to_end(reading, partition, 2) == ""
     assert await delete_records(partition, 50, context) == 50
@@ -139,22 +135,10 @@ async def test_a_gap_is_read_over_after_compaction_joined_what_is_around_it(
     bob, partition = await taken_over(world)
     await append(partition, batch("c"))
     await bob.publisher.publish([partition])
-    done = await compact(partition, CleanupPolicy(compact=True, min_dirty_ratio=0), maintenance(world, bob))
+    done = await compact(partition, CleanupPolicy(compact=True, min_dirty_ratio=0), bob.maintenance())
     assert done.written == 1
     for at in (0, 2, 50, 100):
         assert await read_to_end(reading, partition, at) == ("abc" if at == 0 else "c")
-
-
-def maintenance(world: PartitionWorld, owner: Owner) -> MaintenanceContext:
-    return MaintenanceContext(
-        store=owner.store,
-        objects=world.objects,
-        clock=RealClock(),
-        random=world.random,
-        log=replace(world.settings),
-        settings=MaintenanceSettings(),
-        pending_from=lambda topic, number: None,
-    )
 
 
 def _end(data: Buffer) -> int:

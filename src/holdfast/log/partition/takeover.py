@@ -5,14 +5,15 @@ an unclean takeover, which starts at the reserved ceiling so that no offset is h
 WAL when it was opened, before anything here serves it.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import msgspec
 
 from holdfast.contracts.objects import Missing
 from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Entry, Put, Requirement
 from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import TailNotLocalError
 from holdfast.log.keys import deleted_key, offline_key, state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
@@ -22,13 +23,16 @@ from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.tail import Tail
+from holdfast.log.partition.tail_recovery import TailHole, cover, recover_tail
 from holdfast.log.producer_snapshots import read_section, read_snapshot
 from holdfast.log.segment_list import SegmentList, load_segments
 from holdfast.log.segments import ProducerSnapshot
-from holdfast.log.wal import DATA, WalFrame
+from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
+
+_log: Final = logging.getLogger(__name__)
 
 # The WAL frames of a partition (topic id, number), oldest first.
 FrameSource = Callable[[bytes, int], AsyncIterator[WalFrame]]
@@ -44,7 +48,7 @@ async def open_partition(
 ) -> LeadingPartition:
     """Recover a partition and take it over. `frames`: where its WAL frames are read from, by default what the WAL recovered.
 
-    `TailNotLocalError`: it stays offline. `FencedError`: a newer epoch owns it.
+    `TailNotLocalError`, `CorruptError`: it stays offline. `FencedError`: a newer epoch owns it.
     """
     config = config or PartitionConfig()
     store, wal_id = resources.store, resources.wal_id
@@ -56,7 +60,14 @@ async def open_partition(
         pass  # there is no tail, in any WAL
     elif record.wal == wal_id:
         source = frames or resources.wal.recovered.of
-        await recover_tail(tail, record, source(bytes.fromhex(partition_id.topic_id), partition_id.number))
+        hole = await recover_tail(tail, record, source(bytes.fromhex(partition_id.topic_id), partition_id.number))
+        if hole is not None:
+            if not config.unclean_takeover:
+                raise _hole_error(hole, record, partition_id, resources.wal)
+            record = _go_on_behind(hole, tail, record, partition_id, wal_id)
+        if tail.end < record.start:  # all of it was deleted
+            record = msgspec.structs.replace(record, published=record.start)
+            tail = Tail(record.published)
     else:
         record = _skip_tail(partition_id, record, config)
         tail = Tail(record.published)
@@ -93,20 +104,30 @@ def _skip_tail(
     return msgspec.structs.replace(record, published=record.reserved, gaps=(*record.gaps, gap))
 
 
-async def recover_tail(tail: Tail, record: PartitionRecord, frames: AsyncIterator[WalFrame]) -> None:
-    """Put the frames that follow the tail back on it, in the order they were written.
+def _go_on_behind(
+    hole: TailHole, tail: Tail, record: PartitionRecord, partition_id: PartitionId, wal_id: str
+) -> PartitionRecord:
+    """Keep what precedes the hole, and continue at the reserved ceiling."""
+    ceiling = max(record.reserved, hole.tail_end)
+    _log.warning(
+        "partition %s goes on at offset %d without offsets %d to %d of its tail: unclean takeover of a damaged WAL",
+        partition_id,
+        ceiling,
+        hole.start,
+        ceiling - 1,
+    )
+    cover(tail, ceiling, epoch_at(record.epochs, ceiling - 1))
+    return msgspec.structs.replace(record, gaps=(*record.gaps, OffsetGap(start=hole.start, end=ceiling, wal=wal_id)))
 
-    A batch that does not follow was published, or belongs to an append that failed and was undone; one whose epoch did not lead
-    at its offset belongs to a lost leadership. Neither was acknowledged from here on.
-    """
-    async for frame in frames:
-        if frame.kind != DATA or frame.end_offset <= tail.end:
-            continue
-        for part in frame.payload:
-            for header, data in split_batches(part, limits=RecordBatchLimits(), stored=True):
-                led_by_epoch = header.leader_epoch == epoch_at(record.epochs, header.base_offset)
-                if header.base_offset == tail.end and led_by_epoch:
-                    tail.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
+
+def _hole_error(hole: TailHole, record: PartitionRecord, partition_id: PartitionId, wal: Wal) -> CorruptError:
+    file = wal.file_of(hole.lsn)
+    return CorruptError(
+        f"WAL {wal.directory}" if file is None else f"WAL file {file}",
+        f"offsets {hole.start} to {hole.end - 1} of partition {partition_id} are missing, and LSN {hole.lsn} proves that they were "
+        f"written; bring the missing file back, or set unclean_takeover on the topic: it then goes on at offset "
+        f"{max(record.reserved, hole.tail_end)}, and what lies behind the hole is set aside",
+    )
 
 
 async def _recover_producers(segments: SegmentList, tail: Tail, resources: PartitionResources) -> ProducerStates:

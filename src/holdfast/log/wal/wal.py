@@ -157,6 +157,11 @@ class Wal:
         """(topic id, number) of each partition with frames in the WAL, and its end offset there."""
         return self._file_references.unreleased()
 
+    def file_of(self, lsn: int) -> Path | None:
+        """The file that holds a frame; None if it is not in a live one."""
+        found = [file.path for file in self._file_references.files if file.first_lsn <= lsn]
+        return found[-1] if found else None
+
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         self._file_worker.start()
