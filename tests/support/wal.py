@@ -14,7 +14,7 @@ from holdfast.vocabulary.settings import KIB
 
 TOPIC = bytes(range(16))
 OTHER = bytes(range(16, 32))
-SMALL = WalSettings(file_bytes=32 * KIB, files_spare_max=3, read_bytes=4 * KIB)
+SMALL = WalSettings(file_bytes=32 * KIB, files_spare_max=3, read_bytes=4 * KIB, copy_forward_files=1_000)
 
 
 def payload_of(partition: int, offset: int, size: int) -> bytes:

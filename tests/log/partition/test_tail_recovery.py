@@ -99,6 +99,23 @@ async def test_frames_are_recovered_in_the_order_of_their_offsets_and_once(world
     assert tail_of(await (await world.owner()).open()) == [(0, "a"), (1, "b"), (2, "c")]
 
 
+async def test_a_stuck_partition_finds_its_tail_after_its_neighbour_filled_many_files(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    stuck, busy = await ann.open(), await ann.open(OTHER)
+    await append(stuck, batch("a"))
+    for number in range(60):
+        await append(busy, batch("x" * 60_000))
+        if number == 20:
+            await append(stuck, batch("b"))
+        await ann.publisher.publish([busy])
+    assert ann.wal.stats.copied_frames > 2
+    assert ann.wal.stats.rolls >= 12
+    assert len(ann.wal._file_references.files) < 8
+    await ann.end()
+    again = await (await world.owner()).open()
+    assert tail_of(again) == [(0, "a"), (1, "b")]
+
+
 async def test_a_start_inside_the_tail_does_not_cost_the_records_behind_it(world: PartitionWorld) -> None:
     """Deleting records forgets the epochs before the new start: what they wrote is not needed, what follows is."""
     ann = await world.owner()

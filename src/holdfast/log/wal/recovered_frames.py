@@ -1,10 +1,12 @@
 """The frames a crash or a stop left in the files, read on demand.
 
-They stay in their files until they are released, so a partition's frames can be read when its owner opens it, not only at start.
+They stay in their files, or copies of them in later ones, until they are released, so a partition's frames can be read when its
+owner opens it, not only at start. Copies come behind later frames, and may come besides what they were copied from.
 The one rule: every CRC is checked again, and payloads are copies: the file may be taken into use again at any time afterwards.
 """
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
@@ -13,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from holdfast.log.wal.file_reader import WalReader, read_frame, walk
 from holdfast.log.wal.file_references import FileReferences
 from holdfast.log.wal.frames import FRAMES_AT, MARK, WalFrame
-from holdfast.log.wal.recovery import LiveFile, PartitionKey, TornTail
+from holdfast.log.wal.recovery import LiveFile, TornTail
 from holdfast.vocabulary.errors import CorruptError
 
 T = TypeVar("T")
@@ -55,30 +57,28 @@ class RecoveredFrames:
         self._parts = [_FilePart(file, file.frames) for file in files]
 
     def __aiter__(self) -> AsyncIterator[WalFrame]:
-        return self._stream(None)
+        return self._stream()
 
-    def of(self, topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
-        """The frames of one partition."""
-        return self._stream((topic_id, partition))
+    async def of(self, topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
+        """The frames of one partition. A file that is copied forward meanwhile is read on in the file with the copies."""
+        only, seen = (topic_id, partition), set[LiveFile]()
+        files = self._file_references.files
+        while (file := next((each for each in files if only in each.places and each not in seen), None)) is not None:
+            seen.add(file)
+            async for frame in _in_chunks(self._read_one(file, file.places[only])):
+                yield frame
 
-    async def _stream(self, only: PartitionKey | None) -> AsyncIterator[WalFrame]:
+    async def _stream(self) -> AsyncIterator[WalFrame]:
         self._parts = [part for part in self._parts if part.file in self._file_references.files]
         for part in self._parts:
-            if only is not None and only not in part.file.places:
-                continue
-            reading = self._read(part) if only is None else self._read_one(part.file, only)
-            try:
-                while some := await in_thread(partial(_next_chunk, reading)):
-                    for frame in some:
-                        yield frame
-            finally:
-                reading.close()
+            async for frame in _in_chunks(self._read(part)):
+                yield frame
 
-    def _read_one(self, file: LiveFile, only: PartitionKey) -> Generator[WalFrame, None, None]:
-        """The frames of one partition, from where they stood when the WAL was opened."""
+    def _read_one(self, file: LiveFile, places: "array[int]") -> Generator[WalFrame, None, None]:
+        """The frames of one partition, from where they stood when the WAL was opened, or were copied to since."""
         try:
             with WalReader(file.path, window_bytes=_NEAR_BYTES) as reader:
-                for at in file.places[only]:
+                for at in places:
                     found = read_frame(reader, file.header.mark, at)
                     if found is None:
                         self._missing(file, at, "a frame")
@@ -111,13 +111,23 @@ class RecoveredFrames:
             )
 
 
-def _next_chunk(reading: Iterator[WalFrame]) -> list[WalFrame]:
+async def _in_chunks(reading: Generator[WalFrame, None, None]) -> AsyncIterator[WalFrame]:
+    """What is read on threads, a chunk at a time."""
+    try:
+        while some := await in_thread(partial(next_chunk, reading, _STEP_BYTES)):
+            for frame in some:
+                yield frame
+    finally:
+        reading.close()
+
+
+def next_chunk(reading: Iterator[WalFrame], bytes_min: int) -> list[WalFrame]:
     """The next few frames: enough to make a thread worth while, few enough for memory."""
     frames: list[WalFrame] = []
     size = 0
     for frame in islice(reading, _STEP_FRAMES):
         frames.append(frame)
         size += len(frame.payload[0])
-        if size >= _STEP_BYTES:
+        if size >= bytes_min:
             break
     return frames

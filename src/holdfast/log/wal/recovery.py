@@ -32,6 +32,7 @@ class LiveFile:
     frames: int = 0
     marked: bool = False  # the last frame is a mark: nothing of value is unproven
     needed: dict[PartitionKey, int] = field(default_factory=dict)  # partition → its end offset in this file
+    sizes: dict[PartitionKey, int] = field(default_factory=dict)  # partition → bytes of its frames in this file
     # Partition → where its frames stand. Without this, each partition that is opened would read the whole file again.
     places: "dict[PartitionKey, array[int]]" = field(default_factory=dict)
 
@@ -133,7 +134,8 @@ def _examine_file(verdict: RecoveryScan, reader: WalReader, generation: int) -> 
         file.marked = head.kind == MARK
         if not file.marked:
             key = (head.topic_id, head.partition)
-            file.needed[key] = head.end_offset
+            file.needed[key] = max(head.end_offset, file.needed.get(key, 0))  # a copy stands behind later frames
+            file.sizes[key] = file.sizes.get(key, 0) + head.size_bytes
             if (places := file.places.get(key)) is None:
                 places = file.places[key] = array("q")
             places.append(at)

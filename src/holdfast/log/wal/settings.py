@@ -16,6 +16,10 @@ class WalSettings:
     group_wait_ms: int = 0  # how long a group may wait for company; 0: it is whatever came during the last sync
     in_flight_bytes_max: int = 64 * MIB  # `room` waits while more than this is not yet durable
     read_bytes: int = 4 * MIB  # how much recovery reads at once
+    copy_forward_files: int = (
+        4  # with more live files, what keeps the oldest is copied forward if half of their bytes are free
+    )
+    copy_forward_bytes: int = 1 * MIB  # how much of that is in flight at once
 
     def __post_init__(self) -> None:
         check_between("file_bytes", self.file_bytes, 16 * KIB, 1024 * MIB)
@@ -24,6 +28,8 @@ class WalSettings:
         check_between("group_wait_ms", self.group_wait_ms, 0, 10)
         check_at_least("in_flight_bytes_max", self.in_flight_bytes_max, 1)
         check_between("read_bytes", self.read_bytes, 4 * KIB, 256 * MIB)
+        check_at_least("copy_forward_files", self.copy_forward_files, 1)
+        check_at_least("copy_forward_bytes", self.copy_forward_bytes, 1)
 
     @property
     def payload_bytes_max(self) -> int:

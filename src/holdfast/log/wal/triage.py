@@ -78,6 +78,8 @@ class Triage:
 
     def _fate(self, head: FrameHeader, in_order: bool) -> str:
         partition = head.topic_id, head.partition
+        if in_order and head.end_offset <= self.ends.get(partition, 0):
+            return KEEP  # an earlier frame that was copied forward: whether something follows it is not its question
         continues = self.ends.get(partition) == head.base_offset
         if in_order and partition not in self._doubtful and (continues or not self.missing):
             self.ends[partition] = head.end_offset
@@ -96,7 +98,8 @@ def triage(directory: Path) -> Triage | None:
     before = [file for file in verdict.files if any(file.path == path for _, path in live[:start])]
     ends: dict[PartitionKey, int] = {}
     for file in before:
-        ends.update(file.needed)
+        for partition, end_offset in file.needed.items():
+            ends[partition] = max(end_offset, ends.get(partition, 0))
     first_lsn = before[-1].next_lsn if before else None
     if not before and verdict.files:
         first_lsn = verdict.files[0].first_lsn

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.log.model import OnDurable
+from holdfast.log.wal.copy_forward import copy_forward
 from holdfast.log.wal.disk import WalDisk
 from holdfast.log.wal.file_references import FileReferences
 from holdfast.log.wal.file_worker import FileWorker
@@ -30,8 +31,9 @@ from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
 from holdfast.log.wal.writer import CommitGroup, PendingAppend, WalWriter, WriterCallbacks
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class WalStats:
     refused: int = 0  # appends that failed because the disk was full
     rolls: int = 0
     recycled: int = 0
+    copied_frames: int = 0  # copied forward, out of files that could then be used again
+    copied_bytes: int = 0
 
 
 class Wal:
@@ -66,6 +70,7 @@ class Wal:
         self.synced_lsn = opened.next_lsn - 1
         self._room = InFlightLimit(settings.in_flight_bytes_max)
         self._error: HoldfastError | None = None
+        self._copy_wanted = asyncio.Event()
         self._full = False  # appends are refused, or were and no file has been begun since
 
     @classmethod
@@ -99,6 +104,9 @@ class Wal:
 
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
         """Queue `frame`; the future is its LSN once it is durable. Fails as `append_with_callback` does."""
+        return self._append_future(frame)
+
+    def _append_future(self, frame: WalFrame, source: LiveFile | None = None) -> "asyncio.Future[int]":
         answer: asyncio.Future[int] = self._loop.create_future()
 
         def on_durable(error: BaseException | None) -> None:
@@ -109,8 +117,12 @@ class Wal:
             else:
                 answer.set_exception(error)
 
-        self.append_with_callback(frame, on_durable)
+        self._append(frame, on_durable, source)
         return answer
+
+    def append_copy(self, frame: WalFrame, source: LiveFile) -> "asyncio.Future[int]":
+        """Append a frame of an older file once more. For `copy_forward`."""
+        return self._append_future(frame, source)
 
     def append_with_callback(self, frame: WalFrame, on_durable: OnDurable) -> None:
         """Queue `frame`; `on_durable` is called once it is durable, when `synced_lsn` is its LSN, or has failed.
@@ -118,11 +130,14 @@ class Wal:
         `UnavailableError`: the disk is full, nothing was written, try again. `CorruptError`: the outcome is unknown and the
         process must stop. Raises at once if the frame is invalid or the WAL closed or stopped.
         """
+        self._append(frame, on_durable)
+
+    def _append(self, frame: WalFrame, on_durable: OnDurable, source: LiveFile | None = None) -> None:
         if self._error is not None:
             raise self._error
         size = checked_bytes(frame, self._settings.payload_bytes_max)
         self._room.enter(size)
-        self._writer.push(PendingAppend(frame, size, on_durable))
+        self._writer.push(PendingAppend(frame, size, on_durable, source))
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether `room` would return at once."""
@@ -138,6 +153,7 @@ class Wal:
         A file is used again once all in it is released. Frames that are still in flight are not affected.
         """
         self._retire(self._file_references.release((topic_id, partition), below_offset))
+        self._check_files()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -168,7 +184,8 @@ class Wal:
         ended = self._writer.start(WriterCallbacks(self._rolled, self._synced, self._refused, self._stopped))
         self._retire(self._file_references.free())
         try:
-            yield
+            async with background_tasks(self._copy_forward()):
+                yield
         finally:
             self._error = self._error or ClosedError(f"WAL {self.directory}")
             self._writer.close()
@@ -184,10 +201,17 @@ class Wal:
         self._opened.lock.release()
 
     def _synced(self, group: CommitGroup) -> None:
-        needed = self._file_references.current.needed
-        for frame, _, _ in group.entries:
-            needed[frame.topic_id, frame.partition] = frame.base_offset + frame.count
-        stats = self.stats
+        current, stats = self._file_references.current, self.stats
+        needed, sizes = current.needed, current.sizes
+        for at, (frame, size, _, source) in enumerate(group.entries):
+            key, end_offset = (frame.topic_id, frame.partition), frame.base_offset + frame.count
+            if source is None:
+                needed[key] = end_offset
+                sizes[key] = sizes.get(key, 0) + size
+            else:
+                self._file_references.copied(key, end_offset, size, group.positions[at], source)
+                stats.copied_frames += 1
+                stats.copied_bytes += size
         stats.groups += 1
         stats.fsyncs += 1
         stats.frames += len(group.entries)
@@ -212,6 +236,7 @@ class Wal:
             self._full = False
             _log.info("WAL %s has space again", self.directory)
         self._retire(self._file_references.free())  # all in the file before may have been released while it was written
+        self._check_files()
 
     def _refused(self, taken: list[PendingAppend], error: UnavailableError) -> None:
         if not self._full:  # logged once, however often producers try
@@ -239,6 +264,28 @@ class Wal:
         self._room.leave(sum(entry.size for entry in entries))
         for entry in entries:
             self._call_back(entry, type(error)(*error.args))
+
+    def _check_files(self) -> None:
+        if len(self._file_references.files) > self._settings.copy_forward_files:
+            self._copy_wanted.set()
+
+    async def _copy_forward(self) -> None:
+        """Copy what keeps old files forward, whenever there are too many of them, until cancelled."""
+        references, settings = self._file_references, self._settings
+        while True:
+            await self._copy_wanted.wait()
+            self._copy_wanted.clear()
+            while (source := references.copy_source(settings.copy_forward_files)) is not None:
+                try:
+                    await copy_forward(source, references, self, settings)
+                except UnavailableError as error:
+                    _log.info("WAL file %s is kept for now: %s", source.path, error)
+                    break  # until a file is begun or something is released
+                except (CorruptError, InvalidError) as error:  # `InvalidError`: files were larger before
+                    # Its partition finds out when it is recovered; the others lose nothing but disk space.
+                    _log.error("WAL file %s and those after it are kept: %s", source.path, error)
+                    return
+                self._retire(references.moved(source))
 
     def _retire(self, files: list[LiveFile]) -> None:
         for file in files:

@@ -25,6 +25,7 @@ from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, invalidate_f
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
 from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
+from holdfast.log.wal.recovery import LiveFile
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
 from holdfast.vocabulary import failpoints
@@ -42,15 +43,17 @@ class PendingAppend(NamedTuple):
     frame: WalFrame
     size: int  # with its head
     on_durable: OnDurable
+    source: LiveFile | None = None  # the older file it is copied from
 
 
 class CommitGroup(NamedTuple):
-    """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`."""
+    """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`, at `positions`."""
 
     entries: list[PendingAppend]
     first_lsn: int
     size: int
     generation: int
+    positions: list[int]
 
 
 class WriterCallbacks(NamedTuple):
@@ -168,7 +171,7 @@ class WalWriter:
         spare = self._file.left_bytes - size  # for gaps
         lsn, synced_lsn, mark = self._next_lsn, self._next_lsn - 1, self._file.mark
         buffers: list[Buffer] = []
-        for frame, bytes_, _ in self._taken:
+        for frame, bytes_, _, _ in self._taken:
             gap = self._gap_before(frame.payload, end + FRAME_BYTES, spare)
             spare -= gap
             self._heads.append(end)
@@ -183,7 +186,7 @@ class WalWriter:
         if not durable:
             sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         failpoints.reached("wal.group-synced")
-        group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation)
+        group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation, self._heads)
         self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
         self._file.position = end
         self._call(self._reports.synced, group)

@@ -32,6 +32,8 @@ _WAL_HELP: Final = {
     "refused": "Appends refused because the disk was full.",
     "rolls": "Files started.",
     "recycled": "Files recycled.",
+    "copied_frames": "Frames copied out of old files.",
+    "copied_bytes": "Bytes copied out of old files.",
 }
 
 
