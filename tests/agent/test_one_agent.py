@@ -13,6 +13,7 @@ from holdfast.log.errors import NotLeaderError
 from holdfast.log.segment_list import load_segments
 from holdfast.log.service import TimestampOffset
 from holdfast.log.topics import UnknownTopicError
+from holdfast.log.wal.set_aside import list_tails
 from holdfast.vocabulary.types import TopicPartition
 
 
@@ -185,5 +186,5 @@ async def test_a_partition_that_cannot_be_opened_is_listed_and_affects_no_other(
     await bob.stop()
     back = await cluster.node("ann")
     await async_until(lambda: back.leads() == {0, 1})
-    (left_out,) = back.agent.log.quarantined
-    assert (left_out.partition, left_out.start, left_out.end) == (0, 0, 100)
+    (left_out,) = list_tails(back.agent.wal.directory)
+    assert (left_out.topic, left_out.partition, left_out.first_offset, left_out.records) == ("orders", 0, 0, 1)

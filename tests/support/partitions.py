@@ -22,6 +22,7 @@ from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import ACKS_ALL, PartitionConfig, PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
+from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
@@ -44,6 +45,7 @@ from holdfast.vocabulary.types import TopicPartition
 
 TOPIC_ID = "0123456789abcdef" * 2
 ORDERS = PartitionId(topic="orders", topic_id=TOPIC_ID, number=0)
+OTHER = PartitionId(topic="orders", topic_id=TOPIC_ID, number=1)
 
 
 def batch(*values: str, producer: int = -1, epoch: int = 0, sequence: int = -1, at_ms: int = 1_000) -> bytes:
@@ -289,3 +291,23 @@ async def stored(world: PartitionWorld, partition_id: PartitionId = ORDERS) -> P
     entry = await world.store.get(state_key(partition_id.topic_id, partition_id.number))
     assert entry is not None
     return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+
+async def write_at(owner: Owner, partition: LeadingPartition, base_offset: int, *values: str) -> None:
+    """A frame of the partition's leader at any offset, as if those before it had been lost."""
+    batches = split_batches(batch(*values), limits=RecordBatchLimits())
+    made = assign_offsets(batches, base_offset, partition.lease.epoch, copy_below_bytes=1 << 20)
+    await owner.wal.append(
+        wal_frame(bytes.fromhex(TOPIC_ID), partition.partition_id.number, partition.lease.epoch, made)
+    )
+
+
+async def with_hole(world: PartitionWorld) -> Owner:
+    """Offset 0 is there, 1 to 4 are not, 5 is; another partition of the same WAL is whole."""
+    ann = await world.owner()
+    partition, other = await ann.open(), await ann.open(OTHER)
+    await append(partition, batch("a"))
+    await append(other, batch("whole"))
+    await write_at(ann, partition, 5, "behind the hole")
+    await ann.end()
+    return await world.owner()

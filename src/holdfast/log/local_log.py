@@ -20,7 +20,7 @@ from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.tail_budget import TailBudget
-from holdfast.log.partition.unpublished_frames import QuarantinedRange, UnpublishedFrames
+from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.reader import LogReader
 from holdfast.log.service import LogService
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
@@ -63,7 +63,7 @@ class LocalLog:
         self._settings, self._agent, self._log, self._counters = settings, agent, log, counters
         self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
         self._handler: PartitionLeaseHandler | None = None
-        self._unpublished = UnpublishedFrames(wal, wal_id, store)
+        self._unpublished = UnpublishedFrames(wal, wal_id, store, clock=clock)
         self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
@@ -96,11 +96,6 @@ class LocalLog:
     def offline(self) -> Mapping[TopicPartition, str]:
         """The partitions whose lease is held here and that cannot be opened, and why."""
         return self._handler.offline if self._handler is not None else {}
-
-    @property
-    def quarantined(self) -> list[QuarantinedRange]:
-        """What unclean takeovers left out and this WAL may hold."""
-        return self._unpublished.quarantined
 
     def topic(self, name: str) -> Topic | None:
         """The topic, if it is known here."""

@@ -1,40 +1,25 @@
 """A tail is recovered whole or not at all: what lies behind a hole is never skipped silently (docs/safety.md, rules 8 and 24)."""
 
-from dataclasses import replace
-
 import pytest
-from tests.support.partitions import ORDERS, TOPIC_ID, Owner, PartitionWorld, append, batch, published, records, stored
+from tests.support.partitions import (
+    OTHER,
+    PartitionWorld,
+    append,
+    batch,
+    published,
+    records,
+    stored,
+    with_hole,
+    write_at,
+)
 
-from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.maintenance.retention import delete_records
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
 from holdfast.log.reader import LogReader
 from holdfast.vocabulary.errors import CorruptError
 
 UNCLEAN = PartitionConfig(unclean_takeover=True)
-OTHER = replace(ORDERS, number=1)
-
-
-async def write_at(owner: Owner, partition: LeadingPartition, base_offset: int, *values: str) -> None:
-    """A frame of the partition's leader at any offset, as if those before it had been lost."""
-    batches = split_batches(batch(*values), limits=RecordBatchLimits())
-    made = assign_offsets(batches, base_offset, partition.lease.epoch, copy_below_bytes=1 << 20)
-    await owner.wal.append(
-        wal_frame(bytes.fromhex(TOPIC_ID), partition.partition_id.number, partition.lease.epoch, made)
-    )
-
-
-async def with_hole(world: PartitionWorld) -> Owner:
-    """Offset 0 is there, 1 to 4 are not, 5 is; another partition of the same WAL is whole."""
-    ann = await world.owner()
-    partition, other = await ann.open(), await ann.open(OTHER)
-    await append(partition, batch("a"))
-    await append(other, batch("whole"))
-    await write_at(ann, partition, 5, "behind the hole")
-    await ann.end()
-    return await world.owner()
 
 
 def tail_of(partition: LeadingPartition) -> list[tuple[int, str]]:

@@ -99,7 +99,7 @@ def tear(directory: Path) -> None:
 
 def test_every_failpoint_of_the_wal_is_tried() -> None:
     source = "".join(path.read_text() for path in Path(wal.__file__).parent.glob("*.py"))
-    assert {*STEPS, "wal.space-refused"} == {*re.findall(r'failpoints\.reached\("([^"]+)"\)', source)}
+    assert {*STEPS, "wal.space-refused"} == {*re.findall(r'failpoints\.reached\("(wal\.[^"]+)"\)', source)}
 
 
 @pytest.mark.parametrize("label", STEPS)

@@ -21,6 +21,7 @@ from holdfast.log.metadata import OffsetGap, PartitionRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.left_out_tails import set_aside_gaps
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import Tail
@@ -52,6 +53,7 @@ async def open_partition(
     """
     config = config or PartitionConfig()
     store, wal_id = resources.store, resources.wal_id
+    source, key = frames or resources.wal.recovered.of, (bytes.fromhex(partition_id.topic_id), partition_id.number)
     entry = await store.get(state_key(partition_id.topic_id, partition_id.number))
     failpoints.reached("takeover.record-read")
     record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
@@ -59,8 +61,7 @@ async def open_partition(
     if record.clean:
         pass  # there is no tail, in any WAL
     elif record.wal == wal_id:
-        source = frames or resources.wal.recovered.of
-        hole = await recover_tail(tail, record, source(bytes.fromhex(partition_id.topic_id), partition_id.number))
+        hole = await recover_tail(tail, record, source(*key))
         if hole is not None:
             if not config.unclean_takeover:
                 raise _hole_error(hole, record, partition_id, resources.wal)
@@ -85,6 +86,15 @@ async def open_partition(
     )
     version = await _commit_takeover(partition_id, lease, entry, opened, resources)
     failpoints.reached("takeover.committed")
+    if any(gap.wal == wal_id for gap in opened.gaps):  # before a publication releases the frames
+        await set_aside_gaps(
+            partition_id,
+            opened,
+            source(*key),
+            directory=resources.wal.directory,
+            wal_id=wal_id,
+            now_ms=resources.clock.now_ms(),
+        )
     fenced = FencedRecord(
         partition_id, lease, opened, version, store=store, clock=resources.clock, random=resources.random
     )

@@ -2,12 +2,12 @@
 
 A partition that is closed with unpublished records may be assigned to this process again: its frames from before the start are read
 from the WAL files, those since are remembered here. Frames that are not needed are released, so that WAL files can be recycled;
-what an unclean takeover has left out is kept and listed, for an operator to decide (docs/safety.md, rule 9).
+what an unclean takeover has left out is set aside first, for an operator to decide (docs/safety.md, rules 9 and 29).
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,30 +15,28 @@ import msgspec
 from holdfast.contracts.store import Store
 from holdfast.log.keys import state_key, topic_id_key
 from holdfast.log.metadata import PartitionRecord
+from holdfast.log.model import PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.left_out_tails import set_aside_gaps
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.log.wal.recovery import PartitionKey
+from holdfast.log.wal.set_aside import KEPT, list_tails
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
 
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedRange:
-    """Offsets [`start`, `end`) of a partition that an unclean takeover left out, and that this WAL may hold."""
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
+class _TopicName(msgspec.Struct):
+    name: str
 
 
 class UnpublishedFrames:
     """Those of one WAL."""
 
-    def __init__(self, wal: Wal, wal_id: str, store: Store) -> None:
-        self._wal, self._wal_id, self._store = wal, wal_id, store
+    def __init__(self, wal: Wal, wal_id: str, store: Store, *, clock: Clock) -> None:
+        self._wal, self._wal_id, self._store, self._clock = wal, wal_id, store, clock
         self._kept: dict[PartitionKey, list[WalFrame]] = {}
-        self.quarantined: list[QuarantinedRange] = []
 
     def remember(self, partition: LeadingPartition) -> None:
         """Remember what a partition that is being closed has not published."""
@@ -68,8 +66,10 @@ class UnpublishedFrames:
             self._wal.release(topic_id, number, end)
 
     async def release_unneeded(self) -> None:
-        """Release what is published or belongs to nothing, and list what is quarantined. Call it before partitions are opened."""
-        self.quarantined = []
+        """Release what is published or belongs to nothing; what takeovers left out is set aside before.
+
+        Call it before partitions are opened. A partition whose frames cannot be set aside keeps them.
+        """
         for (topic_id, number), end in self._wal.unreleased().items():
             entry = await self._store.get(state_key(topic_id.hex(), number))
             if entry is None:
@@ -77,16 +77,34 @@ class UnpublishedFrames:
                     self._wal.release(topic_id, number, end)
                 continue
             record = msgspec.json.decode(entry.value, type=PartitionRecord)
-            ours = [gap for gap in record.gaps if gap.wal == self._wal_id]
-            if record.wal == self._wal_id:
-                self._wal.release(topic_id, number, record.published)
-            elif ours:
-                self.quarantined += [QuarantinedRange(topic_id.hex(), number, gap.start, gap.end) for gap in ours]
-            else:
-                self._wal.release(topic_id, number, end)
-        if self.quarantined:
+            try:
+                await self._set_aside(topic_id, number, record)
+            except (CorruptError, UnavailableError) as error:
+                _log.warning("partition %s:%d keeps its frames in the WAL: %s", topic_id.hex(), number, error)
+                continue
+            self._wal.release(topic_id, number, record.published if record.wal == self._wal_id else end)
+        await self._log_tails()
+
+    async def _set_aside(self, topic_id: bytes, number: int, record: PartitionRecord) -> None:
+        if not any(gap.wal == self._wal_id for gap in record.gaps):
+            return
+        named = await self._store.get(topic_id_key(topic_id.hex()))
+        topic = "" if named is None else msgspec.json.decode(named.value, type=_TopicName).name
+        await set_aside_gaps(
+            PartitionId(topic=topic, topic_id=topic_id.hex(), number=number),
+            record,
+            self.frames(topic_id, number),
+            directory=self._wal.directory,
+            wal_id=self._wal_id,
+            now_ms=self._clock.now_ms(),
+        )
+
+    async def _log_tails(self) -> None:
+        tails = await asyncio.to_thread(list_tails, self._wal.directory)
+        kept = [tail for tail in tails if tail.state == KEPT]
+        if kept:
             _log.warning(
-                "WAL %s holds records of %d offset ranges that unclean takeovers skipped; `holdfast wal inspect` lists them",
+                "%d tails that takeovers left out are set aside: `holdfast wal set-aside list %s` shows them",
+                len(kept),
                 self._wal.directory,
-                len(self.quarantined),
             )
