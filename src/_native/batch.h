@@ -110,6 +110,7 @@ int is_tuple_type(PyObject *type);
 /* one function each: scan.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
 PyObject *check(PyObject *module, PyObject *args);
+PyObject *keyless(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);

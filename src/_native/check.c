@@ -1,4 +1,5 @@
-/* check(payload, header, contiguous): None when every record is sound and agrees with the header, or the first fault. */
+/* check(payload, header, contiguous): None when every record is sound and agrees with the header, or the first fault.
+ * keyless(payload, header, most): the numbers of the first `most` records without a key, or the first fault before the last of them. */
 #include "wire.h"
 
 static int check_record(const uint8_t **at, const uint8_t *end, const header_t *header, int contiguous,
@@ -57,4 +58,47 @@ PyObject *check(PyObject *module, PyObject *args)
     if (fault.rule != SOUND)
         return fault_tuple(&fault);
     Py_RETURN_NONE;
+}
+
+PyObject *keyless(PyObject *module, PyObject *args)
+{
+    Py_buffer payload;
+    PyObject *fields, *found = NULL, *number;
+    Py_ssize_t most;
+    header_t header;
+    record_t record;
+    fault_t fault = {SOUND, 0, -1, 0};
+    const uint8_t *p, *end;
+    int32_t i;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*On", &payload, &fields, &most))
+        return NULL;
+    if (header_from_tuple(fields, &header) < 0)
+        goto done;
+    p = payload.buf;
+    end = p + payload.len;
+    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
+        fault.rule = RULE_COUNT;
+        fault.given = header.count;
+        found = fault_tuple(&fault);
+        goto done;
+    }
+    found = PyList_New(0);
+    for (i = 0; found != NULL && i < header.count && PyList_GET_SIZE(found) < most; i++) {
+        if ((fault.rule = read_record(&p, end, &header, &record, &fault.given)) != SOUND) {
+            fault.record = i;
+            Py_SETREF(found, fault_tuple(&fault));
+            break;
+        }
+        if (record.key != NULL)
+            continue;
+        number = PyLong_FromLong(i);
+        if (number == NULL || PyList_Append(found, number) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(number);
+    }
+done:
+    PyBuffer_Release(&payload);
+    return found;
 }

@@ -1,8 +1,11 @@
 """The log service: what it judges before anything is appended, and what it passes on."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.partitions import PartitionWorld, batch, records
@@ -12,11 +15,15 @@ from holdfast.log.batches import (
     CorruptBatchError,
     InvalidBatchError,
     Record,
+    RecordBatch,
     RecordBatchLimits,
     decode,
     encode,
     split_batches,
 )
+from holdfast.log.batches.compression import CODECS
+from holdfast.log.batches.header import CRC_AT, checksum
+from holdfast.log.batches.record_checks import KeylessRecordsError, check_records
 from holdfast.log.errors import (
     FencedLeaderEpochError,
     LeaderEpochError,
@@ -33,6 +40,8 @@ from holdfast.log.reader import LogReader
 from holdfast.log.service import LogService, PartitionDescription
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
+from holdfast.vocabulary.settings import MIB
 
 
 class Led:
@@ -66,13 +75,24 @@ class Setting:
             log=world.settings,
             settings=MaintenanceSettings(),
         )
-        self.service = LogService(
+        self.context = context
+        self.service = self._service()
+
+    def _service(self) -> LogService:
+        world, context = self.world, self.context
+        clock, random, objects = world.clock, world.random, world.objects
+        return LogService(
             self.led,
             topics=Topics(world.store, clock=clock, random=random),
             reading=LogReader(objects, clock=clock, settings=world.settings),
             context=context,
             clock=clock,
         )
+
+    def checks(self, of: str) -> None:
+        """Check batches in another way from now on."""
+        self.context = replace(self.context, log=replace(self.context.log, check_batches=of))
+        self.service = self._service()
 
     async def topic(self, name: str = "orders", partitions: int = 1, **config: object) -> Topic:
         owner = self.world.owners[0] if self.world.owners else await self.world.owner()
@@ -253,3 +273,109 @@ async def test_a_caller_that_expects_another_leader_epoch_is_refused(
     ):
         with pytest.raises(error, match=f"is at leader epoch 1, not {expected}"):
             await call
+
+
+def of_a_size(compression: str, size_bytes: int, *, count: int = 2, **batch_of: int) -> bytes:
+    """A batch of records that take about `size_bytes` once decompressed, and do not shrink much."""
+    value = SeededRandom(size_bytes).random.randbytes(size_bytes // count)
+    records = [Record(at, 1, b"k", value) for at in range(count)]
+    return encode(records, compression=compression, **batch_of)  # type: ignore[arg-type]
+
+
+def miscounted(batch: bytes) -> bytes:
+    """The batch with one record more in its header than in its payload, and the checksum of that."""
+    broken = bytearray(batch)
+    for at in (23, 57):  # last offset delta, record count
+        broken[at : at + 4] = (int.from_bytes(broken[at : at + 4], "big") + 1).to_bytes(4, "big")
+    broken[CRC_AT : CRC_AT + 4] = checksum(broken).to_bytes(4, "big")
+    return bytes(broken)
+
+
+@pytest.mark.parametrize("size_bytes", [200, 30_000, 200_000])
+@pytest.mark.parametrize("compression", CODECS)
+async def test_a_batch_no_consumer_could_read_is_not_stored_unless_the_setting_says_so(
+    setting: Setting, compression: str, size_bytes: int
+) -> None:
+    await setting.topic()
+    sound = of_a_size(compression, size_bytes)
+    assert (await setting.service.produce("orders", 0, sound)).end_offset == 2
+    with pytest.raises(InvalidBatchError):
+        await setting.service.produce("orders", 0, miscounted(sound))
+    assert (await setting.service.produce("orders", 0, sound)).base_offset == 2
+    setting.checks("headers")
+    if compression != "none":  # whose count is compared with its length
+        assert (await setting.service.produce("orders", 0, miscounted(sound))).base_offset == 4
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+async def test_a_bomb_is_refused_and_its_neighbours_are_served_meanwhile(
+    setting: Setting, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setting.topic(partitions=2)
+    go_on = threading.Event()
+
+    def held(batches: Sequence[RecordBatch], **how: Any) -> None:
+        if how["limits"].inflated_bytes_max == setting.context.log.inflated_bytes_max and compressed(batches):
+            assert go_on.wait(30)
+        check_records(batches, **how)
+
+    def compressed(batches: Sequence[RecordBatch]) -> bool:
+        return any(header.compression != "none" for header, _ in batches)
+
+    monkeypatch.setattr("holdfast.log.batch_checker.check_records", held)
+    bomb = encode([Record(at, 1, b"k", bytes(9 * MIB)) for at in range(4)], compression=compression)
+    assert len(bomb) < 100_000
+    refused = asyncio.ensure_future(setting.service.produce("orders", 0, bomb))
+    produced = await setting.service.produce("orders", 1, batch("a"))
+    assert (produced.base_offset, refused.done()) == (0, False)
+    go_on.set()
+    with pytest.raises(InvalidBatchError, match="bytes after decompression"):
+        await refused
+    assert (await setting.service.produce("orders", 0, batch("a"))).base_offset == 0
+
+
+async def test_what_waits_for_its_check_is_not_overtaken(setting: Setting) -> None:
+    topic = await setting.topic()
+    setting.led.known["orders"] = topic
+    await setting.service.produce("orders", 0, batch("first"))
+    large = [of_a_size("gzip", 200_000, producer_id=7, producer_epoch=0, base_sequence=2 * at) for at in (0, 1)]
+    small = batch("x", producer=7, epoch=0, sequence=4)
+    begun = [setting.service.begin_produce("orders", 0, payload) for payload in (*large, small)]
+    results = [each.start(acks=-1) for each in begun if each is not None]
+    assert [(await each).base_offset for each in results] == [1, 3, 5]
+    again = setting.service.begin_produce("orders", 0, batch("y", producer=7, epoch=0, sequence=5))
+    assert again is not None
+    assert again.appended is not None, "nobody waits any more"
+
+
+async def test_an_append_that_waits_for_offsets_is_not_overtaken_by_a_smaller_one(setting: Setting) -> None:
+    topic = await setting.topic()
+    setting.led.known["orders"] = topic
+    await setting.service.produce("orders", 0, batch("first"))
+    left = setting.led.partitions[topic.id, 0].record.reserved - 1
+    begun = [setting.service.begin_produce("orders", 0, batch(*"x" * count)) for count in (left + 1, 1)]
+    results = [each.start(acks=-1) for each in begun if each is not None]
+    assert [(await each).base_offset for each in results] == [1, left + 2]
+
+
+async def test_a_task_that_never_began_leaves_its_place(setting: Setting) -> None:
+    topic = await setting.topic()
+    setting.led.known["orders"] = topic
+    begun = setting.service.begin_produce("orders", 0, of_a_size("gzip", 200_000))
+    assert begun is not None
+    task = begun.start(acks=-1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await setting.service.produce("orders", 0, batch("a"))).base_offset == 0
+    after = setting.service.begin_produce("orders", 0, batch("b"))
+    assert after is not None
+    assert after.appended is not None
+
+
+async def test_records_without_a_key_are_named_for_a_compacted_topic(setting: Setting) -> None:
+    await setting.topic(cleanup_policy="compact")
+    setting.checks("headers")
+    with pytest.raises(KeylessRecordsError) as error:
+        await setting.service.produce("orders", 0, batch("a", "b"))
+    assert error.value.records == (0, 1)

@@ -101,10 +101,10 @@ def inflate(codec: int, payload: memoryview, at: int) -> Buffer:
 def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
     """What a kernel says to all there is to ask about some buffers."""
     found = []
-    most = (LIMITS.batch_bytes_max, LIMITS.records_max)
+    limits = (LIMITS.batch_bytes_max, LIMITS.records_max)
     for buffer in buffers:
         for stored in (True, False):
-            found.append(outcome(lambda b=buffer, s=stored: kernel.scan(b, s, *most, BatchHeader)))  # type: ignore[misc]
+            found.append(outcome(lambda b=buffer, s=stored: kernel.scan(b, s, *limits, BatchHeader)))  # type: ignore[misc]
         if len(buffer) < HEADER_BYTES:
             continue
         header, payload = parse_header(buffer), buffer[HEADER_BYTES:]
@@ -112,6 +112,8 @@ def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
             continue
         for contiguous in (True, False):
             found.append(outcome(lambda h=header, p=payload, c=contiguous: kernel.check(p, h, c)))  # type: ignore[misc]
+        for most in (1, 1_000):
+            found.append(outcome(lambda h=header, p=payload, m=most: kernel.keyless(p, h, m)))  # type: ignore[misc]
         if 0 <= header.base_offset < 1 << 62:  # `decode` lets no other header pass
             found.append(outcome(lambda h=header, p=payload: kernel.read(p, h, (0, 0, -1), 1_000, Record)))  # type: ignore[misc]
     for with_headers in (True, False):

@@ -4,19 +4,29 @@ It validates requests itself: limits, keys of compacted topics, append time, lea
 the agent's. A partition that another agent leads is a `NotLeaderError`, and the gateway redirects or forwards.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.special_offsets import LATEST, NO_EPOCH
-from holdfast.log.batches import BatchHeader, Buffer, RecordBatch, parse_header, set_append_time, split_batches
+from holdfast.log.batch_checker import BatchChecker
+from holdfast.log.batches import (
+    BatchHeader,
+    Buffer,
+    RecordBatch,
+    RecordBatchLimits,
+    parse_header,
+    set_append_time,
+    split_batches,
+)
 from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.log.errors import FencedLeaderEpochError, NotLeaderError, UnknownLeaderEpochError
 from holdfast.log.leader_epochs import epoch_at
-from holdfast.log.maintenance import MaintenanceContext, check_keys, delete_records
+from holdfast.log.maintenance import MaintenanceContext, delete_records
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
-from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
+from holdfast.log.partition.leading_partition import AppendPlace, AppendResult, LeadingPartition
 from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
@@ -25,9 +35,6 @@ from holdfast.log.topic_config import TopicConfig
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-
-if TYPE_CHECKING:
-    import asyncio
 
 _PUBLISHED_MAX: Final = 1_024
 
@@ -107,16 +114,37 @@ class PendingProduce:
     _partition: LeadingPartition
     _batches: Sequence[RecordBatch]
     _append_time_ms: int
+    _checked: "asyncio.Future[None] | None"  # None: they were checked
     appended: AppendResult | None = None
+    _place: AppendPlace | None = None
+
+    def append_now(self) -> None:
+        """Append if nothing has to be waited for; otherwise hold a place before all that come later."""
+        if self._checked is None:
+            self.appended = self._partition.append_now(self._batches)
+        if self.appended is None:
+            self._place = self._partition.hold_place()
+
+    def start(self, *, acks: int) -> "asyncio.Future[ProduceResult]":
+        """`finish` as a task. One that is cancelled before it began leaves its place."""
+        task = asyncio.ensure_future(self.finish(acks=acks))
+        task.add_done_callback(lambda _: self._leave())
+        return task
 
     async def finish(self, *, acks: int) -> ProduceResult:
         """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
         partition, appended = self._partition, self.appended
         if appended is None:
-            appended = await partition.append(self._batches, acks=acks)
-        else:
-            await partition.acknowledged(appended, acks=acks)
+            try:
+                appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
+            finally:
+                self._leave()
+        await partition.acknowledged(appended, acks=acks)
         return self._result(appended)
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._place.leave()
 
     def notify(self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
         """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise."""
@@ -149,13 +177,15 @@ class LogService:
         self.topics = topics
         self.directory = directory  # of the WAL; None: this process leads nothing
         self._leading, self._reading, self._context, self._clock = leading, reading, context, clock
-        self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
+        self._configs: dict[str, tuple[Topic, TopicConfig, RecordBatchLimits]] = {}
+        self._checker = BatchChecker(context.log)
         # By topic id and partition, then by producer id and epoch: what was sent while it was not led here.
         self._missed: dict[tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]] = {}
         self._published: dict[PartitionId, PublishedLog] = {}  # read lately, led elsewhere
 
     async def close(self) -> None:
-        """Stop reading ahead. Call nothing afterwards."""
+        """Stop reading ahead and checking. Call nothing afterwards."""
+        self._checker.close()
         await self._reading.close()
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
@@ -179,19 +209,19 @@ class LogService:
         if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
             raise InvalidError("acks", acks, f"{ACKS_NONE}, {ACKS_LEADER} or {ACKS_ALL}")
         found = await self._topic(topic)
-        return await self._validate(found, self._config(found), partition, payload).finish(acks=acks)
+        return await self._validate(found, partition, payload).finish(acks=acks)
 
     def begin_produce(self, topic: str, partition: int, payload: Buffer) -> PendingProduce | None:
         """`produce` without waiting: appended at once unless an append has to wait. None: the topic is not known here (yet).
 
-        Raises what `produce` raises. The caller finishes each one, in the order of the calls.
+        Raises what `produce` raises. What is not `appended` has its place in the order of the calls; the caller starts each one.
         """
         found = self._leading.topic(topic)
         if found is None:
             return None
-        pending = self._validate(found, self._config(found), partition, payload)
+        pending = self._validate(found, partition, payload)
         try:
-            pending.appended = pending._partition.append_now(pending._batches)
+            pending.append_now()
         except InvalidError:
             raise
         except HoldfastError:
@@ -199,8 +229,9 @@ class LogService:
             raise
         return pending
 
-    def _validate(self, topic: Topic, config: TopicConfig, partition: int, payload: Buffer) -> PendingProduce:
+    def _validate(self, topic: Topic, partition: int, payload: Buffer) -> PendingProduce:
         """The batches of a payload, checked against the topic's configuration, and the partition that takes them."""
+        config, limits = self._config(topic)
         try:
             led = self._leading.partition(topic, self._number(topic, partition))
         except NotLeaderError:
@@ -209,18 +240,16 @@ class LogService:
         if self._missed:
             for header, at_ms in self._missed.pop((topic.id, partition), {}).values():
                 led.record_missed((header,), at_ms)
-        limits = config.limits()
         batches = split_batches(payload, limits=limits)
         for header, _ in batches:
             if header.is_transactional:
                 raise InvalidError("batch attributes", "transactional", "not transactional: unsupported")
-        if config.compacted:
-            check_keys(batches, limits=limits)
         append_time_ms = -1
         if config.append_time:
             append_time_ms = self._clock.now_ms()
             batches = _with_append_time(batches, append_time_ms)
-        return PendingProduce(led, batches, append_time_ms)
+        checked = self._checker.begin(batches, limits=limits, keyed=config.compacted)
+        return PendingProduce(led, batches, append_time_ms, checked)
 
     async def fetch(
         self,
@@ -356,11 +385,12 @@ class LogService:
             if len(self._missed) > MISSED_MAX:
                 del self._missed[next(iter(self._missed))]
 
-    def _config(self, topic: Topic) -> TopicConfig:
+    def _config(self, topic: Topic) -> tuple[TopicConfig, RecordBatchLimits]:
         known = self._configs.get(topic.name)
         if known is None or known[0] is not topic:
-            known = self._configs[topic.name] = (topic, topic.config)
-        return known[1]
+            known = topic, topic.config, self._checker.limits(topic.config.limits())
+            self._configs[topic.name] = known
+        return known[1:]
 
     def _number(self, topic: Topic, partition: int) -> int:
         if not 0 <= partition < topic.partitions:

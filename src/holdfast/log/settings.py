@@ -1,9 +1,13 @@
 """What an operator may tune about the log of one agent, and what leading partitions counts. Per-topic settings are in `topics`."""
 
 from dataclasses import dataclass
+from typing import Final
 
+from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.log.topic_config import GROWABLE_COUNT, PARTITION_COUNTS
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of
+
+CHECKS: Final = ("records", "headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,9 @@ class LogSettings:
     `producer_expiry_ms`: how long an idempotent producer may be silent before it is forgotten; `producers_max`: of a partition,
     beyond which the most silent one is. `producer_deltas_max`: so many segments after one with all producers another has all of
     them, a quarter of `segment_keys_max` at most; `producer_delta_min`: with fewer producers every publication has all of them.
+    `check_batches`: `records` checks every record that is produced as far as a consumer has to read it, which decompresses;
+    `headers` checks the headers and checksums of batches. `inflated_bytes_max`: how large a batch may be once decompressed, if the
+    topic allows no larger ones; `check_threads`: how many are decompressed at once.
     `segment_reads_max`: concurrent reads of segments; `segment_readers_max`: whose indexes are kept in RAM.
     `reads_ahead_max`: reads ahead of sequential readers, of all partitions; `reads_ahead_depth`: of one partition;
     `read_ahead_bytes`: of one such read.
@@ -46,6 +53,9 @@ class LogSettings:
     producers_max: int = 100_000
     producer_deltas_max: int = 16
     producer_delta_min: int = 256
+    check_batches: str = "records"
+    inflated_bytes_max: int = 32 * MIB
+    check_threads: int = 2
     segment_reads_max: int = 64
     segment_readers_max: int = 1_024
     reads_ahead_max: int = 16
@@ -59,6 +69,8 @@ class LogSettings:
         check_at_least("room_wait_ms", self.room_wait_ms, 0)
         check_at_least("copy_below_bytes", self.copy_below_bytes, 0)
         check_at_least("segment_keys_max", self.segment_keys_max, 4)
+        check_one_of("check_batches", self.check_batches, CHECKS)
+        check_between("inflated_bytes_max", self.inflated_bytes_max, MIB, RecordBatchLimits().inflated_bytes_max)
         check_at_least("producer_deltas_max", self.producer_deltas_max, 0)
         check_at_least("producer_delta_min", self.producer_delta_min, 1)
         check_at_least("index_entries_max", self.index_entries_max, 16)
@@ -71,6 +83,7 @@ class LogSettings:
             "object_interval_ms",
             "producer_expiry_ms",
             "producers_max",
+            "check_threads",
             "segment_reads_max",
             "segment_readers_max",
             "fetch_enough_bytes",

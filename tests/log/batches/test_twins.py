@@ -26,7 +26,7 @@ def test_broken_input_gets_equal_answers(seed: int) -> None:
 class Careless:
     """A kernel that forgets one rule."""
 
-    scan, read, write, columns = PURE.scan, PURE.read, PURE.write, PURE.columns
+    scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
 
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:

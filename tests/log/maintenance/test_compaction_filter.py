@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from struct import pack
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, parse_header, set_append_time, split_batches
-from holdfast.log.maintenance import check_keys
 from holdfast.log.maintenance.compaction_filter import CompactionFilter, CompactionScan, KeyOffsetMap
-from holdfast.vocabulary.errors import InvalidError
 
 KEYS = [None, b"", b"a", b"b", b"x" * 15, b"x" * 16, b"y" * 40]
 
@@ -147,13 +144,3 @@ def test_a_long_key_is_never_taken_for_another() -> None:
     digest = next(iter(keys._offsets))
     assert len(digest) == 16
     assert keys.last(digest) == -1
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_records_without_a_key_are_refused_for_compacted_topics(compression: str) -> None:
-    good = batch(0, [(b"", b"1"), (b"a", None)], compression=compression)
-    bad = batch(0, [(b"a", b"1"), (None, b"2")], compression=compression)
-    limits = RecordBatchLimits()
-    check_keys(split_batches(good, limits=limits), limits=limits)
-    with pytest.raises(InvalidError, match="key"):
-        check_keys([*split_batches(good, limits=limits), *split_batches(bad, limits=limits)], limits=limits)

@@ -4,11 +4,12 @@ A retriable error of ours is a retriable code of Kafka's, and the other way roun
 becomes a timeout, after which idempotent producers send again and other clients check.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import BatchRule, CorruptBatchError, InvalidBatchError
+from holdfast.log.batches.record_checks import KeylessRecordsError
 from holdfast.log.errors import (
     FencedLeaderEpochError,
     NotLeaderError,
@@ -100,7 +101,7 @@ _BATCH_RULES: Final = {
     BatchRule.CODEC: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     BatchRule.CRC: ErrorCode.CORRUPT_MESSAGE,
     BatchRule.CUT: ErrorCode.CORRUPT_MESSAGE,
-    BatchRule.COMPRESSED: ErrorCode.CORRUPT_MESSAGE,
+    BatchRule.COMPRESSED: ErrorCode.INVALID_RECORD,  # its checksum is right: the same bytes again are no better
     BatchRule.TIMESTAMP: ErrorCode.INVALID_TIMESTAMP,
 }
 
@@ -116,6 +117,22 @@ class ApiError(HoldfastError):
         return self.message
 
 
+class RecordError(NamedTuple):
+    """A record that a batch was rejected for: its number in the batch, and why."""
+
+    number: int
+    message: str
+
+
+def record_errors(error: HoldfastError) -> tuple[RecordError, ...]:
+    """The records at fault, where single records are: without them a client blames the whole batch."""
+    if isinstance(error, KeylessRecordsError):
+        return tuple(RecordError(each, "a record of a compacted topic needs a key") for each in error.records)
+    if isinstance(error, InvalidBatchError) and error.fault.record >= 0 and error.fault.at == 0:
+        return (RecordError(error.fault.record, str(error)),)
+    return ()
+
+
 def code_of(error: HoldfastError) -> ErrorCode:
     """The code a client gets for `error`."""
     if isinstance(error, ApiError):
@@ -124,6 +141,8 @@ def code_of(error: HoldfastError) -> ErrorCode:
         return _PRODUCER_REFUSALS[error.refusal]
     if isinstance(error, GroupRefusedError):
         return _GROUP_REFUSALS[error.refusal]
+    if isinstance(error, KeylessRecordsError):
+        return ErrorCode.INVALID_RECORD
     if isinstance(error, InvalidBatchError):
         return _BATCH_RULES.get(error.rule, ErrorCode.INVALID_RECORD)
     return next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.UNKNOWN_SERVER_ERROR)

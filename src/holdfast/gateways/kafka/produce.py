@@ -3,18 +3,22 @@
 Versions 0 to 2 carried older message formats; no current client sends them. Not implemented: transactions (a transactional id is
 rejected), throttling.
 
+A batch is appended whole or not at all, as in Kafka. From version 8 on the response names the records at fault (KIP-467); clients
+fail those with their message, and the others of the batch with one that says so.
+
 Requests of one connection are pipelined, so that one fsync serves many; they start in the order of arrival, which is all an
 idempotent producer needs. With acks=0 there is no response: an error closes the connection.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, OnResponse, RequestContext
-from holdfast.gateways.kafka.errors import code_of
+from holdfast.gateways.kafka.errors import RecordError, code_of, record_errors
 from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import Acks
@@ -53,6 +57,7 @@ class _PartitionResult(NamedTuple):
     append_time_ms: int = NO_TIMESTAMP
     start_offset: int = NO_OFFSET
     message: str | None = None
+    record_errors: Sequence[RecordError] = ()
 
 
 def produce(call: RequestContext, body: memoryview, on_response: OnResponse) -> None:
@@ -159,10 +164,11 @@ class _PendingProduce:
         if begun is not None and begun.appended is not None:
             begun.notify(partial(self._on_result, at), acks=self._acks)
             return
+        task: asyncio.Future[ProduceResult]
         if begun is None:
             task = asyncio.ensure_future(log.produce(data.topic, data.number, data.records, acks=self._acks))
         else:
-            task = asyncio.ensure_future(begun.finish(acks=self._acks))
+            task = begun.start(acks=self._acks)
         self._tasks.append(task)
         task.add_done_callback(partial(self._finished, at))
 
@@ -234,7 +240,7 @@ def _failed(data: _PartitionData, error: HoldfastError) -> _PartitionResult:
     code = code_of(error)
     if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; its records break a rule of the topic
         code = ErrorCode.INVALID_RECORD
-    return _PartitionResult(data, code, message=str(error))
+    return _PartitionResult(data, code, message=str(error), record_errors=record_errors(error))
 
 
 def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResult]) -> bytes:
@@ -251,7 +257,8 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
             if version >= _START_FROM:
                 out += _START.pack(outcome.start_offset)
             if version >= _MESSAGES_FROM:
-                out += encode_length(0, flexible=flexible) + encode_string(outcome.message, flexible=flexible)
+                out += _encode_record_errors(outcome.record_errors, flexible=flexible)
+                out += encode_string(outcome.message, flexible=flexible)
             if flexible:
                 out += _leader_tags(call, outcome, leaders)
         if flexible:
@@ -259,6 +266,15 @@ def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResu
     out += INT32.pack(0)  # throttle time
     if flexible:
         out += endpoints_tags(call.backend, leaders)
+    return bytes(out)
+
+
+def _encode_record_errors(errors: Sequence[RecordError], *, flexible: bool) -> bytes:
+    out = bytearray(encode_length(len(errors), flexible=flexible))
+    for number, message in errors:
+        out += INT32.pack(number) + encode_string(message, flexible=flexible)
+        if flexible:
+            out += NO_TAGS
     return bytes(out)
 
 

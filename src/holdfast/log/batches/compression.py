@@ -179,5 +179,19 @@ def _inflate_zstd(data: Buffer, bytes_max: int) -> bytes:
             return codec.decompress(data, max_output_size=room, allow_extra_data=False)
         except zstandard.ZstdError as error:
             if known or room == bytes_max:
+                if not known and _zstd_exceeds(data, bytes_max, window_bytes_max):
+                    raise _too_large(bytes_max) from None
                 raise DecompressError(f"zstd: {error}", len(data)) from None
             room = min(bytes_max, room * 8)
+
+
+def _zstd_exceeds(data: Buffer, bytes_max: int, window_bytes_max: int) -> bool:
+    """Whether there is more than `bytes_max` in a stream that announces no size: the codec's error does not tell."""
+    left = bytes_max
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=window_bytes_max).stream_reader(data) as reader:
+            while left >= 0 and (part := reader.read(min(MIB, left + 1))):
+                left -= len(part)
+    except zstandard.ZstdError:
+        return False
+    return left < 0

@@ -60,6 +60,10 @@ class BatchKernel(Protocol):
         """Validate every record of a decompressed payload against its header."""
         ...
 
+    def keyless(self, payload: Buffer, header: tuple[object, ...], most: int, /) -> list[int] | FaultTuple:
+        """The numbers of the first `most` records without a key, in a decompressed payload that `check` found sound."""
+        ...
+
     def read(
         self, payload: Buffer, header: tuple[object, ...], cursor: Cursor, most: int, kind: type[T], /
     ) -> tuple[list[T], Cursor] | FaultTuple:

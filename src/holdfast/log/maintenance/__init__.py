@@ -10,7 +10,6 @@ The one rule (docs/safety.md, rule 13): first unlink, in a fenced commit; then w
 """
 
 from holdfast.log.maintenance.compaction import CompactionResult, compact
-from holdfast.log.maintenance.compaction_filter import check_keys
 from holdfast.log.maintenance.deleted_topics import purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.loop import MaintainedAgent, run_maintenance
@@ -32,7 +31,6 @@ __all__ = [
     "RetentionDecision",
     "SweepResult",
     "apply_retention",
-    "check_keys",
     "collect_trash",
     "compact",
     "decide_retention",

@@ -17,11 +17,6 @@ from typing import Final
 from crc32c import crc32c
 
 from holdfast.log.batches import BatchHeader, Buffer, Record, RecordBatch, decode, encode, parse_header, set_append_time
-from holdfast.log.batches.kernels import BEST, Columns
-from holdfast.log.batches.limits import RecordBatchLimits
-from holdfast.log.batches.records import inflate_payload
-from holdfast.log.batches.rules import fault_error
-from holdfast.vocabulary.errors import InvalidError
 
 ENTRY_BYTES: Final = 160  # what a key costs in RAM, measured: a short bytes, an int and their share of a dictionary
 
@@ -175,20 +170,6 @@ def rebuild_batch(header: BatchHeader, records: Sequence[Record]) -> bytes:
     stamped = bytearray(batch)
     set_append_time(stamped, timestamp_ms=header.max_timestamp)
     return bytes(stamped)
-
-
-def check_keys(batches: Sequence[RecordBatch], *, limits: RecordBatchLimits) -> None:
-    """Refuse batches for a compacted topic that hold a record without a key, as Kafka does."""
-
-    def inflate(codec: int, payload: memoryview, at: int) -> Buffer:
-        return inflate_payload(codec, payload, at=at, limits=limits, stored=False)
-
-    found = BEST.columns([batch.data for batch in batches], inflate, False)
-    if len(found) == 4:
-        raise fault_error(found, stored=False)  # type: ignore[arg-type]  # the only answer of four fields
-    without = Columns._make(found).key_nulls
-    if without:
-        raise InvalidError("number of records without a key", without, "0: the topic is compacted")
 
 
 def _records(header: BatchHeader, data: Buffer) -> Iterable[Record]:

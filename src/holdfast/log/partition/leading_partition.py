@@ -19,7 +19,6 @@ import msgspec
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
-from holdfast.log.errors import ProducerRefusedError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
 from holdfast.log.partition.backpressure import Backpressure
@@ -30,7 +29,7 @@ from holdfast.log.partition.tail import TailBatch
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart, ProducerSection, ProducerSnapshot
 from holdfast.log.wal import WalFrame
-from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.tasks import Notify
 
 
@@ -41,6 +40,19 @@ class AppendResult:
     base_offset: int
     end_offset: int
     duplicate: bool = False
+
+
+class AppendPlace:
+    """A place among the appends of a partition, held before the task that appends has begun."""
+
+    def __init__(self, on_left: Callable[[], None]) -> None:
+        self._on_left: Callable[[], None] | None = on_left
+
+    def leave(self) -> None:
+        """Once is enough."""
+        on_left, self._on_left = self._on_left, None
+        if on_left is not None:
+            on_left()
 
 
 class LeadingPartition:
@@ -123,8 +135,16 @@ class LeadingPartition:
         """Whether appends are taken."""
         return self._accepting
 
-    async def append(self, batches: Sequence[RecordBatch], *, acks: int = ACKS_ALL) -> AppendResult:
+    async def append(
+        self,
+        batches: Sequence[RecordBatch],
+        *,
+        acks: int = ACKS_ALL,
+        checked: "asyncio.Future[None] | None" = None,
+    ) -> AppendResult:
         """Number, log and acknowledge batches, all or none; those that were seen before keep their first offsets.
+
+        `checked`: whether they may be appended at all is not decided yet, and they wait for it in their place.
 
         `acks`: `ALL` returns once they are durable at the topic's level, `LEADER` once they are on this disk, `NONE` at once.
 
@@ -135,9 +155,11 @@ class LeadingPartition:
         self._queued += 1
         try:
             async with self._order:
+                if checked is not None:
+                    await checked
                 await self._until_ready(count, size)
                 appended = self._append_in_order(batches)
-        except ProducerRefusedError:
+        except InvalidError:
             raise
         except BaseException:
             self.record_missed(header for header, _ in batches)
@@ -167,6 +189,14 @@ class LeadingPartition:
             self.record_missed(header for header, _ in batches)
             raise
         return self._append_in_order(batches)
+
+    def hold_place(self) -> "AppendPlace":
+        """What comes after this call is not appended without waiting, until the place is left."""
+        self._queued += 1
+        return AppendPlace(self._leave_place)
+
+    def _leave_place(self) -> None:
+        self._queued -= 1
 
     def record_missed(self, headers: Iterable[BatchHeader], at_ms: int | None = None) -> None:
         """These batches were refused (now, or at `at_ms`): what their producers send next must not overtake them."""

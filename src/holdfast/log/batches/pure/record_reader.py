@@ -58,6 +58,15 @@ def read_span(data: bytes, at: int, end: int, least: int, rule: BatchRule) -> tu
 
 def read_record(data: bytes, at: int, header: BatchHeader, previous: int, *, contiguous: bool) -> RecordPositions:
     """The record at `at`, validated by itself and against the header and the offset before it."""
+    fields, headers_at, count = _read_fields(data, at, header)
+    delta = fields.offset_delta
+    if (delta != previous + 1) if contiguous else not previous < delta <= header.last_offset_delta:
+        raise RecordFault(BatchRule.OFFSET_DELTA, delta)
+    return fields._replace(headers=_read_headers(data, headers_at, fields.end, count))
+
+
+def _read_fields(data: bytes, at: int, header: BatchHeader) -> tuple[RecordPositions, int, int]:
+    """The record at `at` without its headers, where those begin, and how many they are."""
     length, at = read_varint(data, at, len(data))
     if length < _BODY_BYTES_MIN:
         raise RecordFault(BatchRule.RECORD_LENGTH, length)
@@ -76,9 +85,7 @@ def read_record(data: bytes, at: int, header: BatchHeader, previous: int, *, con
     count, at = read_varint(data, at, end)
     if count < 0 or count > (end - at) // 2:  # a header is two bytes at least
         raise RecordFault(BatchRule.HEADERS, count)
-    if (delta != previous + 1) if contiguous else not previous < delta <= header.last_offset_delta:
-        raise RecordFault(BatchRule.OFFSET_DELTA, delta)
-    return RecordPositions(delta, timestamp, key, value, _read_headers(data, at, end, count), end)
+    return RecordPositions(delta, timestamp, key, value, [], end), at, count
 
 
 def _read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[ByteRange, ByteRange]]:
@@ -116,6 +123,25 @@ def check(payload: Buffer, fields: tuple[object, ...], contiguous: bool, /) -> t
     if at != len(data):
         return (int(BatchRule.TRAILING), 0, header.count, len(data) - at)
     return None
+
+
+def keyless(payload: Buffer, fields: tuple[object, ...], most: int, /) -> list[int] | tuple[int, int, int, int]:
+    """The numbers of the first `most` records without a key; or the first fault before the last of them."""
+    header = BatchHeader._make(fields)
+    data = bytes(payload)
+    if is_count_invalid(header, len(data)):
+        return (int(BatchRule.COUNT), 0, -1, header.count)
+    found: list[int] = []
+    at = index = 0
+    try:
+        while index < header.count and len(found) < most:
+            raw, _, _ = _read_fields(data, at, header)
+            if raw.key is NULL:
+                found.append(index)
+            at, index = raw.end, index + 1
+    except RecordFault as broken:
+        return (int(broken.rule), 0, index, broken.given)
+    return found
 
 
 def read(

@@ -1,0 +1,72 @@
+"""Where the records of produced batches are checked: small batches at once, others on threads of their own.
+
+Decompressing is the cost, so what is small after it is checked on the event loop, within a bound: a batch that turns out to be
+larger goes to a thread. There are few of these, so what bombs can take is so many times the limit of one batch.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from holdfast.log.batches import BatchRule, InvalidBatchError, RecordBatch, RecordBatchLimits
+from holdfast.log.batches.header import CODEC_MASK
+from holdfast.log.batches.record_checks import check_records
+from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.settings import KIB, MIB
+
+_HERE_PACKED_MAX: Final = 16 * KIB  # compressed bytes beyond which nobody tries here
+_HERE_MAX: Final = 64 * KIB  # decompressed bytes: measured, a tenth of a millisecond, with gzip three tenths
+_HERE_PLAIN_MAX: Final = 2 * MIB  # bytes that need no decompression: two tenths of a millisecond
+
+
+class BatchChecker:
+    """Checks batches as `LogSettings` ask for it."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._threads: ThreadPoolExecutor | None = None
+
+    def limits(self, limits: RecordBatchLimits) -> RecordBatchLimits:
+        """A topic's limits, with the one of decompressed bytes: never less than a batch may have uncompressed."""
+        return replace(limits, inflated_bytes_max=max(self._settings.inflated_bytes_max, limits.batch_bytes_max))
+
+    def begin(
+        self, batches: Sequence[RecordBatch], *, limits: RecordBatchLimits, keyed: bool
+    ) -> "asyncio.Future[None] | None":
+        """Check batches as `check_records` does. None: all is well; otherwise it is being decided, and the answer will raise."""
+        if not keyed and self._settings.check_batches == "headers":
+            return None
+        size_bytes = sum(len(data) for _, data in batches)
+        if not any(header.attributes & CODEC_MASK for header, _ in batches):
+            if size_bytes <= _HERE_PLAIN_MAX:
+                check_records(batches, limits=limits, keyed=keyed)
+                return None
+        elif len(batches) == 1 and size_bytes <= _HERE_PACKED_MAX:
+            try:
+                check_records(batches, limits=replace(limits, inflated_bytes_max=_HERE_MAX), keyed=keyed)
+            except InvalidBatchError as error:
+                if error.rule is not BatchRule.INFLATED_SIZE:
+                    raise
+            else:
+                return None
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._settings.check_threads, thread_name_prefix="batch-check")
+        checked = asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(check_records, batches, limits=limits, keyed=keyed)
+        )
+        checked.add_done_callback(_retrieve)
+        return checked
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _retrieve(checked: "asyncio.Future[None]") -> None:
+    """Whoever waited for it may be gone: then nobody wants to hear of it."""
+    if not checked.cancelled():
+        checked.exception()
