@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from tests.support.broker import CHOICE, Broker, serving
-from tests.support.librdkafka_client import CLOCK, consuming, read_all, send, send_values, values
+from tests.support.librdkafka_client import CLOCK, consuming, producer, put, read_all, send, send_values, values
 from tests.support.record_shapes import Shape, pseudo_random
 from tests.support.waiting import until
 
@@ -70,3 +70,27 @@ def test_a_compacted_topic_refuses_records_without_a_key(busy: Broker) -> None:
     with pytest.raises(KafkaException) as refused:
         send_values(busy, topic, [b"keyless"])
     assert refused.value.args[0].code() == KafkaError.INVALID_RECORD
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("keyless", [{40}, {0, 40, 99}], ids=["one", "three"])
+def test_of_a_batch_only_the_records_without_a_key_are_to_blame(
+    busy: Broker, idempotent: bool, keyless: set[int]
+) -> None:
+    if busy.kind != "holdfast" and len(keyless) == 1:
+        pytest.skip("librdkafka blames all of the batch for the one record that Apache Kafka names once")
+    topic = busy.create_topic("blamed", 1, {"cleanup.policy": "compact"})
+    done: list[Message] = []
+    config = {"linger.ms": 200, "compression.type": "lz4", "enable.idempotence": idempotent}
+    client = producer(busy, config)
+    for n in range(100):
+        put(client, topic, Shape(name="", key=None if n in keyless else b"%d" % n, value=b"%d" % n), done, partition=0)
+    assert client.flush(30) == 0
+    codes = {message.value(): error.code() for message in done if (error := message.error()) is not None}
+    assert {codes.pop(b"%d" % n) for n in keyless} == {KafkaError.INVALID_RECORD}
+    # the others were refused with it, as by Apache Kafka, and the application may send them again
+    assert set(codes.values()) == {KafkaError._INVALID_DIFFERENT_RECORD}
+    assert len(codes) == 100 - len(keyless)
+    again = [Shape(name="", key=value, value=value) for value in codes]
+    assert len(send(busy, topic, again, {"enable.idempotence": idempotent})) == len(codes)
+    assert len(read_all(busy, topic)) == len(codes)

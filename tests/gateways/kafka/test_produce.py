@@ -9,7 +9,9 @@ from tests.support.kafka_wire import FETCH, PRODUCE, fetch_request, gateway_on, 
 from tests.support.partitions import batch, records
 
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.batches import Record, encode
+from holdfast.log.batches import Record, encode, parse_header
+from holdfast.log.batches.header import CRC_AT, HEADER, HEADER_BYTES, checksum
+from holdfast.vocabulary.random import SeededRandom
 
 
 async def id_of(gateway: object, topic: str) -> UUID:
@@ -162,3 +164,72 @@ async def test_a_producer_that_hangs_up_does_not_harm_what_it_sent(tmp_path: Pat
                 0
             ].high_watermark < 1:
                 await gateway.backend.clock.sleep_ms(10)
+
+
+def keyed(*keys: bytes | None, compression: str = "none") -> bytes:
+    return encode([Record(at, 1, key, b"v") for at, key in enumerate(keys)], compression=compression)
+
+
+@pytest.mark.parametrize("version", versions_of(PRODUCE))
+async def test_the_records_at_fault_are_named(tmp_path: Path, version: int) -> None:
+    config = {"cleanup_policy": "compact"}
+    async with gateway_on(tmp_path, topics={"orders": 1}, config=config) as gateway:
+        client, topic_id = await gateway.client(), await id_of(gateway, "orders")
+        given = produce_request("orders", {0: keyed(b"a", None, b"b", None, compression="zstd")}, topic_id=topic_id)
+        (refused,) = (await client.ask(PRODUCE, version, given)).responses[0].partition_responses
+        assert refused.error_code.value == ErrorCode.INVALID_RECORD
+        if version >= 8:
+            assert [each.batch_index for each in refused.record_errors] == [1, 3]
+            assert "needs a key" in refused.record_errors[0].batch_index_error_message
+            assert refused.error_message == "invalid records without a key [1, 3]: must be none: the topic is compacted"
+        sound = produce_request("orders", {0: keyed(b"a", b"b")}, topic_id=topic_id)
+        (taken,) = (await client.ask(PRODUCE, version, sound)).responses[0].partition_responses
+        assert taken.base_offset == 0
+        assert version < 8 or taken.record_errors == ()
+
+
+def with_fields(batch: bytes, **fields: int) -> bytes:
+    """The batch with another header, and its checksum."""
+    changed = bytearray(HEADER.pack(*parse_header(batch)._replace(**fields)) + batch[HEADER_BYTES:])
+    changed[CRC_AT : CRC_AT + 4] = checksum(changed).to_bytes(4, "big")
+    return bytes(changed)
+
+
+THREE = encode([Record(at, 1, b"k", b"v") for at in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "named"),
+    [
+        (with_fields(THREE, count=2, last_offset_delta=1), ErrorCode.INVALID_RECORD, [2, 2]),
+        (with_fields(THREE[:-1], length=len(THREE) - 13), ErrorCode.INVALID_RECORD, [2, 2]),
+        (with_fields(THREE, attributes=4), ErrorCode.INVALID_RECORD, []),
+        (encode([Record(0, 1, b"k", bytes(40 << 20))], compression="zstd"), ErrorCode.MESSAGE_TOO_LARGE, []),
+    ],
+    ids=["a record too many", "a record cut short", "not compressed", "a bomb"],
+)
+async def test_a_batch_no_consumer_could_read_gets_its_code(
+    tmp_path: Path, records: bytes, code: ErrorCode, named: list[int]
+) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
+        (refused,) = (
+            (await client.ask(PRODUCE, 9, produce_request("orders", {0: records}))).responses[0].partition_responses
+        )
+        assert refused.error_code.value == code
+        assert [each.batch_index for each in refused.record_errors] == named
+        assert (await gateway.backend.log.fetch("orders", 0, 0)).high_watermark == 0
+
+
+async def test_large_and_small_pipelined_requests_are_appended_in_order(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
+        client = await gateway.client()
+        value = SeededRandom(1).random.randbytes(100_000)
+        large = encode([Record(0, 1, b"k", value)], compression="gzip")
+        given = [large if n % 3 == 0 else batch(str(n)) for n in range(30)]
+        sent = [await client.send(PRODUCE, 9, produce_request("orders", {0: each})) for each in given]
+        offsets = []
+        for correlation in sent:
+            answer = client.understood(PRODUCE, 9, correlation, await client.receive())
+            offsets.append(answer.responses[0].partition_responses[0].base_offset)
+        assert offsets == list(range(30))

@@ -125,12 +125,16 @@ class RecordError(NamedTuple):
 
 
 def record_errors(error: HoldfastError) -> tuple[RecordError, ...]:
-    """The records at fault, where single records are: without them a client blames the whole batch."""
+    """The records at fault, where single records are: without them a client blames the whole batch.
+
+    A single one is named twice: librdkafka (2.4 to 2.16 at least) blames the whole batch for one error, the right record for two.
+    """
+    found: tuple[RecordError, ...] = ()
     if isinstance(error, KeylessRecordsError):
-        return tuple(RecordError(each, "a record of a compacted topic needs a key") for each in error.records)
-    if isinstance(error, InvalidBatchError) and error.fault.record >= 0 and error.fault.at == 0:
-        return (RecordError(error.fault.record, str(error)),)
-    return ()
+        found = tuple(RecordError(each, "a record of a compacted topic needs a key") for each in error.records)
+    elif isinstance(error, InvalidBatchError) and error.fault.record >= 0 and error.fault.at == 0:
+        found = (RecordError(error.fault.record, str(error)),)
+    return found * 2 if len(found) == 1 else found
 
 
 def code_of(error: HoldfastError) -> ErrorCode:

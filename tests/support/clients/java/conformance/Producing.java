@@ -13,6 +13,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.InvalidRecordException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.errors.TimeoutException;
@@ -174,6 +175,24 @@ final class Producing {
         String topic = world.topic(1, "cleanup.policy", "compact");
         try (var producer = world.producer()) {
             Expect.refused(InvalidRecordException.class, () -> producer.send(new ProducerRecord<>(topic, 0, null, bytes("no key"))).get());
+            Expect.same(0L, producer.send(new ProducerRecord<>(topic, 0, bytes("key"), bytes("value"))).get().offset(), "offset");
+        }
+    }
+
+    @Scenario({"true", "false"})
+    static void ofABatchOnlyTheRecordWithoutAKeyIsToBlame(World world, String idempotent) throws Exception {
+        String topic = world.topic(1, "cleanup.policy", "compact");
+        try (var producer = world.producer("linger.ms", "500", "enable.idempotence", idempotent)) {
+            var answers = new ArrayList<java.util.concurrent.Future<RecordMetadata>>();
+            for (int n = 0; n < 10; n++) {
+                answers.add(producer.send(new ProducerRecord<>(topic, 0, n == 4 ? null : bytes("k" + n), bytes("" + n))));
+            }
+            for (int n = 0; n < 10; n++) {
+                int at = n;
+                KafkaException refusal = Expect.refused(KafkaException.class, () -> answers.get(at).get());
+                Expect.same(n == 4, refusal instanceof InvalidRecordException, "record " + n + " is to blame: " + refusal);
+                if (n != 4) Expect.that(refusal.getMessage().contains("part of a batch"), "the others say why: " + refusal);
+            }
             Expect.same(0L, producer.send(new ProducerRecord<>(topic, 0, bytes("key"), bytes("value"))).get().offset(), "offset");
         }
     }
