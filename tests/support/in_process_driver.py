@@ -5,7 +5,7 @@ It keeps a log of who may act on which partition under which epoch, so that a te
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from holdfast.pipeline.model.driver_protocol import (
@@ -169,8 +169,8 @@ class InProcessDriver:
         self._die("its worker stopped")
         for task in list(self._tasks):
             task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class DriverStage:
