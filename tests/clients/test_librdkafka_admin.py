@@ -1,13 +1,14 @@
 """confluent-kafka: administration of topics, settings and records, with the answers that tools rely on."""
 
+import itertools
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.support.broker import ADMIN_TIMEOUT_S, Broker
-from tests.support.librdkafka_client import OFFSETS, consuming, read_all, send_values, take, values
+from tests.support.librdkafka_client import OFFSETS, consuming, producer, read_all, send_values, take, values
 from tests.support.waiting import until
 
 
@@ -157,6 +158,32 @@ def test_a_group_gets_the_partitions_that_are_added_and_keeps_its_offsets(broker
         send_values(broker, topic, [b"c"], partition=2)
         assert [(message.partition, message.value) for message in take(member, 1)] == [(2, b"c")]
         until(lambda: member.poll(0.05) or len(member.assignment()) == 3, what="all partitions are assigned")
+
+
+def test_a_producer_with_keys_goes_on_while_partitions_are_added(broker: Broker) -> None:
+    topic = broker.create_topic("grown-keys", 1)
+    client = producer(broker, {"enable.idempotence": True, "topic.metadata.refresh.interval.ms": 100, "linger.ms": 0})
+    sent: list[tuple[bytes, int, int]] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        sent.append((message.value() or b"", message.partition() or 0, message.offset() or 0))
+
+    def send_more() -> bool:
+        number = next(numbers)
+        client.produce(topic, b"%d" % number, key=b"key-%d" % (number % 50), on_delivery=note)
+        client.poll(0.01)
+        return {partition for _, partition, _ in sent} == {0, 1, 2}
+
+    numbers = itertools.count()
+    for _ in range(50):
+        send_more()
+    broker.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(ADMIN_TIMEOUT_S)
+    until(send_more, what="keys go to the new partitions")
+    assert client.flush(30) == 0
+    assert len({value for value, _, _ in sent}) == len(sent) == next(numbers)
+    read = read_all(broker, topic, partitions=(0, 1, 2))
+    assert sorted((each.value or b"", each.partition, each.offset) for each in read) == sorted(sent)
 
 
 def test_partitions_of_an_unknown_topic(broker: Broker) -> None:

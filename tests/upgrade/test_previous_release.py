@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from tests.support.server_process import ServeProcess, read, started
 from tests.support.waiting import until
 
@@ -86,4 +87,13 @@ def test_a_pipeline_of_the_last_release_continues_where_it_was(fixture: Path, tm
     with started(server):
         until(lambda: checkpoint(server) == 50, what="both partitions are finished", within_s=200)
         copied = [json.loads(each)["id"] for each in read(server.kafka, "orders-copy", 50)]
-    assert sorted(copied) == list(range(1, 51))  # each once
+        assert sorted(copied) == list(range(1, 51))  # each once
+        # Its topic grows, and it reads the new partition from its beginning.
+        admin = AdminClient({"bootstrap.servers": server.kafka})
+        admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(30)
+        producer = Producer({"bootstrap.servers": server.kafka})
+        for number in range(51, 61):
+            producer.produce("orders", json.dumps({"id": number, "name": f"n{number}"}), partition=2)
+        assert producer.flush(30) == 0
+        until(lambda: checkpoint(server) == 60, what="the new partition is finished", within_s=100)
+        assert [each["partition"] for each in pipeline(server)["partitions"]] == [0, 1, 2]

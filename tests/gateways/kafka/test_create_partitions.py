@@ -171,3 +171,29 @@ async def test_a_topic_deleted_and_made_again_does_not_inherit_partitions(tmp_pa
         await async_until(alone)
         assert code(await grow(admin, "orders", 3)) is ErrorCode.NONE
         assert (await admin.backend.log.produce("orders", 2, batch("new"))).base_offset == 0
+
+
+async def test_new_partitions_are_spread_over_all_nodes_and_every_node_lists_them(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    try:
+        async with (
+            gateway_of(cluster, "ann", KafkaSettings()) as ann,
+            gateway_of(cluster, "bob", KafkaSettings()) as bob,
+        ):
+            await ann.backend.log.create_topic("orders", 1)
+            asked, other = Admin(ann, await ann.client()), Admin(bob, await bob.client())
+            await async_until(lambda: len(ann.backend.cluster.members) == 2)
+            assert code(await grow(asked, "orders", 6)) is ErrorCode.NONE
+
+            async def agreed() -> bool:
+                leaders = await listed(asked, "orders")
+                return leaders == await listed(other, "orders") and len(leaders) == 6 and -1 not in leaders.values()
+
+            await async_until(agreed)
+            leaders = await listed(asked, "orders")
+            assert set(leaders.values()) == {asked.node, other.node}
+            for number, node in leaders.items():
+                leader = asked if node == asked.node else other
+                assert (await leader.backend.log.produce("orders", number, batch("x"))).base_offset == 0
+    finally:
+        await cluster.end()
