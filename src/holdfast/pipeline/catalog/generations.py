@@ -12,12 +12,15 @@ from holdfast.pipeline.model.definition import Generation, Pipeline, live_genera
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
-def with_rewind(pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool) -> Pipeline:
-    """The live generation is retired, and the next begins at `starts`."""
+def with_rewind(
+    pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool, partitions: int = 0
+) -> Pipeline:
+    """The live generation is retired, and the next begins at `starts`. `partitions`: how many the source has now."""
     old = _live(pipeline)
     fresh = Generation(
         number=_next_number(pipeline),
         starts=_offsets("starts", starts),
+        partitions=partitions,
         replaces=old.number,
         delete_previous=delete_previous,
     )

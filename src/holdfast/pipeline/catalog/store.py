@@ -238,14 +238,15 @@ class PipelineStore:
         starts: Mapping[int, int],
         *,
         delete_previous: bool = False,
+        partitions: int = 0,
         expected: int | None = None,
     ) -> tuple[Pipeline, Generation]:
-        """Retire the live generation and begin the next one at `starts`, by partition."""
+        """Retire the live generation and begin the next one at `starts`, by partition. `partitions`: of the source, now."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
             if not pipeline.revision:
                 raise NotReadyError("rewinding", pipeline.name, pipeline.problems)
-            after = generations.with_rewind(pipeline, starts, delete_previous=delete_previous)
+            after = generations.with_rewind(pipeline, starts, delete_previous=delete_previous, partitions=partitions)
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)

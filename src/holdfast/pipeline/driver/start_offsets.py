@@ -28,7 +28,8 @@ class StartOffsets:
         configured = self._generation.starts.get(str(partition))
         if configured is not None:
             return configured
-        if config.start == EARLIEST:
+        added = 0 < self._generation.partitions <= partition  # since the rewind
+        if config.start == EARLIEST or added:
             return bounds.starts[partition]
         found = bounds.ends[partition] if config.start == LATEST else _at_time(config.start, partition, source)
         fixed = fix_start(self._store, self._namespace, partition, found, clock=self._clock, random=self._random)

@@ -173,6 +173,8 @@ class Generation(StoredStruct, frozen=True):
     starts: dict[str, int] = {}
     """Offsets by partition; the others start at `KafkaConfig.start`."""
     ends: dict[str, int] = {}
+    partitions: int = 0
+    """How many the source had when the generation was decided, if that is known; later ones are read from their beginning."""
     retired: bool = False
     """It was replaced by a rewind, or has reached its ends: no more ranges."""
     replaces: int = 0

@@ -58,7 +58,9 @@ class Reprocessing:
         owners = await cleanup.active_owners(self._store, pipeline.id)
         complete = rewind_rules.complete(pipeline, starts, bounds, progress, begun_at, owners)
         seen = pipeline.version if expected is None and len(starts) < len(bounds) else expected
-        return await self._catalog.rewind(pipeline.id, complete, delete_previous=delete_previous, expected=seen)
+        return await self._catalog.rewind(
+            pipeline.id, complete, delete_previous=delete_previous, partitions=len(bounds), expected=seen
+        )
 
     async def backfill(
         self, pipeline_id: str, start: Position, end: Position = LATEST, *, expected: int | None = None
