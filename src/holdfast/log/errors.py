@@ -55,7 +55,7 @@ class TailNotLocalError(HoldfastError):
     def __str__(self) -> str:
         return (
             f"partition {self.partition} is offline: records between offsets {self.published} and {self.reserved} may be in WAL "
-            f"{self.wal}, which is not here; start the agent that has it, or set unclean_takeover on the topic"
+            f"{self.wal}, which is not here; start the agent that has it, or go on without them: docs/how-to/lost-disk.md"
         )
 
 

@@ -68,7 +68,9 @@ class TopicConfig:
         check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         if self.compacted and self.unclean_takeover:
             raise InvalidError(
-                "unclean_takeover", True, "false on a compacted topic: what was left out could not be appended again"
+                "unclean_takeover",
+                True,
+                "false on a compacted topic: what was left out could not be appended again (docs/how-to/lost-disk.md)",
             )
 
     @property

@@ -1,7 +1,7 @@
 """Judging what a producer sent, and cutting it into batches.
 
 The one rule: `split` accepts all of a payload or nothing. It validates headers and checksums, not the records inside: that
-costs a decompression and is `records.validate_records`' work, for topics that need it.
+costs a decompression and is `record_checks.check_records`' work.
 """
 
 from typing import NamedTuple

@@ -129,8 +129,8 @@ def validate_records(
 ) -> None:
     """Validate every record of one batch: lengths, varints, offsets, and timestamps against the header's maximum.
 
-    For topics that need it, because it decompresses: compaction, append time, untrusted producers. From a producer the
-    offsets must have no gap (`InvalidBatchError`); in a stored batch they may (`CorruptBatchError`).
+    Stricter than what a producer is held to (`record_checks`). From a producer the offsets must have no gap (`InvalidBatchError`);
+    in a stored batch they may (`CorruptBatchError`).
     """
     header, data = _whole(batch, stored=stored, kernel=kernel, limits=limits)
     if not header.count:
