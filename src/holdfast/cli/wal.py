@@ -1,4 +1,4 @@
-"""`holdfast wal …`: inspect and repair an agent's write-ahead log."""
+"""`holdfast wal …`: inspect and repair an agent's write-ahead log. Tails set aside: `cli.set_aside`."""
 
 import argparse
 import asyncio
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.cli import set_aside
 from holdfast.cli.arguments import add_family
 from holdfast.cli.output import CORRUPT, FAILED, OK, print_json, print_line, print_table
 from holdfast.log.wal.inspection import WalInspection, inspect
@@ -39,6 +40,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     mend.add_argument("--yes", action="store_true", help="apply the repair")
     mend.add_argument("--json", action="store_true", help="the report as one JSON object")
     mend.set_defaults(run=run_repair)
+    set_aside.add_commands(actions)
 
 
 async def run_inspect(args: argparse.Namespace) -> int:

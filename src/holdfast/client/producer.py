@@ -9,6 +9,7 @@ with DUPLICATE_SEQUENCE_NUMBER for an older one; neither appends. A batch out of
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from struct import Struct
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import LATEST
 from holdfast.log.batches import parse_header
-from holdfast.log.batches.header import HEADER_BYTES
+from holdfast.log.batches.header import CRC_AT, HEADER_BYTES, PRODUCER_AT, checksum
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
@@ -33,6 +34,8 @@ _OUT_OF_SEQUENCE: Final = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INV
 _RETRIABLE: Final = RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}
 _UNKNOWN_TOPIC: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _RETRY_PAUSE_MS: Final = 100
+_PRODUCER_FIELDS: Final = Struct(">qhi")
+_UINT32: Final = Struct(">I")
 
 
 class TopicRef(msgspec.Struct, frozen=True, array_like=True):
@@ -200,6 +203,13 @@ class KafkaIdempotentProducer(BrokerClient):
             most = max(most, counted)
             if offset >= fetched.high_watermark or not len(fetched.records):
                 return most
+
+
+def stamp_producer(batch: bytearray, producer: tuple[int, int], sequence: int) -> bytes:
+    """The batch under this producer id and epoch, from `sequence` on, with its checksum."""
+    _PRODUCER_FIELDS.pack_into(batch, PRODUCER_AT, *producer, sequence)
+    _UINT32.pack_into(batch, CRC_AT, checksum(batch))
+    return bytes(batch)
 
 
 def _unknown_start(target: TargetPartition, start: int, first: int) -> CorruptError:

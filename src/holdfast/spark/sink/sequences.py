@@ -5,16 +5,10 @@ pieces; the bytes of a batch, its checksum included, are then the same in every 
 """
 
 from collections.abc import Iterator
-from struct import Struct
-from typing import Final
 
-from holdfast.client.producer import SEQUENCE_MODULUS, SequencedBatch, TargetPartition
-from holdfast.log.batches.header import CRC_AT, PRODUCER_AT, checksum
+from holdfast.client.producer import SEQUENCE_MODULUS, SequencedBatch, TargetPartition, stamp_producer
 from holdfast.spark.sink.pieces import StagedPiece, StagedPieceList
 from holdfast.vocabulary.errors import CorruptError
-
-_PRODUCER_FIELDS: Final = Struct(">qhi")
-_UINT32: Final = Struct(">I")
 
 
 class SequenceAssigner:
@@ -36,12 +30,8 @@ class SequenceAssigner:
             for size, count in zip(content.sizes, content.counts, strict=True):
                 ordinal = self._ordinals.get(target, 0)
                 sequence = (first + ordinal) % SEQUENCE_MODULUS
-                yield SequencedBatch(target, ordinal, count, self._stamp(body[at : at + size], sequence))
+                yield SequencedBatch(
+                    target, ordinal, count, stamp_producer(bytearray(body[at : at + size]), self._producer, sequence)
+                )
                 self._ordinals[target] = ordinal + count
                 at += size
-
-    def _stamp(self, batch: bytes, sequence: int) -> bytes:
-        stamped = bytearray(batch)
-        _PRODUCER_FIELDS.pack_into(stamped, PRODUCER_AT, *self._producer, sequence)
-        _UINT32.pack_into(stamped, CRC_AT, checksum(stamped))
-        return bytes(stamped)
