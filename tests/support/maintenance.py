@@ -36,6 +36,7 @@ from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal.repairs import LossesOfRepairs
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
@@ -55,6 +56,8 @@ class CrashError(Exception):
 
 class RamWal:
     """A WAL whose disk never fails and is never read again: everything is published before a crash in these tests."""
+
+    repairs = LossesOfRepairs(())
 
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -63,6 +63,7 @@ def _summary(found: WalInspection) -> dict[str, object]:
         "directory": str(found.directory),
         "spare_files": found.spare_files,
         "set_aside": found.set_aside,
+        "tails": found.tails,
         "unfinished_repairs": found.unfinished_repairs,
         "torn": None if torn is None else {"file": torn.path.name, "position": torn.position, "lsn": torn.lsn},
         "damage": None
@@ -73,6 +74,10 @@ def _summary(found: WalInspection) -> dict[str, object]:
 
 def _print_verdict(found: WalInspection) -> None:
     print_line(f"{found.spare_files} spare files, {len(found.set_aside)} files set aside")
+    if found.tails:
+        print_line(
+            f"{len(found.tails)} tails wait for a decision: `holdfast wal set-aside list {found.directory}` shows them"
+        )
     if found.torn is not None:
         print_line(
             f"torn tail in {found.torn.path.name} at byte {found.torn.position}: never acknowledged, opening the WAL removes it"

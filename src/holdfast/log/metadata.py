@@ -19,6 +19,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     `reserved > published` means there may be an unpublished tail, and `wal` is the id of the WAL that has it; `level` is what
     its acknowledgements meant: at `object` nothing of it was acknowledged. `epochs` is the leader history,
     oldest first: enough to tell which epoch wrote any offset from `start` on. `gaps` are what unclean takeovers left out.
+    `wal_repair` is the number of the last repair of that WAL that was taken into account.
     """
 
     published: int = 0
@@ -28,6 +29,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     level: str = "local"
     epochs: tuple[EpochStart, ...] = ()
     gaps: tuple[OffsetGap, ...] = ()
+    wal_repair: int = 0
 
     @property
     def clean(self) -> bool:

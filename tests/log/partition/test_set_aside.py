@@ -3,12 +3,27 @@
 from pathlib import Path
 
 import pytest
-from tests.support.partitions import ORDERS, TOPIC_ID, Owner, PartitionWorld, append, batch, records, stored, with_hole
+from tests.support.partitions import (
+    ORDERS,
+    OTHER,
+    TOPIC_ID,
+    Owner,
+    PartitionWorld,
+    append,
+    batch,
+    records,
+    stored,
+    with_hole,
+)
+from tests.support.wal import flip
 
 from holdfast.contracts.store import Put
 from holdfast.log.keys import topic_id_key
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
+from holdfast.log.wal.files import live_files
+from holdfast.log.wal.inspection import inspect
+from holdfast.log.wal.repair import repair
 from holdfast.log.wal.set_aside import SetAsideTail, find_tail, list_tails, read_tail, settle_tail
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
@@ -108,3 +123,48 @@ def test_a_directory_without_tails_has_none(tmp_path: Path) -> None:
     assert list_tails(tmp_path) == []
     with pytest.raises(InvalidError, match="nothing is set aside"):
         find_tail(tmp_path, "none")
+
+
+async def repaired(world: PartitionWorld) -> Owner:
+    """ "a", "b" and "c" were acknowledged, "b" is damaged and a repair was made; the other partition lost nothing."""
+    ann = await world.owner()
+    partition, other = await ann.open(), await ann.open(OTHER)
+    for value in "abc":
+        await append(partition, batch(value + "!" * 50))
+    await append(other, batch("whole"))
+    directory = ann.wal.directory
+    await ann.end()
+    (file,) = (path for _, path in live_files(directory) if b"b!!!!" in path.read_bytes())
+    flip(file, file.read_bytes().index(b"b!!!!"))
+    report = repair(directory, clock=world.clock, random=world.random)
+    assert report is not None
+    assert (len(report.lost), len(report.in_doubt)) == (1, 1)
+    return await world.owner()
+
+
+async def test_offsets_that_a_repair_lost_are_not_handed_out_again(world: PartitionWorld) -> None:
+    ann = await repaired(world)
+    partition, other = await ann.open(), await ann.open(OTHER)
+    assert [value[0] for _, value in records(partition.read_tail(0, bytes_max=1 << 20) or [])] == ["a"]
+    assert (partition.next_offset, other.next_offset) == (100, 1)
+    (gap,) = (await stored(world)).gaps
+    assert (gap.start, gap.end, gap.wal) == (1, 100, ann.wal_id)
+    # What could still be read is set aside.
+    (tail,) = kept(ann)
+    assert tail.wal == ann.wal_id
+    assert inspect(ann.wal.directory).tails == [tail.name]
+    assert [value[0] for _, value in records([each.data for each in read_tail(ann.wal.directory, tail)])] == ["c"]
+    assert (tail.first_offset, "repair 1" in tail.reason) == (2, True)
+
+
+async def test_a_repair_is_taken_into_account_once(world: PartitionWorld) -> None:
+    ann = await repaired(world)
+    partition = await ann.open()
+    await append(partition, batch("d"))
+    await ann.end()
+    ann = await world.owner()
+    partition = await ann.open()
+    assert partition.next_offset == 101
+    assert len((await stored(world)).gaps) == 1
+    await ann.hand_back(partition)
+    assert (await stored(world)).clean

@@ -62,8 +62,11 @@ async def open_partition(
         pass  # there is no tail, in any WAL
     elif record.wal == wal_id:
         hole = await recover_tail(tail, record, source(*key))
+        repaired = resources.wal.repairs.affect(key, since=record.wal_repair)
+        if hole is None and repaired and tail.end < record.reserved:
+            hole = TailHole(tail.end, record.reserved, 0, tail.end)
         if hole is not None:
-            if not config.unclean_takeover:
+            if not config.unclean_takeover and not repaired:  # a repair is a person's decision, too
                 raise _hole_error(hole, record, partition_id, resources.wal)
             record = _go_on_behind(hole, tail, record, partition_id, wal_id)
         if tail.end < record.start:  # all of it was deleted
@@ -79,6 +82,7 @@ async def open_partition(
     opened = msgspec.structs.replace(
         record,
         wal=wal_id,
+        wal_repair=resources.wal.repairs.last_repair,
         # A tail that was acknowledged as `local` stays visible, and is not skipped, until it is published.
         level="local" if tail.size_bytes and record.level == "local" else config.level,
         reserved=tail.end,
@@ -120,7 +124,7 @@ def _go_on_behind(
     """Keep what precedes the hole, and continue at the reserved ceiling."""
     ceiling = max(record.reserved, hole.tail_end)
     _log.warning(
-        "partition %s goes on at offset %d without offsets %d to %d of its tail: unclean takeover of a damaged WAL",
+        "partition %s goes on at offset %d without offsets %d to %d of its tail: the WAL was damaged",
         partition_id,
         ceiling,
         hole.start,

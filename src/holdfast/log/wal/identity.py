@@ -20,6 +20,14 @@ async def wal_identity(directory: Path, *, random: Random) -> str:
     return await asyncio.to_thread(_read_or_write, directory / _FILE, random.token())
 
 
+def known_identity(directory: Path) -> str:
+    """The id of a WAL that is not open here; "" if it has none yet. Blocks."""
+    try:
+        return (directory / _FILE).read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def _read_or_write(path: Path, fresh: str) -> str:
     try:
         known = path.read_text()

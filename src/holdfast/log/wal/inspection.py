@@ -11,6 +11,7 @@ from holdfast.log.wal.files import live_files, spare_files
 from holdfast.log.wal.frame_scan import ScannedFrame, scan_frames, scan_header
 from holdfast.log.wal.frames import FRAMES_AT, MARK
 from holdfast.log.wal.recovery import TornTail, WalDamage, scan_directory
+from holdfast.log.wal.set_aside import KEPT, list_tails
 from holdfast.log.wal.startup import PENDING_REPAIRS
 from holdfast.vocabulary.errors import InvalidError
 
@@ -50,6 +51,7 @@ class WalInspection:
     spare_files: int
     unfinished_repairs: list[str]
     set_aside: list[str]
+    tails: list[str]  # of `set_aside.py`, to be appended or dropped
     torn: TornTail | None
     damage: WalDamage | None
 
@@ -64,6 +66,7 @@ def inspect(directory: Path) -> WalInspection:
         spare_files=len(spare_files(directory)),
         unfinished_repairs=sorted(path.name for path in directory.glob(PENDING_REPAIRS)),
         set_aside=sorted(path.name for path in directory.glob("*.damaged-*")),
+        tails=[tail.name for tail in list_tails(directory) if tail.state == KEPT],
         torn=verdict.torn,
         damage=verdict.damage,
     )

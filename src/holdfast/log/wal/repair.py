@@ -1,7 +1,8 @@
 """`repair`: make a damaged WAL usable again without dropping anything silently.
 
 The damaged file and all after it are renamed to `*.damaged-{n}` and stay as they are. What `triage.py` keeps is written into fresh
-files that follow the undamaged ones. `repair-{n}.json` lists every frame that was set aside and every one that is lost.
+files that follow the undamaged ones. `repair-{n}.json` lists every frame that was set aside and every one that is lost; partitions
+that lost something find it there when they are opened. Record batches among the frames in doubt become tails (`set_aside.py`).
 
 The one rule: the report is on disk before anything is renamed, under a name (`.pending`) that keeps the WAL closed until all
 renames are done; an interrupted repair is finished by the next. Everything here blocks.
@@ -10,24 +11,29 @@ renames are done; an interrupted repair is finished by the next. Everything here
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from holdfast.log.batches import RecordBatch, RecordBatchLimits, split_batches
 from holdfast.log.wal.disk import WalDisk, close_quietly, write_all
 from holdfast.log.wal.file_reader import WalReader, read_frame
 from holdfast.log.wal.files import DirectoryLock
 from holdfast.log.wal.frame_copy import copy_kept_frames
 from holdfast.log.wal.frames import WalFrame
+from holdfast.log.wal.identity import known_identity
 from holdfast.log.wal.inspection import check_directory
+from holdfast.log.wal.set_aside import tail_name, write_tail
 from holdfast.log.wal.startup import PENDING_REPAIRS
 from holdfast.log.wal.triage import DOUBT, KEEP, Triage, TriagedFrame, triage
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.random import Random
 
+FINISHED_REPAIRS: Final = "repair-*.json"
 _NUMBER: Final = re.compile(r"(?:^repair|\.damaged)-([0-9]+)")
 
 
@@ -103,15 +109,18 @@ def _second_pass(directory: Path) -> Triage:
 
 def read_set_aside(report_path: Path) -> Iterator[WalFrame]:
     """The frames in doubt of a finished repair, in order."""
-    report = _load(report_path)
-    for found in report.in_doubt:
-        with WalReader(report_path.parent / found.file) as reader:
-            frame = read_frame(reader, bytes.fromhex(found.mark), found.position)
-            if frame is None:
-                raise CorruptError(
-                    f"WAL file {reader.path} at byte {found.position}", "a frame set aside became unreadable"
-                )
-            yield frame[0].frame(bytes(frame[1]))
+    for found in _load(report_path).in_doubt:
+        yield _read_in_doubt(report_path.parent, found)
+
+
+def _read_in_doubt(directory: Path, found: FrameReport) -> WalFrame:
+    with WalReader(directory / found.file) as reader:
+        frame = read_frame(reader, bytes.fromhex(found.mark), found.position)
+        if frame is None:
+            raise CorruptError(
+                f"WAL file {reader.path} at byte {found.position}", "a frame set aside became unreadable"
+            )
+        return frame[0].frame(bytes(frame[1]))
 
 
 def _report(directory: Path, found: Triage, clock: Clock) -> RepairReport:
@@ -173,9 +182,37 @@ def _finish(directory: Path, pending: Path, disk: WalDisk) -> RepairReport:
         if (directory / name).exists():
             (directory / name).rename(directory / new_name)
     disk.sync_directory(directory)
+    _set_aside(directory, report)
     pending.rename(pending.with_suffix(".json"))
     disk.sync_directory(directory)
     return report
+
+
+def _set_aside(directory: Path, report: RepairReport) -> None:
+    """The batches of the frames in doubt, as a tail of each partition."""
+    found: dict[tuple[str, int], dict[int, RecordBatch]] = {}
+    for each in report.in_doubt:
+        with suppress(CorruptError, OSError):  # what cannot be read now, or is no batch, stays in the damaged file
+            payload = _read_in_doubt(directory, each).payload[0]
+            for batch in split_batches(payload, limits=RecordBatchLimits(), stored=True):
+                found.setdefault((each.topic_id, each.partition), {})[batch.header.base_offset] = batch
+    for (topic_id, partition), batches in found.items():
+        write_tail(
+            directory,
+            [batches[offset] for offset in sorted(batches)],
+            name=tail_name(topic_id, partition, min(batches)),
+            topic_id=topic_id,
+            topic="",
+            partition=partition,
+            wal=known_identity(directory),
+            reason=f"repair {report.number} found it behind frames that are lost",
+            now_ms=report.at_ms,
+        )
+
+
+def read_repairs(directory: Path) -> list[RepairReport]:
+    """The reports of all finished repairs, in order."""
+    return sorted(map(_load, directory.glob(FINISHED_REPAIRS)), key=lambda report: report.number)
 
 
 def _load(path: Path) -> RepairReport:

@@ -27,6 +27,8 @@ from holdfast.log.wal.frames import WalFrame, checked_bytes
 from holdfast.log.wal.in_flight import InFlightLimit
 from holdfast.log.wal.recovered_frames import RecoveredFrames, in_thread
 from holdfast.log.wal.recovery import LiveFile, PartitionKey
+from holdfast.log.wal.repair import read_repairs
+from holdfast.log.wal.repairs import LossesOfRepairs
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
 from holdfast.log.wal.writer import CommitGroup, PendingAppend, WalWriter, WriterCallbacks
@@ -57,7 +59,14 @@ class WalStats:
 class Wal:
     """See the module. `open` is the way in."""
 
-    def __init__(self, opened: OpenedWal, file_worker: FileWorker, writer: WalWriter, settings: WalSettings) -> None:
+    def __init__(
+        self,
+        opened: OpenedWal,
+        file_worker: FileWorker,
+        writer: WalWriter,
+        repairs: LossesOfRepairs,
+        settings: WalSettings,
+    ) -> None:
         self.directory = opened.files.directory
         self.stats = WalStats()
         # The error that stopped the WAL, once there is one. The body of `open` is cancelled and `open` raises it.
@@ -67,6 +76,7 @@ class Wal:
         live = opened.recovered
         self._file_references = FileReferences(live if opened.current_live in live else [*live, opened.current_live])
         self.recovered = RecoveredFrames(self._file_references, live, opened.torn, settings.read_bytes)
+        self.repairs = repairs
         self.synced_lsn = opened.next_lsn - 1
         self._room = InFlightLimit(settings.in_flight_bytes_max)
         self._error: HoldfastError | None = None
@@ -94,10 +104,11 @@ class Wal:
         opening = partial(open_directory, files, settings=settings, disk=disk)
         began_ms = clock.boot_ms()
         opened = await in_thread(opening, undo=OpenedWal.abandon)
+        repairs = LossesOfRepairs(await in_thread(partial(read_repairs, directory)))
         _log_recovery(opened, clock.boot_ms() - began_ms)
         file_worker = FileWorker()
         writer = WalWriter(opened, file_worker, clock=clock, settings=settings, disk=disk)
-        wal = cls(opened, file_worker, writer, settings)
+        wal = cls(opened, file_worker, writer, repairs, settings)
         async with wal._running():
             with _stopped_by(wal.failed):
                 yield wal
