@@ -114,10 +114,11 @@ def list_tails(directory: Path) -> list[SetAsideTail]:
 
 def find_tail(directory: Path, name: str) -> SetAsideTail:
     """The tail of this name; the beginning of the name is enough if no other begins so."""
-    known = [tail for tail in list_tails(directory) if tail.name.startswith(name)]
+    tails = list_tails(directory)
+    known = [tail for tail in tails if tail.name.startswith(name)]
     if len(known) != 1:
-        allowed = f"one of {', '.join(tail.name for tail in list_tails(directory)) or 'none: nothing is set aside'}"
-        raise InvalidError("tail", name, allowed)
+        names = ", ".join(tail.name for tail in tails)
+        raise InvalidError("tail", name, f"one of {names}" if names else "that of a tail: nothing is set aside here")
     return known[0]
 
 
