@@ -53,6 +53,17 @@ class ReadAhead(Generic[T]):
             await asyncio.wait((guess.read,))
         return None if guess.read.cancelled() or guess.read.exception() is not None else guess.read.result()
 
+    def peek(self, spot: ReadPosition) -> T | None:
+        """What was read for this spot, if it is there already; it stays."""
+        guess = self._guesses.get(spot)
+        if guess is None or not guess.read.done() or guess.read.cancelled() or guess.read.exception() is not None:
+            return None
+        return guess.read.result()
+
+    def discard(self, spot: ReadPosition) -> None:
+        """What was read for this spot is used."""
+        self._guesses.pop(spot, None)
+
     def put_back(self, spot: ReadPosition, rest: T) -> None:
         """What was read and not asked for yet begins here."""
         kept: asyncio.Future[T] = asyncio.get_running_loop().create_future()

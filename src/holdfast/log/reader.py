@@ -120,6 +120,44 @@ class LogReader:
                 return FetchedBatches(batches, start, end, size_bytes)
             await log.wait_beyond(end, left_ms)
 
+    def fetch_now(self, log: ReadablePartition, offset: int, *, bytes_max: int) -> FetchedBatches | None:
+        """`fetch` of what is in memory, without waiting; None: it has to be read from object storage."""
+        log.check_readable()
+        start, end = log.start_offset, log.high_watermark
+        if not start <= offset <= end:
+            raise OffsetOutOfRangeError(str(log.partition_id), offset, start, end)
+        found: list[Buffer] = []
+        size, at = 0, offset
+        if at < min(end, log.tail.start) and bytes_max > 0:
+            piece = self._next_read_ahead(log, at, bytes_max)
+            if piece is None:
+                return None
+            found.extend(piece.batches)
+            size, at = sum(map(len, found)), piece.end
+        if log.tail.start <= at < end and size < bytes_max:
+            for batch in log.tail.read(at, below=end, bytes_max=bytes_max - size):
+                if found and size + len(batch) > bytes_max:
+                    break
+                found.append(batch)
+                size += len(batch)
+        return FetchedBatches(found, start, end, size)
+
+    def _next_read_ahead(self, log: ReadablePartition, at: int, bytes_max: int) -> _SegmentRead | None:
+        """The batches from `at` on, if they were read ahead and are as many as a read would bring."""
+        segment = log.segments.find_recent(at)
+        if segment is None or not segment.base_offset <= at < segment.end_offset:
+            return None
+        spot = ReadPosition(log.partition_id.topic_id, log.partition_id.number, at)
+        piece = self._ahead.peek(spot)
+        if piece is None or piece.segment != segment or not piece.batches:
+            return None
+        first, rest = piece.cut(bytes_max)
+        enough = min(bytes_max, self._settings.fetch_enough_bytes)
+        if 2 * sum(map(len, first.batches)) < enough and first.end < log.tail.start:
+            return None
+        self._ahead.discard(spot)
+        return self._served(log, spot, first, rest, goes_on=self._goes_on(spot, segment))
+
     async def _read(self, log: ReadablePartition, offset: int, end: int, bytes_max: int) -> list[Buffer]:
         found: list[Buffer] = []
         size, at = 0, offset
@@ -169,13 +207,28 @@ class LogReader:
     ) -> _SegmentRead | None:
         """The batches of a segment from `at` on; a sequential reader finds them read ahead. None: it is gone."""
         spot = ReadPosition(log.partition_id.topic_id, log.partition_id.number, at)
-        goes_on = self._ahead.continues(spot) or at == segment.base_offset
+        goes_on = self._goes_on(spot, segment)
         piece = await self._ahead.take(spot)
         if piece is None or piece.segment != segment:  # not read ahead, or the segment was replaced meanwhile
             piece = await self._read_from(segment, at, bytes_max)
         if piece is None or not piece.batches:
             return piece
-        piece, rest = piece.cut(bytes_max)
+        return self._served(log, spot, *piece.cut(bytes_max), goes_on=goes_on)
+
+    def _goes_on(self, spot: ReadPosition, segment: SegmentRecord) -> bool:
+        """Whether a reader at this spot is likely to read on."""
+        return self._ahead.continues(spot) or spot.offset == segment.base_offset
+
+    def _served(
+        self,
+        log: ReadablePartition,
+        spot: ReadPosition,
+        piece: _SegmentRead,
+        rest: _SegmentRead | None,
+        *,
+        goes_on: bool,
+    ) -> _SegmentRead:
+        """The part of a read that is returned; the rest is kept, and what follows is read ahead."""
         then = spot._replace(offset=piece.end)
         self._ahead.expect(then)
         if rest is not None:

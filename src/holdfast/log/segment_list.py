@@ -43,14 +43,21 @@ class SegmentList:
 
     async def find(self, offset: int, objects: Objects) -> SegmentRecord | None:
         """The segment that holds `offset`, or the next one after a gap; None past the last. May raise `StaleListingError`."""
-        for each in self.recent[max(0, bisect_right(self.recent, offset, key=_base) - 1) :]:
-            if each.end_offset > offset and (each.base_offset <= offset or not self._indexed(offset)):
-                return each
+        recent = self.find_recent(offset)
+        if recent is not None:
+            return recent
         for index in list(self.indexes):
             if index.end_offset > offset:
                 for each in await self._surely_listed(index, objects):
                     if each.end_offset > offset:
                         return each
+        return None
+
+    def find_recent(self, offset: int) -> SegmentRecord | None:
+        """`find` among those with a key each in the store: without reading an index object."""
+        for each in self.recent[max(0, bisect_right(self.recent, offset, key=_base) - 1) :]:
+            if each.end_offset > offset and (each.base_offset <= offset or not self._indexed(offset)):
+                return each
         return None
 
     async def all(self, objects: Objects) -> AsyncIterator[SegmentRecord]:

@@ -69,7 +69,10 @@ class ReadProgress(Protocol):
 
 
 class PartitionRead(NamedTuple):
-    """Whole batches in offset order, the log's bounds and leader epoch when they were read, and what to wait on for more."""
+    """Whole batches in offset order, the log's bounds and leader epoch when they were read, and what to wait on for more.
+
+    Not `in_memory`: there are batches, and only object storage has them.
+    """
 
     batches: Sequence[Buffer]
     size_bytes: int
@@ -77,6 +80,7 @@ class PartitionRead(NamedTuple):
     high_watermark: int
     epoch: int
     progress: ReadProgress
+    in_memory: bool = True
 
 
 class PartitionDescription(NamedTuple):
@@ -273,12 +277,30 @@ class LogService:
         With `leader_epoch`, any method raises `FencedLeaderEpochError` or `UnknownLeaderEpochError` if ours is another one.
         """
         found = self._leading.topic(topic) or await self.topics.get(topic)
-        led = self._leading.partition(found, self._number(found, partition))
+        led = self._led_at(found, partition, leader_epoch)
         epoch = led.lease.epoch
-        if 0 <= leader_epoch != epoch:
-            _check_epoch(led, leader_epoch)
         batches, start, end, size_bytes = await self._reading.fetch(led, offset, bytes_max=bytes_max)
         return PartitionRead(batches, size_bytes, start, end, epoch, led)
+
+    def read_now(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
+    ) -> PartitionRead | None:
+        """`read` of what is in memory. None: the topic is not known here (yet)."""
+        found = self._leading.topic(topic)
+        if found is None:
+            return None
+        led = self._led_at(found, partition, leader_epoch)
+        read = self._reading.fetch_now(led, offset, bytes_max=bytes_max)
+        if read is None:
+            return PartitionRead((), 0, led.start_offset, led.high_watermark, led.lease.epoch, led, in_memory=False)
+        batches, start, end, size_bytes = read
+        return PartitionRead(batches, size_bytes, start, end, led.lease.epoch, led)
+
+    def _led_at(self, topic: Topic, partition: int, leader_epoch: int) -> LeadingPartition:
+        led = self._leading.partition(topic, self._number(topic, partition))
+        if 0 <= leader_epoch != led.lease.epoch:
+            _check_epoch(led, leader_epoch)
+        return led
 
     async def fetch_published(
         self, topic: str, partition: int, offset: int, *, bytes_max: int

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
+from holdfast.gateways.kafka.remote_reads import RemoteReads
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
@@ -12,6 +14,9 @@ from holdfast.log.service import LogService
 from holdfast.log.settings import TopicSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+
+if TYPE_CHECKING:
+    from holdfast.gateways.kafka.fetch_reader import PartitionFetch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,7 @@ class KafkaBackend:
     store_url: str | None = None
     objects_url: str | None = None
     fetch_sessions: FetchSessions = field(init=False)
+    remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(
@@ -52,3 +58,7 @@ class KafkaBackend:
             idle_ms=self.settings.fetch_session_idle_ms,
         )
         object.__setattr__(self, "fetch_sessions", sessions)
+        reads: RemoteReads[PartitionFetch] = RemoteReads(
+            count_max=self.settings.fetch_reads_max, kept_ms=self.settings.fetch_read_kept_ms
+        )
+        object.__setattr__(self, "remote_reads", reads)

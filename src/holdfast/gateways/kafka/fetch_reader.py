@@ -1,15 +1,19 @@
 """Reads the partitions of one fetch: at least `bytes_min`, at most `bytes_max`, and one wait for all of them.
 
-The first partition with records returns at least one batch, however large, so that every reader makes progress; the others share
-the rest. An error ends the wait. Waiting holds no records.
+What is in memory is read at once. What needs object storage is read side by side (`remote_reads`), and no partition waits for
+another: once there is enough, the rest has a moment to be ready, and otherwise is left to the next fetch.
+
+Results are in the order of the request. The first partition with records returns at least one batch, however large, so that every
+reader makes progress; the others share the rest. An error is enough. Waiting holds no records.
 
 A reader in another zone that is behind is sent to a replica in its own zone, if Metadata lists one: clients cannot ask any other.
 It reads published segments straight from object storage; at their end, the reader is sent back to the leader.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -17,14 +21,19 @@ from holdfast.gateways.kafka.api import RequestContext
 from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.fetch_sessions import FetchPartition
 from holdfast.gateways.kafka.leaders import preferred_replica, replicas_of
+from holdfast.gateways.kafka.remote_reads import RemoteRead
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
 from holdfast.log.service import ReadProgress
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import KIB
 
 _NEARLY_FULL: Final = 16
+_GRACE_S: Final = 0.02  # for reads under way once there is enough: less than a person notices, more than a disk takes
+_REMOTE_BYTES_MIN: Final = 256 * KIB  # of one read, where several partitions share the room
+_REMOTE_READS_MAX: Final = 32  # begun by one fetch at a time
 
 
 class FetchLimits(NamedTuple):
@@ -38,7 +47,7 @@ class FetchLimits(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """The result for one partition."""
+    """The result for one partition. `remote`: the read it waits for."""
 
     wanted: FetchPartition
     topic: str | None = None
@@ -49,64 +58,220 @@ class PartitionFetch:
     size: int = 0
     preferred: int = NO_NODE
     progress: ReadProgress | None = field(default=None, repr=False)
+    remote: "RemoteRead[PartitionFetch] | None" = field(default=None, repr=False)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.code is not ErrorCode.NONE or self.preferred != NO_NODE
+
+    @property
+    def outdated(self) -> bool:
+        """Whether reading again would bring more."""
+        if self.remote is not None:
+            return self.remote.task.done()
+        return self.progress is not None and self.progress.high_watermark > self.high_watermark
 
 
 async def read_partitions(
     call: RequestContext, wanted: Sequence[FetchPartition], limits: FetchLimits
 ) -> list[PartitionFetch]:
     """The results of all partitions, in the order of the request."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limits.wait_ms / 1000
-    reads: list[PartitionFetch | None] = [None] * len(wanted)
-    while True:
-        left = limits.bytes_max
-        settled = False
-        for at, each in enumerate(wanted):
-            known = reads[at]
-            if known is None or (known.progress is not None and known.progress.high_watermark > known.high_watermark):
-                # Nearly full: a read would mostly return more than fits, and be wasted.
-                room = left if left == limits.bytes_max or left > limits.bytes_max // _NEARLY_FULL else 0
-                known = reads[at] = await _read(call, each, room, limits)
-                if known.size > max(0, min(left, each.bytes_max)) and left < limits.bytes_max:
-                    known.batches, known.size = (), 0  # the others filled the response: next time
-            left -= known.size
-            settled = settled or known.code is not ErrorCode.NONE or known.preferred >= 0
-        got = limits.bytes_max - left
-        done = [each for each in reads if each is not None]
-        if settled or got >= limits.bytes_min or (got and got >= limits.bytes_max) or loop.time() >= deadline:
-            return done
-        if not await _wait_for_records(done, deadline - loop.time()):
-            reads = [None] * len(wanted)  # one is no longer led here: read again for its error
-
-
-async def _wait_for_records(reads: Sequence[PartitionFetch], wait_s: float) -> bool:
-    """Wait until a partition has new records; False: one of them is no longer led here."""
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting = [(read.progress, read.high_watermark) for read in reads if read.progress is not None]
-    for progress, seen in waiting:
-        progress.resolve_beyond(seen, waiter)
+    request = _PartitionReads(call, wanted, limits)
     try:
-        async with asyncio.timeout(wait_s):
-            await waiter
-    except TimeoutError:
-        return True
-    except HoldfastError:
-        return False
+        return await request.run()
     finally:
-        for progress, seen in waiting:
-            progress.forget(seen)
-    return True
+        request.leave_remote_reads()
 
 
-async def _read(call: RequestContext, wanted: FetchPartition, left: int, limits: FetchLimits) -> PartitionFetch:
-    named, number = wanted.key
-    topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
-    read = PartitionFetch(wanted, topic)
-    if topic is None:
-        read.code = ErrorCode.UNKNOWN_TOPIC_ID
+class _PartitionReads:
+    """One request, from its first read to its answer."""
+
+    def __init__(self, call: RequestContext, wanted: Sequence[FetchPartition], limits: FetchLimits) -> None:
+        self._call, self._wanted, self._limits = call, wanted, limits
+        self._remote_reads = call.backend.remote_reads
+        self._reads: list[PartitionFetch | None] = [None] * len(wanted)
+        self._joined: set[RemoteRead[PartitionFetch]] = set()
+
+    async def run(self) -> list[PartitionFetch]:
+        loop, limits = asyncio.get_running_loop(), self._limits
+        began = loop.time()
+        deadline = began + limits.wait_ms / 1000
+        remote_deadline = max(deadline, began + self._call.backend.settings.fetch_read_ms / 1000)
+        enough_at: float | None = None
+        while True:
+            got = self._read_all()
+            reads = [read for read in self._reads if read is not None]
+            waiting = any(read.remote is not None for read in reads)
+            now = loop.time()
+            if got >= limits.bytes_min or any(read.settled for read in reads):
+                enough_at = now if enough_at is None else enough_at
+            if enough_at is not None:
+                until = enough_at + _GRACE_S if waiting and got < limits.bytes_max else now
+            else:
+                until = remote_deadline if waiting else deadline
+            if now >= until or (got and got >= limits.bytes_max):
+                return reads
+            if not await self._wait(reads, until - now):
+                self._reads = [None] * len(self._wanted)  # one is no longer led here: read again for its error
+
+    def leave_remote_reads(self) -> None:
+        """Leave what is under way to the next fetch."""
+        for remote in self._joined:
+            self._remote_reads.leave(remote)
+        self._joined.clear()
+
+    def _read_all(self) -> int:
+        """Read what is in memory or has been read meanwhile, and begin the other reads; the bytes so far."""
+        bytes_max = self._limits.bytes_max
+        to_read = [at for at, read in enumerate(self._reads) if read is None or read.outdated]
+        for at in to_read:
+            self._reads[at] = None
+        left = bytes_max - sum(read.size for read in self._reads if read is not None)
+        to_begin: list[tuple[PartitionFetch, Hashable]] = []
+        for at in to_read:
+            read = self._reads[at] = PartitionFetch(self._wanted[at])
+            # Nearly full: a read would mostly return more than fits, and be wasted.
+            room = left if left == bytes_max or left > bytes_max // _NEARLY_FULL else 0
+            key = self._read(read, room)
+            if key is not None:
+                self._read_remotely(read, key, room, first=left == bytes_max, to_begin=to_begin)
+            if read.size > max(0, min(left, read.wanted.bytes_max)) and left < bytes_max:
+                read.batches, read.size = (), 0  # the others filled the response: next time
+            left -= read.size
+        self._begin(to_begin, left)
+        return bytes_max - left
+
+    def _read(self, read: PartitionFetch, room: int) -> Hashable | None:
+        """Fill `read` with what is in memory. Otherwise what to read: the key of the remote read."""
+        (named, number), offset, bytes_max, epoch = read.wanted
+        backend, rack = self._call.backend, self._limits.rack
+        topic = read.topic = backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
+        if topic is None:
+            read.code = ErrorCode.UNKNOWN_TOPIC_ID
+            return None
+        try:
+            if rack and _redirects(self._call, topic, number, rack):
+                return (topic, number, offset, epoch, rack)
+            found = backend.log.read_now(
+                topic, number, offset, bytes_max=max(0, min(room, bytes_max)), leader_epoch=epoch
+            )
+        except OffsetOutOfRangeError as error:
+            read.code, read.start_offset, read.high_watermark = ErrorCode.OFFSET_OUT_OF_RANGE, error.start, error.end
+            return None
+        except NotLeaderError as error:
+            if rack and _is_replica_in(self._call, topic, number, rack):
+                return (topic, number, offset, epoch, rack)
+            read.code = code_of(error)
+            return None
+        except HoldfastError as error:
+            read.code = code_of(error)
+            return None
+        if found is None:
+            return (topic, number, offset, epoch)
+        read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress, in_memory = found
+        # By leadership, not by name: a topic of the same name may be another one.
+        return None if in_memory else (read.progress, offset)
+
+    def _read_remotely(
+        self,
+        read: PartitionFetch,
+        key: Hashable,
+        room: int,
+        *,
+        first: bool,
+        to_begin: list[tuple[PartitionFetch, Hashable]],
+    ) -> None:
+        """Fill `read` with what has been read remotely, as far as it fits; or have it wait for that."""
+        remote = self._remote_reads.find(key)
+        for joined in self._joined if remote is None else ():  # another fetch has taken it
+            remote = joined if joined.key == key else remote
+        if remote is None:
+            to_begin.append((read, key))
+        elif not remote.task.done():
+            self._join(read, remote)
+        else:
+            whole = self._remote_reads.result(remote)
+            found = _cut(whole, min(room, read.wanted.bytes_max), first=first)
+            for name in _RESULT:
+                setattr(read, name, getattr(found, name))
+            if found.size or not whole.size:  # otherwise it does not fit: next time
+                self._remote_reads.forget(remote)
+
+    def _begin(self, to_begin: Sequence[tuple[PartitionFetch, Hashable]], left: int) -> None:
+        """Begin remote reads that share the room that is left."""
+        if not to_begin or (left < self._limits.bytes_max and left <= self._limits.bytes_max // _NEARLY_FULL):
+            return
+        share = max(left // len(to_begin), min(left, _REMOTE_BYTES_MIN))
+        for read, key in to_begin[:_REMOTE_READS_MAX]:
+            bytes_max = max(1, min(share, read.wanted.bytes_max))
+            reading = partial(_read_remotely, self._call, read.wanted, read.topic or "", bytes_max, self._limits.rack)
+            remote = self._remote_reads.begin(key, reading)
+            if remote is not None:
+                self._join(read, remote)
+
+    def _join(self, read: PartitionFetch, remote: "RemoteRead[PartitionFetch]") -> None:
+        read.remote = remote
+        if remote not in self._joined:
+            self._joined.add(remote)
+            self._remote_reads.join(remote)
+
+    async def _wait(self, reads: Sequence[PartitionFetch], wait_s: float) -> bool:
+        """Wait until a partition has new records or a read is done; False: one of them is no longer led here."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: object) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        # Not those that wait for a read: new records would wake them again and again.
+        watched = [
+            (read.progress, read.high_watermark) for read in reads if read.progress is not None and read.remote is None
+        ]
+        tasks = [read.remote.task for read in reads if read.remote is not None]
+        for progress, seen in watched:
+            progress.resolve_beyond(seen, waiter)
+        for task in tasks:
+            task.add_done_callback(wake)
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter
+        except TimeoutError:
+            return True
+        except HoldfastError:
+            return False
+        finally:
+            for progress, seen in watched:
+                progress.forget(seen)
+            for task in tasks:
+                task.remove_done_callback(wake)
+        return True
+
+
+_RESULT: Final = ("code", "high_watermark", "start_offset", "batches", "size", "preferred", "progress")
+
+
+def _cut(read: PartitionFetch, bytes_max: int, *, first: bool) -> PartitionFetch:
+    """What was read, as far as it fits: whole batches, at least one for the `first` partition with records."""
+    if read.size <= bytes_max:
         return read
+    kept: list[Buffer] = []
+    size = 0
+    for batch in read.batches:
+        if size + len(batch) > bytes_max and not (first and not kept):
+            break
+        kept.append(batch)
+        size += len(batch)
+    return replace(read, batches=kept, size=size)
+
+
+async def _read_remotely(
+    call: RequestContext, wanted: FetchPartition, topic: str, bytes_max: int, rack: str
+) -> PartitionFetch:
+    """The result for a partition that has to be read from object storage, or whose topic has to be looked up."""
+    read = PartitionFetch(wanted, topic)
     try:
-        await _fill(call, read, topic, number, max(0, min(left, wanted.bytes_max)), limits.rack)
+        await _fill(call, read, topic, wanted.key[1], bytes_max, rack)
     except OffsetOutOfRangeError as error:
         read.code, read.start_offset, read.high_watermark = ErrorCode.OFFSET_OUT_OF_RANGE, error.start, error.end
     except HoldfastError as error:
@@ -129,22 +294,28 @@ async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: 
         read.high_watermark, read.start_offset = published.high_watermark, published.start_offset
         read.batches, read.size = published.batches, published.size_bytes
         return
-    read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress = found
+    read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress, _ = found
 
 
 async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, number: int, rack: str) -> bool:
     """Send a reader whose offset is published to a replica of its own zone, if there is one and we are in another."""
-    me = call.backend.me()
-    if me is None or me.rack == rack:
-        return False
-    preferred = preferred_replica(replicas_of(call.backend.cluster, topic, number), leader=me.node, rack=rack)
-    if preferred == NO_NODE:
+    preferred = _redirects(call, topic, number, rack)
+    if preferred is None:
         return False
     status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
     if not status.start_offset <= read.wanted.offset < status.published_until:
         return False
     read.preferred, read.high_watermark, read.start_offset = preferred, status.high_watermark, status.start_offset
     return True
+
+
+def _redirects(call: RequestContext, topic: str, number: int, rack: str) -> int | None:
+    """The replica to which readers of this zone are sent."""
+    me = call.backend.me()
+    if me is None or me.rack == rack:
+        return None
+    preferred = preferred_replica(replicas_of(call.backend.cluster, topic, number), leader=me.node, rack=rack)
+    return None if preferred == NO_NODE else preferred
 
 
 def _is_replica_in(call: RequestContext, topic: str, number: int, rack: str) -> bool:

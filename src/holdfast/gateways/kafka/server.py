@@ -146,3 +146,4 @@ async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket])
             yield server
     finally:
         server.close()
+        await backend.remote_reads.close()

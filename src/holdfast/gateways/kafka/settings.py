@@ -21,6 +21,9 @@ class KafkaSettings:
     `leave_answer_ms`: the delay of a LeaveGroup response. librdkafka, closed during its rebalance callback, hangs for ever if the
     response arrives before the callback returns.
     `fetch_bytes_max`: the limit of one fetch, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
+    `fetch_read_ms`: how long a fetch that has nothing else to answer waits for object storage at least, if its own wait is shorter.
+    `fetch_reads_max`: reads of object storage for fetches, under way or waiting for the next fetch; `fetch_read_kept_ms`: how long
+    one is kept that no fetch waits for.
     """
 
     request_bytes_max: int = 100 * MIB
@@ -40,6 +43,9 @@ class KafkaSettings:
     leave_answer_ms: int = 10
     fetch_bytes_max: int = 8 * MIB  # measured: clients read several responses of this size faster than one of 32 MiB
     fetch_wait_max_ms: int = 300_000
+    fetch_read_ms: int = 500
+    fetch_reads_max: int = 256
+    fetch_read_kept_ms: int = 5_000
     fetch_sessions_max: int = 10_000
     fetch_session_idle_ms: int = 120_000
 
@@ -62,6 +68,9 @@ class KafkaSettings:
             "requests_bytes_max",
             "produce_timeout_max_ms",
             "fetch_wait_max_ms",
+            "fetch_read_ms",
+            "fetch_reads_max",
+            "fetch_read_kept_ms",
             "fetch_session_idle_ms",
         ):
             check_at_least(name, getattr(self, name), 1)

@@ -1,0 +1,98 @@
+"""Reads for fetches that need object storage or the store: side by side, shared, and not lost when their fetch is answered first.
+
+A fetch answers with what is ready. A read that is not goes on, and the next fetch of the same offset finds it, under way or done.
+Their number is limited; one that no fetch has waited for in a while is cancelled, with what it has read.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class RemoteRead(Generic[T]):
+    """One read. `fetches`: how many wait for it."""
+
+    __slots__ = ("expiry", "fetches", "key", "task")
+
+    def __init__(self, key: Hashable, task: "asyncio.Task[T]") -> None:
+        self.key, self.task = key, task
+        self.fetches = 0
+        self.expiry: asyncio.TimerHandle | None = None
+
+
+class RemoteReads(Generic[T]):
+    """The reads of one node, by what they read."""
+
+    def __init__(self, *, count_max: int, kept_ms: int) -> None:
+        self._count_max, self._kept_s = count_max, kept_ms / 1000
+        self._reads: dict[Hashable, RemoteRead[T]] = {}
+        self.begun = 0  # since the start
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    def find(self, key: Hashable) -> RemoteRead[T] | None:
+        """The read of this, under way or done."""
+        return self._reads.get(key)
+
+    def begin(self, key: Hashable, reading: Callable[[], Coroutine[Any, Any, T]]) -> RemoteRead[T] | None:
+        """Read this; None: there are too many that somebody waits for."""
+        if len(self._reads) >= self._count_max:
+            unwanted = next((each for each in self._reads.values() if not each.fetches), None)
+            if unwanted is None:
+                return None
+            self._drop(unwanted)
+        read = self._reads[key] = RemoteRead(key, asyncio.ensure_future(reading()))
+        read.task.add_done_callback(_retrieve_exception)
+        self.begun += 1
+        return read
+
+    def join(self, read: RemoteRead[T]) -> None:
+        """A fetch waits for this read."""
+        read.fetches += 1
+        if read.expiry is not None:
+            read.expiry.cancel()
+            read.expiry = None
+
+    def leave(self, read: RemoteRead[T]) -> None:
+        """A fetch waits no longer. The next one may join, for a while."""
+        read.fetches -= 1
+        if not read.fetches and self._reads.get(read.key) is read:
+            read.expiry = asyncio.get_running_loop().call_later(self._kept_s, self._drop, read)
+
+    def result(self, read: RemoteRead[T]) -> T:
+        """What was read; it stays for others until it is forgotten. Raises what the read raised, once."""
+        try:
+            return read.task.result()
+        except BaseException:
+            self.forget(read)
+            raise
+
+    def forget(self, read: RemoteRead[T]) -> None:
+        """What was read is answered: the next fetch reads anew."""
+        if self._reads.get(read.key) is read:
+            del self._reads[read.key]
+        if read.expiry is not None:
+            read.expiry.cancel()
+            read.expiry = None
+
+    async def close(self) -> None:
+        """Cancel every read."""
+        reads = list(self._reads.values())
+        for read in reads:
+            self._drop(read)
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*(read.task for read in reads), return_exceptions=True)
+
+    def _drop(self, read: RemoteRead[T]) -> None:
+        self.forget(read)
+        read.task.cancel()
+
+
+def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
+    """A read that nobody takes may fail without a word."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,193 @@
+"""A fetch of many partitions while object storage does not answer: who needs it waits, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cluster import LocalCluster
+from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_request, gateway_of
+from tests.support.partitions import batch, records
+from tests.support.stalling_objects import StallingObjects
+from tests.support.waiting import async_until
+
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.kafka.error_codes import ErrorCode
+from holdfast.log.partition.leading_partition import LeadingPartition
+
+PATIENCE_S = 5  # far below the 30 s for which a stalled read would hold up a fetch
+
+
+class StalledGateway:
+    """A gateway whose objects may be stalled, by partition. `published` of its partitions are in object storage alone."""
+
+    def __init__(self, gateway: KafkaGateway, objects: StallingObjects) -> None:
+        self.gateway, self.objects, self.log = gateway, objects, gateway.backend.log
+
+    def led(self, number: int) -> LeadingPartition:
+        found = self.log._serving("orders", number)
+        assert found is not None
+        return found
+
+    async def publish(self, number: int, *values: str) -> None:
+        """Records that are in object storage, and no longer in memory."""
+        for value in values:
+            await self.log.produce("orders", number, batch(value))
+        await self.log.flush("orders", number)
+        led = self.led(number)
+        led.tail.forget_until(led.high_watermark)
+
+    def stall(self, *numbers: int) -> None:
+        """From now on the objects of these partitions do not answer."""
+        self.objects.stalled |= {segment.object for number in numbers for segment in self.led(number).segments.recent}
+
+
+@asynccontextmanager
+async def stalled_gateway(directory: Path, partitions: int, **settings: Any) -> AsyncIterator[StalledGateway]:
+    cluster = LocalCluster(directory)
+    objects = StallingObjects(cluster.objects)
+    cluster.objects = objects  # type: ignore[assignment]  # what its nodes get
+    try:
+        async with asyncio.timeout(60), gateway_of(cluster, "ann", KafkaSettings(**settings)) as gateway:
+            await gateway.backend.log.create_topic("orders", partitions)
+            await async_until(lambda: len(gateway.node.leads()) == partitions)
+            yield StalledGateway(gateway, objects)
+            objects.resume()
+    finally:
+        objects.resume()
+        await cluster.end()
+
+
+async def fetched(client: WireClient, offsets: dict[int, int], **limits: Any) -> list[tuple[int, list[str]]]:
+    """Partitions in the order of the answer, with the values of their records."""
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await client.ask(FETCH, 12, fetch_request("orders", offsets, **limits))
+    found = []
+    for each in answer.responses[0].partitions:
+        assert each.error_code.value == ErrorCode.NONE
+        found.append((each.partition_index, [v for _, v in records([each.records])] if each.records else []))
+    return found
+
+
+async def test_records_in_memory_are_read_while_object_storage_does_not_answer(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 2) as world:
+        await world.publish(0, "old")
+        world.stall(0)
+        await world.log.produce("orders", 1, batch("new"))
+        client = await world.gateway.client()
+        assert await fetched(client, {0: 0, 1: 0}, wait_ms=30_000) == [(0, []), (1, ["new"])]
+
+
+async def test_an_object_that_does_not_answer_costs_the_partition_that_needs_it_alone(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 3) as world:
+        for number in range(3):
+            await world.publish(number, f"old {number}")
+        world.stall(1)
+        client = await world.gateway.client()
+        assert await fetched(client, dict.fromkeys(range(3), 0), wait_ms=30_000) == [
+            (0, ["old 0"]),
+            (1, []),
+            (2, ["old 2"]),
+        ]
+
+
+async def test_a_fetch_waits_for_object_storage_no_longer_than_it_asked_for(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 1, fetch_read_ms=50) as world:
+        await world.publish(0, "old")
+        world.stall(0)
+        client = await world.gateway.client()
+        assert await fetched(client, {0: 0}, wait_ms=100) == [(0, [])]
+        assert await fetched(client, {0: 0}, wait_ms=0) == [(0, [])]
+
+
+async def test_the_next_fetch_gets_what_was_read_too_late_without_another_read(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 1) as world:
+        await world.publish(0, "old")
+        world.stall(0)
+        client = await world.gateway.client()
+        for _ in range(3):
+            assert await fetched(client, {0: 0}, wait_ms=50) == [(0, [])]
+        gets = world.objects.gets
+        world.objects.resume()
+        assert await fetched(client, {0: 0}, wait_ms=30_000) == [(0, ["old"])]
+        assert world.objects.gets == gets
+
+
+async def test_a_fetch_without_a_wait_still_reads_object_storage(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 2) as world:
+        for number in range(2):
+            await world.publish(number, f"old {number}")
+        client = await world.gateway.client()
+        assert await fetched(client, {1: 0, 0: 0}, wait_ms=0) == [(1, ["old 1"]), (0, ["old 0"])]
+
+
+async def test_reads_that_nobody_waits_for_end(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 2, fetch_read_kept_ms=100) as world:
+        for number in range(2):
+            await world.publish(number, "old")
+        world.stall(0, 1)
+        client = await world.gateway.client()
+        await client.send(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, wait_ms=30_000))
+        reads = world.gateway.backend.remote_reads
+        await async_until(lambda: len(reads) == 2)
+        client.writer.transport.abort()
+        await async_until(lambda: len(reads) == 0)
+        await async_until(lambda: world.objects.waiting == 0)
+
+
+async def test_reads_of_object_storage_are_limited_and_one_that_is_waited_for_stays(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 4, fetch_reads_max=2) as world:
+        for number in range(4):
+            await world.publish(number, f"old {number}")
+        world.stall(0, 1, 2)
+        client = await world.gateway.client()
+        reads = world.gateway.backend.remote_reads
+        assert await fetched(client, dict.fromkeys(range(3), 0), wait_ms=50) == [(0, []), (1, []), (2, [])]
+        assert len(reads) == 2
+        assert await fetched(client, {3: 0}, wait_ms=30_000) == [(3, ["old 3"])]  # those that nobody waits for give way
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+async def test_what_is_in_memory_is_read_without_a_task(tmp_path: Path, sequential: bool) -> None:
+    async with stalled_gateway(tmp_path, 1) as world:
+        client = await world.gateway.client()
+        reads = world.gateway.backend.remote_reads
+        if not sequential:
+            await world.log.produce("orders", 0, batch("new"))
+            assert await fetched(client, {0: 0}) == [(0, ["new"])]
+            assert reads.begun == 0
+            return
+        value = "x" * 300_000
+        for _ in range(3):  # a segment each
+            await world.publish(0, value, value, value)
+        for offset in range(0, 9, 3):
+            found = await fetched(client, {0: offset}, partition_bytes_max=1_000_000)
+            assert found == [(0, [value] * 3)]
+            # What follows is being read ahead.
+            await async_until(lambda: all(each.read.done() for each in world.log._reading._ahead._guesses.values()))
+        assert reads.begun == 1
+
+
+async def test_limits_hold_for_what_is_read_from_object_storage(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 4) as world:
+        for number in range(4):
+            await world.publish(number, "x" * 1000, "y" * 1000)
+        client = await world.gateway.client()
+        offsets = dict.fromkeys(range(4), 0)
+        found = await fetched(client, offsets, wait_ms=100, partition_bytes_max=10)
+        assert [len(values) for _, values in found] == [
+            1,
+            0,
+            0,
+            0,
+        ]  # the first batch is an exception, for the first alone
+        found = await fetched(client, offsets, wait_ms=100, bytes_max=3_500)
+        assert sum(len(values) for _, values in found) == 3
+        assert [number for number, _ in found] == [0, 1, 2, 3]
+        seen: dict[int, int] = dict(offsets)
+        for _ in range(10):  # a reader that goes on reads everything
+            for number, values in await fetched(client, seen, wait_ms=100, bytes_max=3_500):
+                seen[number] += len(values)
+        assert seen == dict.fromkeys(range(4), 2)
