@@ -71,7 +71,12 @@ class HttpServices:
         """The node's families of `/metrics`."""
         return [
             process_metrics(self.clock),
-            kafka_metrics(self.kafka, self.kafka.backend.fetch_sessions),
+            kafka_metrics(
+                self.kafka,
+                self.kafka.backend.fetch_sessions,
+                self.kafka.backend.responses,
+                self.kafka.backend.remote_reads,
+            ),
             cluster_metrics(self.cluster),
             *([agent_metrics(self.agent)] if self.agent is not None else ()),
             group_metrics(self.groups),

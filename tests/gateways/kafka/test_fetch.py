@@ -138,6 +138,21 @@ async def test_a_session_returns_only_changes(tmp_path: Path) -> None:
         assert fifth.responses == ()
 
 
+async def test_sessions_remember_a_limited_number_of_partitions(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 3}, fetch_session_partitions_max=3) as gateway:
+        client, other = await gateway.client(), await gateway.client()
+        first = await client.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, session=(0, 0)))
+        assert first.session_id > 0
+        second = await other.ask(FETCH, 12, fetch_request("orders", {0: 0, 1: 0}, session=(0, 0)))
+        assert (second.session_id, second.error_code.value) == (0, ErrorCode.NONE)  # served, without a session
+        more = await other.ask(FETCH, 12, fetch_request("orders", {0: 0}, session=(0, 0)))
+        grown = await other.ask(FETCH, 12, fetch_request("orders", {2: 0}, session=(more.session_id, 1)))
+        assert grown.error_code.value == ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # it starts over
+        assert gateway.backend.fetch_sessions.partitions == 2
+        await client.ask(FETCH, 12, fetch_request("orders", {}, session=(first.session_id, -1)))
+        assert gateway.backend.fetch_sessions.partitions == 0
+
+
 @pytest.mark.parametrize(
     ("session", "code"),
     [((4711, 1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND), ((0, 5), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)],

@@ -191,3 +191,26 @@ async def test_limits_hold_for_what_is_read_from_object_storage(tmp_path: Path) 
             for number, values in await fetched(client, seen, wait_ms=100, bytes_max=3_500):
                 seen[number] += len(values)
         assert seen == dict.fromkeys(range(4), 2)
+
+
+async def test_min_bytes_are_made_up_of_object_storage_and_what_comes_meanwhile(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 1) as world:
+        await world.publish(0, "old")
+        client = await world.gateway.client()
+        given = fetch_request("orders", {0: 0}, wait_ms=30_000, bytes_min=2 * len(batch("old")))
+        correlation = await client.send(FETCH, 12, given)
+        await async_until(lambda: world.led(0)._visible._waiters)
+        calls = 0
+        original = world.log.read_now
+
+        def counted(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return original(*args, **options)
+
+        world.log.read_now = counted  # type: ignore[method-assign]
+        await world.log.produce("orders", 0, batch("new"))
+        async with asyncio.timeout(PATIENCE_S):
+            answer = client.understood(FETCH, 12, correlation, await client.receive())
+        assert [value for _, value in records([answer.responses[0].partitions[0].records])] == ["old", "new"]
+        assert calls < 5  # it waits, and does not look again and again

@@ -26,9 +26,12 @@ class ClientInfo:
     software: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestContext:
-    """What a handler knows of a request besides its body."""
+    """What a handler knows of a request besides its body.
+
+    `taken_bytes`: the room that it took for the response (`response_budget`); the connection gives it back.
+    """
 
     api: "Api"
     version: int
@@ -36,6 +39,7 @@ class RequestContext:
     client_id: str
     peer: ClientInfo
     backend: KafkaBackend
+    taken_bytes: int = 0
 
 
 ControlHandler = Callable[[RequestContext, Any], Awaitable[ResponseFields]]

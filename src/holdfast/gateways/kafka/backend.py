@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
 from holdfast.gateways.kafka.remote_reads import RemoteReads
+from holdfast.gateways.kafka.response_budget import ResponseBudget
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
@@ -49,6 +50,7 @@ class KafkaBackend:
     store_url: str | None = None
     objects_url: str | None = None
     fetch_sessions: FetchSessions = field(init=False)
+    responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,9 +58,12 @@ class KafkaBackend:
             lambda: int(self.random.token()[:7], 16),
             count_max=self.settings.fetch_sessions_max,
             idle_ms=self.settings.fetch_session_idle_ms,
+            partitions_max=self.settings.fetch_session_partitions_max,
         )
         object.__setattr__(self, "fetch_sessions", sessions)
+        responses = ResponseBudget(bytes_max=self.settings.responses_bytes_max, unread_ms=self.settings.unread_ms)
+        object.__setattr__(self, "responses", responses)
         reads: RemoteReads[PartitionFetch] = RemoteReads(
-            count_max=self.settings.fetch_reads_max, kept_ms=self.settings.fetch_read_kept_ms
+            count_max=self.settings.fetch_reads_max, kept_ms=self.settings.fetch_read_kept_ms, budget=responses
         )
         object.__setattr__(self, "remote_reads", reads)

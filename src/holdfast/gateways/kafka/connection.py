@@ -14,6 +14,7 @@ from typing import Final, cast
 from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
+from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import decode, encode
@@ -44,6 +45,7 @@ class KafkaConnection(FrameReceiver):
 
     def __init__(self, server: ConnectionHost) -> None:
         super().__init__(server)
+        self._responses = self._backend.responses
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo("", 0)
         self._queued: deque[_InFlightRequest] = deque()
@@ -65,12 +67,15 @@ class KafkaConnection(FrameReceiver):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._server.left(self)
+        self._responses.left(self)
         for request in self._in_flight:
-            if request.task is not None and request.api.long_poll:
+            if request.done:
+                self._give_back(request)
+            elif request.task is not None and request.api.long_poll:
                 request.task.cancel()  # the client is gone; other requests finish what they began
         self._server.released(self._bytes)
         self._queued.clear()
-        self._frame = self._held = None
+        self._frame = self._held = self._unparsed = None
 
     def eof_received(self) -> bool:
         return False
@@ -81,6 +86,7 @@ class KafkaConnection(FrameReceiver):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._responses.written(self, self.unsent_bytes, self._backend.clock.boot_ms())
         self._pump()
         self._update_flow_control()
 
@@ -145,8 +151,11 @@ class KafkaConnection(FrameReceiver):
         if request.done:
             return
         request.done, request.response = True, response
-        if self._closing or self._pumping:
-            return  # the client is gone, or `_pump` sends it
+        if self._closing:
+            self._give_back(request)  # the client is gone
+            return
+        if self._pumping:
+            return  # `_pump` sends it
         if self._in_flight[0].done:
             self._send_responses()
             self._pump()
@@ -164,8 +173,18 @@ class KafkaConnection(FrameReceiver):
     def _send(self, request: _InFlightRequest) -> None:
         self._bytes -= request.size
         self._server.released(request.size)
-        response, transport = request.response, self._transport
+        transport = self._transport
         assert transport is not None
+        try:
+            self._write(request, transport)
+        finally:
+            self._give_back(request)
+        unsent_bytes = transport.get_write_buffer_size()
+        if unsent_bytes > COUNTED_BYTES_MIN:
+            self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
+
+    def _write(self, request: _InFlightRequest, transport: asyncio.Transport) -> None:
+        response = request.response
         if isinstance(response, asyncio.CancelledError):
             self.close()
             return
@@ -180,17 +199,32 @@ class KafkaConnection(FrameReceiver):
         size = header.size - 4 + sum(map(len, response))
         transport.writelines([header.pack(size, request.call.correlation), *response])
 
+    def _give_back(self, request: _InFlightRequest) -> None:
+        """The room taken for the response: it is written, or never will be."""
+        if request.call.taken_bytes:
+            self._responses.give_back(request.call.taken_bytes)
+            request.call.taken_bytes = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that the client has not read."""
+        transport = self._transport
+        return 0 if transport is None else transport.get_write_buffer_size()
+
     # ── limits ──
 
     def _update_flow_control(self) -> None:
         settings = self._settings
         # A frame that is arriving does not count: only complete requests get a response and free memory.
         received = self._bytes - (len(self._frame) if self._frame is not None else 0)
+        if self._unparsed is not None and not self._closing and not self._stopping:
+            self._parse_on()
         pause = (
             self._write_paused
             or self._stopping
             or self._held is not None
-            or len(self._queued) + len(self._in_flight) >= settings.requests_in_flight_max
+            or self._unparsed is not None
+            or not self._accepts_requests()
             or received >= settings.in_flight_bytes_max
             or (self._server.full and received > 0)
         )
@@ -202,10 +236,16 @@ class KafkaConnection(FrameReceiver):
             else:
                 self._transport.resume_reading()
 
+    def _accepts_requests(self) -> bool:
+        return len(self._queued) + len(self._in_flight) < self._settings.requests_in_flight_max
+
     def close_reason(self, now_ms: int) -> str | None:
         """Why this connection should be closed, if it should."""
         settings = self._settings
-        if self._write_paused and now_ms - self.write_paused_at_ms > settings.write_ms:
+        unread_since_ms = self._responses.unread_since_ms(self)
+        if (self._write_paused and now_ms - self.write_paused_at_ms > settings.write_ms) or (
+            unread_since_ms is not None and now_ms - unread_since_ms > settings.write_ms
+        ):
             return f"responses unread for {settings.write_ms} ms"
         if self._frame is not None and not self._read_paused and now_ms - self.frame_at_ms > settings.frame_ms:
             return f"a request took more than {settings.frame_ms} ms to arrive"
@@ -230,6 +270,13 @@ class KafkaConnection(FrameReceiver):
         if self._transport is not None and not self._closing:
             self._closing = True
             self._transport.close()
+
+    def close_unread(self, reason: str) -> None:
+        """Close at once: others need the memory of its responses."""
+        _log.warning("closing connection from %s:%d: %s", self._peer.host, self._peer.port, reason)
+        if self._transport is not None:
+            self._closing = True
+            self._transport.abort()
 
     def abort(self, reason: str) -> None:
         """Close at once."""

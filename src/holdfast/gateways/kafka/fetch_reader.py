@@ -22,6 +22,7 @@ from holdfast.gateways.kafka.errors import code_of
 from holdfast.gateways.kafka.fetch_sessions import FetchPartition
 from holdfast.gateways.kafka.leaders import preferred_replica, replicas_of
 from holdfast.gateways.kafka.remote_reads import RemoteRead
+from holdfast.gateways.kafka.response_budget import SMALL_BYTES
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
@@ -47,7 +48,10 @@ class FetchLimits(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """The result for one partition. `remote`: the read it waits for."""
+    """The result for one partition.
+
+    `remote`: the read it waits for; `source`: the read it has its records from; `deferred`: there was no room for a read.
+    """
 
     wanted: FetchPartition
     topic: str | None = None
@@ -59,6 +63,8 @@ class PartitionFetch:
     preferred: int = NO_NODE
     progress: ReadProgress | None = field(default=None, repr=False)
     remote: "RemoteRead[PartitionFetch] | None" = field(default=None, repr=False)
+    source: "RemoteRead[PartitionFetch] | None" = field(default=None, repr=False)
+    deferred: bool = False
 
     @property
     def settled(self) -> bool:
@@ -70,6 +76,8 @@ class PartitionFetch:
         """Whether reading again would bring more."""
         if self.remote is not None:
             return self.remote.task.done()
+        if self.deferred:
+            return True
         return self.progress is not None and self.progress.high_watermark > self.high_watermark
 
 
@@ -92,9 +100,10 @@ class _PartitionReads:
         self._remote_reads = call.backend.remote_reads
         self._reads: list[PartitionFetch | None] = [None] * len(wanted)
         self._joined: set[RemoteRead[PartitionFetch]] = set()
+        self._room_wanted = 0  # for a read that could not begin
 
     async def run(self) -> list[PartitionFetch]:
-        loop, limits = asyncio.get_running_loop(), self._limits
+        loop, limits, responses = asyncio.get_running_loop(), self._limits, self._call.backend.responses
         began = loop.time()
         deadline = began + limits.wait_ms / 1000
         remote_deadline = max(deadline, began + self._call.backend.settings.fetch_read_ms / 1000)
@@ -102,7 +111,7 @@ class _PartitionReads:
         while True:
             got = self._read_all()
             reads = [read for read in self._reads if read is not None]
-            waiting = any(read.remote is not None for read in reads)
+            waiting = any(read.remote is not None or read.deferred for read in reads)
             now = loop.time()
             if got >= limits.bytes_min or any(read.settled for read in reads):
                 enough_at = now if enough_at is None else enough_at
@@ -110,10 +119,29 @@ class _PartitionReads:
                 until = enough_at + _GRACE_S if waiting and got < limits.bytes_max else now
             else:
                 until = remote_deadline if waiting else deadline
-            if now >= until or (got and got >= limits.bytes_max):
+            if now < until and not (got and got >= limits.bytes_max):
+                if not await self._wait(reads, until - now):
+                    self._reads = [None] * len(self._wanted)  # one is no longer led here: read again for its error
+            elif self._take_room(got):
                 return reads
-            if not await self._wait(reads, until - now):
-                self._reads = [None] * len(self._wanted)  # one is no longer led here: read again for its error
+            elif not await responses.wait_for_room(got, remote_deadline - now):
+                return [replace(read, batches=(), size=0) for read in reads]
+            else:
+                self._reads = [None] * len(self._wanted)
+                enough_at = None
+
+    def _take_room(self, size: int) -> bool:
+        """Whether the response may be made: its bytes count from now on, until the connection has written it."""
+        backend = self._call.backend
+        for read in self._reads:
+            if read is not None and read.source is not None:
+                self._remote_reads.forget(read.source)  # its bytes are those of the response now
+        if size <= SMALL_BYTES:
+            return True
+        if not backend.responses.take(size, backend.clock.boot_ms()):
+            return False
+        self._call.taken_bytes = size
+        return True
 
     def leave_remote_reads(self) -> None:
         """Leave what is under way to the next fetch."""
@@ -126,7 +154,9 @@ class _PartitionReads:
         bytes_max = self._limits.bytes_max
         to_read = [at for at, read in enumerate(self._reads) if read is None or read.outdated]
         for at in to_read:
-            self._reads[at] = None
+            old, self._reads[at] = self._reads[at], None
+            if old is not None and old.source is not None:
+                self._forget(old.source)  # there is more by now
         left = bytes_max - sum(read.size for read in self._reads if read is not None)
         to_begin: list[tuple[PartitionFetch, Hashable]] = []
         for at in to_read:
@@ -193,21 +223,27 @@ class _PartitionReads:
         else:
             whole = self._remote_reads.result(remote)
             found = _cut(whole, min(room, read.wanted.bytes_max), first=first)
-            for name in _RESULT:
-                setattr(read, name, getattr(found, name))
+            read.code, read.preferred, read.batches, read.size = found.code, found.preferred, found.batches, found.size
+            if read.progress is None or found.settled:  # otherwise what is known is younger
+                read.high_watermark, read.start_offset = found.high_watermark, found.start_offset
+                read.progress = found.progress
             if found.size or not whole.size:  # otherwise it does not fit: next time
-                self._remote_reads.forget(remote)
+                read.source = remote
 
     def _begin(self, to_begin: Sequence[tuple[PartitionFetch, Hashable]], left: int) -> None:
         """Begin remote reads that share the room that is left."""
+        self._room_wanted = 0
         if not to_begin or (left < self._limits.bytes_max and left <= self._limits.bytes_max // _NEARLY_FULL):
             return
         share = max(left // len(to_begin), min(left, _REMOTE_BYTES_MIN))
         for read, key in to_begin[:_REMOTE_READS_MAX]:
             bytes_max = max(1, min(share, read.wanted.bytes_max))
             reading = partial(_read_remotely, self._call, read.wanted, read.topic or "", bytes_max, self._limits.rack)
-            remote = self._remote_reads.begin(key, reading)
-            if remote is not None:
+            remote = self._remote_reads.begin(key, reading, bytes_max, self._call.backend.clock.boot_ms())
+            if remote is None:
+                read.deferred = True
+                self._room_wanted = 0 if self._remote_reads.full else bytes_max
+            else:
                 self._join(read, remote)
 
     def _join(self, read: PartitionFetch, remote: "RemoteRead[PartitionFetch]") -> None:
@@ -215,6 +251,12 @@ class _PartitionReads:
         if remote not in self._joined:
             self._joined.add(remote)
             self._remote_reads.join(remote)
+
+    def _forget(self, remote: "RemoteRead[PartitionFetch]") -> None:
+        self._remote_reads.forget(remote)
+        if remote in self._joined:
+            self._joined.discard(remote)
+            self._remote_reads.leave(remote)
 
     async def _wait(self, reads: Sequence[PartitionFetch], wait_s: float) -> bool:
         """Wait until a partition has new records or a read is done; False: one of them is no longer led here."""
@@ -233,6 +275,9 @@ class _PartitionReads:
             progress.resolve_beyond(seen, waiter)
         for task in tasks:
             task.add_done_callback(wake)
+        responses = self._call.backend.responses
+        if self._room_wanted:
+            responses.resolve_with_room(self._room_wanted, waiter)
         try:
             async with asyncio.timeout(wait_s):
                 await waiter
@@ -245,10 +290,8 @@ class _PartitionReads:
                 progress.forget(seen)
             for task in tasks:
                 task.remove_done_callback(wake)
+            responses.forget(waiter)
         return True
-
-
-_RESULT: Final = ("code", "high_watermark", "start_offset", "batches", "size", "preferred", "progress")
 
 
 def _cut(read: PartitionFetch, bytes_max: int, *, first: bool) -> PartitionFetch:

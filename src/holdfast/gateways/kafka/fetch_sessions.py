@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): a consumer of many partitions names them once, then sends and receives only changes.
 
 Pure: time is an argument. An unknown session or a wrong epoch is an error code, after which the client starts over. The number of
-sessions is limited; the one idle for longest is evicted first.
+sessions is limited, and that of their partitions; the one idle for longest is evicted first.
 """
 
 from collections import OrderedDict
@@ -64,9 +64,11 @@ class FetchPlan(NamedTuple):
 class FetchSessions:
     """The sessions of one node."""
 
-    def __init__(self, draw_id: Callable[[], int], *, count_max: int, idle_ms: int) -> None:
+    def __init__(self, draw_id: Callable[[], int], *, count_max: int, idle_ms: int, partitions_max: int) -> None:
         self._draw_id, self._count_max, self._idle_ms = draw_id, count_max, idle_ms
+        self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self.partitions = 0  # of all sessions
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -83,7 +85,7 @@ class FetchSessions:
     ) -> FetchPlan | ErrorCode:
         """The partitions of this request and of its session."""
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._close(session_id)
             session = self._open(wanted, now_ms, by_id=by_id) if epoch == INITIAL_EPOCH else None
             return FetchPlan(wanted, session, full=True)
         session = self._sessions.get(session_id)
@@ -93,6 +95,7 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.by_id != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self.partitions -= len(session.wanted)
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(session_id)
@@ -101,23 +104,32 @@ class FetchSessions:
         for key in forgotten:
             session.wanted.pop(key, None)
             session.last_sent.pop(key, None)
+        self.partitions += len(session.wanted)
+        if self.partitions > self._partitions_max:
+            self._close(session_id)  # the client starts over, without a session
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return FetchPlan(tuple(session.wanted.values()), session, full=False)
 
     def _open(self, wanted: Sequence[FetchPartition], now_ms: int, *, by_id: bool) -> FetchSession | None:
-        if not wanted or not self._make_room(now_ms):
+        if not wanted or not self._make_room(now_ms, len(wanted)):
             return None
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == 0:
             session_id = self._draw_id()
         session = FetchSession(session_id, 1, now_ms, by_id, {each.key: each for each in wanted})
         self._sessions[session_id] = session
+        self.partitions += len(session.wanted)
         return session
 
-    def _make_room(self, now_ms: int) -> bool:
-        if len(self._sessions) < self._count_max:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ms - oldest.used_at_ms < self._idle_ms:
-            return False
-        del self._sessions[oldest.id]
+    def _make_room(self, now_ms: int, partitions: int) -> bool:
+        while len(self._sessions) >= self._count_max or self.partitions + partitions > self._partitions_max:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_at_ms < self._idle_ms:
+                return False
+            self._close(oldest.id)
         return True
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.wanted)

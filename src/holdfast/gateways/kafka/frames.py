@@ -65,6 +65,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None  # a frame that is arriving
         self._filled = 0
         self._held: tuple[int, bytes] | None = None  # a large frame that waits for memory: its size and first bytes
+        self._unparsed: memoryview | None = None  # requests that wait until those before them are answered
         self._bytes = 0  # of requests arriving, queued or in flight
         self._closing = False
         self.frame_at_ms = server.backend.clock.boot_ms()
@@ -107,6 +108,9 @@ class FrameReceiver(asyncio.BufferedProtocol):
             if not _FRAME_BYTES_MIN <= size <= self._settings.request_bytes_max:
                 allowed = f"between {_FRAME_BYTES_MIN} and {self._settings.request_bytes_max}"
                 raise MalformedRequestError("request size", size, allowed)
+            if not self._accepts_requests():
+                self._unparsed = data[at:] if data.readonly else memoryview(bytes(data[at:]))
+                return
             at += 4
             available = min(size, end - at)
             if available < size > _SMALL_BYTES and self._server.full:
@@ -116,6 +120,15 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 return
             at += available
         self._length = bytes(data[at:])
+
+    def _parse_on(self) -> None:
+        """Requests were answered: there may be room for those that were received and not looked at."""
+        try:
+            while self._unparsed is not None and self._accepts_requests():
+                data, self._unparsed = self._unparsed, None
+                self._received(data)
+        except MalformedRequestError as error:
+            self._fail(error)
 
     def _frame_begun(self, size: int, beginning: memoryview | bytes) -> bool:
         """Whether the frame is already complete. Its size counts from now on."""
@@ -130,6 +143,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._frame, self._filled = frame, available
         self.frame_at_ms = self._backend.clock.boot_ms()
         return False
+
+    def _accepts_requests(self) -> bool:
+        """Whether another request may be in flight."""
+        raise NotImplementedError
 
     def _frame_received(self, frame: memoryview) -> None:
         """A whole request, without its length. `MalformedRequestError`."""

@@ -1,24 +1,34 @@
 """Reads for fetches that need object storage or the store: side by side, shared, and not lost when their fetch is answered first.
 
 A fetch answers with what is ready. A read that is not goes on, and the next fetch of the same offset finds it, under way or done.
-Their number is limited; one that no fetch has waited for in a while is cancelled, with what it has read.
+Their number is limited, and what they hold counts as responses do; one that no fetch has waited for in a while is cancelled, with
+what it has read.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-T = TypeVar("T")
+from holdfast.gateways.kafka.response_budget import ResponseBudget
+
+
+class Sized(Protocol):
+    """What is read."""
+
+    size: int
+
+
+T = TypeVar("T", bound=Sized)
 
 
 class RemoteRead(Generic[T]):
-    """One read. `fetches`: how many wait for it."""
+    """One read. `fetches`: how many wait for it; `taken_bytes`: what it may read, or has read."""
 
-    __slots__ = ("expiry", "fetches", "key", "task")
+    __slots__ = ("expiry", "fetches", "key", "taken_bytes", "task")
 
-    def __init__(self, key: Hashable, task: "asyncio.Task[T]") -> None:
-        self.key, self.task = key, task
+    def __init__(self, key: Hashable, task: "asyncio.Task[T]", taken_bytes: int) -> None:
+        self.key, self.task, self.taken_bytes = key, task, taken_bytes
         self.fetches = 0
         self.expiry: asyncio.TimerHandle | None = None
 
@@ -26,27 +36,36 @@ class RemoteRead(Generic[T]):
 class RemoteReads(Generic[T]):
     """The reads of one node, by what they read."""
 
-    def __init__(self, *, count_max: int, kept_ms: int) -> None:
-        self._count_max, self._kept_s = count_max, kept_ms / 1000
+    def __init__(self, *, count_max: int, kept_ms: int, budget: ResponseBudget) -> None:
+        self._count_max, self._kept_s, self._budget = count_max, kept_ms / 1000, budget
         self._reads: dict[Hashable, RemoteRead[T]] = {}
         self.begun = 0  # since the start
 
     def __len__(self) -> int:
         return len(self._reads)
 
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return len(self._reads) >= self._count_max
+
     def find(self, key: Hashable) -> RemoteRead[T] | None:
         """The read of this, under way or done."""
         return self._reads.get(key)
 
-    def begin(self, key: Hashable, reading: Callable[[], Coroutine[Any, Any, T]]) -> RemoteRead[T] | None:
-        """Read this; None: there are too many that somebody waits for."""
-        if len(self._reads) >= self._count_max:
+    def begin(
+        self, key: Hashable, reading: Callable[[], Coroutine[Any, Any, T]], bytes_max: int, now_ms: float
+    ) -> RemoteRead[T] | None:
+        """Read this; None: there are too many that somebody waits for, or there is no room for `bytes_max`."""
+        if self.full:
             unwanted = next((each for each in self._reads.values() if not each.fetches), None)
             if unwanted is None:
                 return None
             self._drop(unwanted)
-        read = self._reads[key] = RemoteRead(key, asyncio.ensure_future(reading()))
-        read.task.add_done_callback(_retrieve_exception)
+        if not self._budget.take(bytes_max, now_ms):
+            return None
+        read = self._reads[key] = RemoteRead(key, asyncio.ensure_future(reading()), bytes_max)
+        read.task.add_done_callback(lambda _: self._done(read))
         self.begun += 1
         return read
 
@@ -75,6 +94,7 @@ class RemoteReads(Generic[T]):
         """What was read is answered: the next fetch reads anew."""
         if self._reads.get(read.key) is read:
             del self._reads[read.key]
+            self._budget.give_back(read.taken_bytes)
         if read.expiry is not None:
             read.expiry.cancel()
             read.expiry = None
@@ -91,8 +111,10 @@ class RemoteReads(Generic[T]):
         self.forget(read)
         read.task.cancel()
 
-
-def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    """A read that nobody takes may fail without a word."""
-    if not task.cancelled():
-        task.exception()
+    def _done(self, read: RemoteRead[T]) -> None:
+        """What was taken and not read is given back. A read that nobody takes may fail without a word."""
+        failed = read.task.cancelled() or read.task.exception() is not None
+        if self._reads.get(read.key) is read:
+            size = 0 if failed else read.task.result().size
+            self._budget.give_back(read.taken_bytes - size)
+            read.taken_bytes = size

@@ -105,10 +105,19 @@ class KafkaServer:
         while True:
             await clock.sleep_ms(_SWEEP_MS)
             now_ms = clock.boot_ms()
+            self.backend.responses.refresh(now_ms)
             for connection in list(self.connections):
                 reason = connection.close_reason(now_ms)
                 if reason is not None:
                     connection.abort(reason)
+
+    async def relieve(self) -> None:
+        """Make room for responses that wait for it, until cancelled."""
+        clock, responses = self.backend.clock, self.backend.responses
+        while True:
+            await responses.wanted.wait()
+            while responses.relieve(clock.boot_ms()):
+                await clock.sleep_ms(_POLL_MS)
 
     async def close_gracefully(self, grace_ms: float = 5_000) -> None:
         """Accept nothing more, finish the requests in flight, then close."""
@@ -142,7 +151,7 @@ async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket])
     await server.accept(sockets)
     try:
         # kio is imported on a thread: neither the start nor the first client should wait for it.
-        async with background_tasks(server.sweep(), asyncio.to_thread(import_kio)):
+        async with background_tasks(server.sweep(), server.relieve(), asyncio.to_thread(import_kio)):
             yield server
     finally:
         server.close()

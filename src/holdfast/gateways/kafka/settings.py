@@ -11,10 +11,13 @@ class KafkaSettings:
     """Limits and defaults of the gateway.
 
     `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests without records.
-    `requests_in_flight_max` and `in_flight_bytes_max`: reading from a connection pauses at so many unanswered requests.
+    `requests_in_flight_max` and `in_flight_bytes_max`: reading from a connection pauses at so many unanswered requests. One of them
+    at most is a fetch that waits.
     `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
     `write_ms`: how long a client may leave responses unread. `buffered_bytes_max`: a connection with so many unread response bytes
-    starts no further request.
+    starts no further request: it holds that and one response at most.
+    `responses_bytes_max`: the same for all connections: fetches wait while unread responses hold so much memory. `unread_ms`: while
+    they wait, a connection that has read nothing for so long is closed, the slowest first.
     `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory;
     `slabs_bytes_max`: memory kept for large requests, in use until the log has published their records.
     `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
@@ -24,6 +27,8 @@ class KafkaSettings:
     `fetch_read_ms`: how long a fetch that has nothing else to answer waits for object storage at least, if its own wait is shorter.
     `fetch_reads_max`: reads of object storage for fetches, under way or waiting for the next fetch; `fetch_read_kept_ms`: how long
     one is kept that no fetch waits for.
+    `fetch_sessions_max`: fetch sessions, and `fetch_session_partitions_max` the partitions that they remember; clients beyond go on
+    without one. `fetch_session_idle_ms`: from then on a session gives way to another.
     """
 
     request_bytes_max: int = 100 * MIB
@@ -35,6 +40,8 @@ class KafkaSettings:
     frame_ms: int = 60_000
     write_ms: int = 120_000
     buffered_bytes_max: int = 4 * MIB
+    responses_bytes_max: int = 256 * MIB
+    unread_ms: int = 2_000
     requests_bytes_max: int = 256 * MIB
     slabs_bytes_max: int = 512 * MIB
     auto_create_topics: bool = True
@@ -47,6 +54,7 @@ class KafkaSettings:
     fetch_reads_max: int = 256
     fetch_read_kept_ms: int = 5_000
     fetch_sessions_max: int = 10_000
+    fetch_session_partitions_max: int = 1_000_000
     fetch_session_idle_ms: int = 120_000
 
     def __post_init__(self) -> None:
@@ -56,6 +64,7 @@ class KafkaSettings:
         check_at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
         check_at_least("slabs_bytes_max", self.slabs_bytes_max, 16 * MIB)
         check_at_least("fetch_sessions_max", self.fetch_sessions_max, 0)
+        check_at_least("fetch_session_partitions_max", self.fetch_session_partitions_max, 0)
         check_between("leave_answer_ms", self.leave_answer_ms, 0, 1_000)
         for name in (
             "connections_max",
@@ -65,6 +74,8 @@ class KafkaSettings:
             "frame_ms",
             "write_ms",
             "buffered_bytes_max",
+            "responses_bytes_max",
+            "unread_ms",
             "requests_bytes_max",
             "produce_timeout_max_ms",
             "fetch_wait_max_ms",

@@ -28,8 +28,21 @@ class KafkaCounters(Protocol):
         ...
 
 
-def kafka_metrics(server: KafkaCounters, fetch_sessions: Sized) -> MetricSource:
-    """Metrics of a Kafka server and its fetch sessions."""
+class ResponseCounters(Protocol):
+    """What the responses of the Kafka server hold."""
+
+    closed: int
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of responses."""
+        ...
+
+
+def kafka_metrics(
+    server: KafkaCounters, fetch_sessions: Sized, responses: ResponseCounters, remote_reads: Sized
+) -> MetricSource:
+    """Metrics of a Kafka server, its fetch sessions, its responses and its reads of object storage."""
 
     async def families() -> Iterable[MetricFamily]:
         return (
@@ -44,6 +57,11 @@ def kafka_metrics(server: KafkaCounters, fetch_sessions: Sized) -> MetricSource:
             gauge("holdfast_kafka_connections", "Open Kafka connections.", len(server.connections)),
             gauge("holdfast_kafka_fetch_sessions", "Fetch sessions.", len(fetch_sessions)),
             gauge("holdfast_kafka_request_bytes", "Memory of Kafka requests in flight.", server.used_bytes),
+            gauge("holdfast_kafka_response_bytes", "Memory of unread Kafka responses.", responses.used_bytes),
+            gauge("holdfast_kafka_remote_reads", "Reads of object storage for fetches.", len(remote_reads)),
+            counter(
+                "holdfast_kafka_unread_closed_total", "Kafka connections closed: unread responses.", responses.closed
+            ),
         )
 
     return families
