@@ -60,6 +60,8 @@ class Led:
             raise NotLeaderError(topic.name, number, "bob")
         return led
 
+    readable = partition
+
 
 class Setting:
     """A service over one owner's partitions."""

@@ -60,6 +60,7 @@ class SessionLoop:
 
     async def run(self) -> None:
         """Hold session after session, until `stop`."""
+        logged = ""  # an outage is logged once, however often joining is tried
         while not self._stopping.is_set():
             sessions = self._counters.sessions
             try:
@@ -68,13 +69,14 @@ class SessionLoop:
             except (HoldfastError, BaseExceptionGroup) as error:
                 if not all(isinstance(each, _REJOIN_ON) for each in leaf_errors(error)):
                     raise
-                opened = self._counters.sessions - sessions
-                self._counters.sessions_lost += opened
-                _log.warning(
-                    "agent %s lost its session, rejoining: %s" if opened else "agent %s cannot join, retrying: %s",
-                    self._settings.id,
-                    "; ".join(dict.fromkeys(map(str, leaf_errors(error)))),
-                )
+                reason = "; ".join(dict.fromkeys(map(str, leaf_errors(error))))
+                if self._counters.sessions > sessions:
+                    self._counters.sessions_lost += 1
+                    logged = ""
+                    _log.warning("agent %s lost its session, rejoining: %s", self._settings.id, reason)
+                elif reason != logged:
+                    logged = reason
+                    _log.warning("agent %s cannot join, retrying: %s", self._settings.id, reason)
             if not self._stopping.is_set():
                 await self._clock.sleep_ms(self._random.jitter(self._settings.rejoin_ms))
 

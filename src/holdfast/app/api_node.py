@@ -35,6 +35,9 @@ class _NoPartitions:
         held = self._cluster.leader(topic.name, number)
         raise NotLeaderError(topic.name, number, held.holder if held else "")
 
+    def readable(self, topic: Topic, number: int) -> NoReturn:
+        self.partition(topic, number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiNode:

@@ -21,6 +21,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
@@ -57,13 +58,14 @@ class PartitionLeaseHandler:
         unpublished: UnpublishedFrames,
         maintenance: MaintenanceContext,
         pending_ranges: PendingRanges,
+        retained: dict[TopicPartition, RetainedPartition],
         topic: Callable[[str], Topic | None],
     ) -> None:
         self._resources, self._agent, self._settings, self._counters = resources, agent, settings, counters
         self._store, self._session = resources.store, resources.session
         self._clock, self._random = resources.clock, resources.random
         self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
-        self._maintenance, self._pending_ranges = maintenance, pending_ranges
+        self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._retry = Notify()
@@ -265,6 +267,7 @@ class PartitionLeaseHandler:
             return
         self.offline.pop(which, None)
         self._marked.pop(which, None)
+        self._retained.pop(which, None)
         self._tail_is_local.discard(which)
         self._unpublished.forget(bytes.fromhex(topic.id), which.number)
         self._counters.opened += 1
@@ -284,6 +287,8 @@ class PartitionLeaseHandler:
         self._changes.lost(which, reason)
         if self._exists(partition.partition_id):
             self._unpublished.remember(partition)
+            if not self._session.alive():
+                self._retained[which] = partition.retained()
         else:
             self._unpublished.discard(bytes.fromhex(partition.partition_id.topic_id), which.number)
 

@@ -19,6 +19,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.reader import LogReader
@@ -63,6 +64,7 @@ class LocalLog:
         self._settings, self._agent, self._log, self._counters = settings, agent, log, counters
         self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
         self._handler: PartitionLeaseHandler | None = None
+        self._retained: dict[TopicPartition, RetainedPartition] = {}  # led when the session was lost, and not led since
         self._unpublished = UnpublishedFrames(wal, wal_id, store, clock=clock)
         self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
@@ -111,6 +113,21 @@ class LocalLog:
         held = self._cluster.leader(topic.name, number)
         raise NotLeaderError(topic.name, number, held.holder if held else "", self.offline.get(which, ""))
 
+    def readable(self, topic: Topic, number: int) -> LeadingPartition | RetainedPartition:
+        """The partition if it is led here, or was until the session was lost and no other leader is known."""
+        handler, which = self._handler, TopicPartition(topic.name, number)
+        led = handler.leading.get(which) if handler is not None else None
+        if led is not None and led.partition_id.topic_id == topic.id:
+            return led if led.is_current() else led.retained()
+        kept = self._retained.get(which)
+        if kept is not None:
+            held = self._cluster.leader(topic.name, number)
+            elsewhere = held is not None and held.holder != self._agent and held.epoch > kept.epoch
+            if kept.partition_id.topic_id == topic.id and not elsewhere:
+                return kept
+            del self._retained[which]
+        return self.partition(topic, number)
+
     async def prepare(self) -> None:
         """End the session of the process that had this WAL before."""
         await close_previous_session(self._store, self.wal_id)
@@ -145,6 +162,7 @@ class LocalLog:
             unpublished=self._unpublished,
             maintenance=self._context,
             pending_ranges=self.pending_ranges,
+            retained=self._retained,
             topic=self.topic,
         )
         return self._handler
@@ -157,5 +175,7 @@ class LocalLog:
 
     def topics_changed(self) -> None:
         """Apply changed configurations, and close partitions of deleted topics."""
+        for which in [each for each in self._retained if self.topic(each.topic) is None]:
+            del self._retained[which]
         if self._handler is not None:
             self._handler.topics_changed()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.kafka.special_offsets import LATEST, NO_EPOCH
+from holdfast.kafka.special_offsets import LATEST, MAX_TIMESTAMP, NO_EPOCH
 from holdfast.log.batch_checker import BatchChecker
 from holdfast.log.batches import (
     BatchHeader,
@@ -28,6 +28,7 @@ from holdfast.log.maintenance import MaintenanceContext, delete_records
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
 from holdfast.log.partition.leading_partition import AppendPlace, AppendResult, LeadingPartition
 from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
+from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
 from holdfast.log.segments import ProducerSnapshot
@@ -48,6 +49,10 @@ class LeaderLookup(Protocol):
 
     def partition(self, topic: Topic, number: int) -> LeadingPartition:
         """The partition if it is led here. `NotLeaderError`."""
+        ...
+
+    def readable(self, topic: Topic, number: int) -> LeadingPartition | RetainedPartition:
+        """The partition if it is led here, or what is left of a leadership whose session was lost. `NotLeaderError`."""
         ...
 
 
@@ -266,8 +271,10 @@ class LogService:
         bytes_min: int = 1,
     ) -> FetchedBatches:
         """Whole batches from the one that holds `offset` on, waiting for `bytes_min`; see `LogReader.fetch`."""
-        led = await self._led(topic, partition)
-        return await self._reading.fetch(led, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+        log = await self._readable(topic, partition, NO_EPOCH)
+        if isinstance(log, RetainedPartition):
+            log.check_known(offset)
+        return await self._reading.fetch(log, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
 
     async def read(
         self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
@@ -275,12 +282,13 @@ class LogService:
         """Whole batches from the one that holds `offset` on, without waiting. `OffsetOutOfRangeError`, `NotLeaderError`.
 
         With `leader_epoch`, any method raises `FencedLeaderEpochError` or `UnknownLeaderEpochError` if ours is another one.
+        Without a session, what was acknowledged before is still read; at its end there is a `NotLeaderError`.
         """
         found = self._leading.topic(topic) or await self.topics.get(topic)
-        led = self._led_at(found, partition, leader_epoch)
-        epoch = led.lease.epoch
-        batches, start, end, size_bytes = await self._reading.fetch(led, offset, bytes_max=bytes_max)
-        return PartitionRead(batches, size_bytes, start, end, epoch, led)
+        log = self._readable_at(found, partition, offset, leader_epoch)
+        epoch = log.epoch
+        batches, start, end, size_bytes = await self._reading.fetch(log, offset, bytes_max=bytes_max)
+        return PartitionRead(batches, size_bytes, start, end, epoch, log)
 
     def read_now(
         self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
@@ -289,18 +297,22 @@ class LogService:
         found = self._leading.topic(topic)
         if found is None:
             return None
-        led = self._led_at(found, partition, leader_epoch)
-        read = self._reading.fetch_now(led, offset, bytes_max=bytes_max)
+        log = self._readable_at(found, partition, offset, leader_epoch)
+        read = self._reading.fetch_now(log, offset, bytes_max=bytes_max)
         if read is None:
-            return PartitionRead((), 0, led.start_offset, led.high_watermark, led.lease.epoch, led, in_memory=False)
+            return PartitionRead((), 0, log.start_offset, log.high_watermark, log.epoch, log, in_memory=False)
         batches, start, end, size_bytes = read
-        return PartitionRead(batches, size_bytes, start, end, led.lease.epoch, led)
+        return PartitionRead(batches, size_bytes, start, end, log.epoch, log)
 
-    def _led_at(self, topic: Topic, partition: int, leader_epoch: int) -> LeadingPartition:
-        led = self._leading.partition(topic, self._number(topic, partition))
-        if 0 <= leader_epoch != led.lease.epoch:
-            _check_epoch(led, leader_epoch)
-        return led
+    def _readable_at(
+        self, topic: Topic, partition: int, offset: int, leader_epoch: int
+    ) -> LeadingPartition | RetainedPartition:
+        log = self._leading.readable(topic, self._number(topic, partition))
+        if 0 <= leader_epoch != log.epoch:
+            _check_epoch(log, leader_epoch)
+        if isinstance(log, RetainedPartition):
+            log.check_known(offset)
+        return log
 
     async def fetch_published(
         self, topic: str, partition: int, offset: int, *, bytes_max: int
@@ -325,29 +337,36 @@ class LogService:
 
     async def describe(self, topic: str, partition: int, *, leader_epoch: int = NO_EPOCH) -> PartitionDescription:
         """Bounds and epoch of a partition that is led here."""
-        led = await self._readable(topic, partition, leader_epoch)
-        return PartitionDescription(led.lease.epoch, led.start_offset, led.high_watermark, led.record.published)
+        led = await self._current(topic, partition, leader_epoch)
+        return PartitionDescription(led.epoch, led.start_offset, led.high_watermark, led.record.published)
 
     async def offset_for_timestamp(
         self, topic: str, partition: int, timestamp_ms: int, *, leader_epoch: int = NO_EPOCH
     ) -> TimestampOffset | None:
         """The first record at or after a time; EARLIEST, LATEST and MAX_TIMESTAMP as in `LogReader`."""
-        led = await self._readable(topic, partition, leader_epoch)
-        reached = await self._reading.offset_for_timestamp(led, timestamp_ms)
+        log = await self._readable(topic, partition, leader_epoch)
+        if isinstance(log, RetainedPartition) and timestamp_ms in (LATEST, MAX_TIMESTAMP):
+            raise log.not_leader()
+        reached = await self._reading.offset_for_timestamp(log, timestamp_ms)
         if reached is None:
+            if isinstance(log, RetainedPartition):
+                raise log.not_leader()  # there may be one by now
             return None
-        epoch = led.lease.epoch if timestamp_ms == LATEST else epoch_at(led.epochs, reached.offset)
+        epoch = log.epoch if timestamp_ms == LATEST else epoch_at(log.epochs, reached.offset)
         return TimestampOffset(reached.offset, reached.timestamp_ms, epoch)
 
     async def end_of_epoch(
         self, topic: str, partition: int, epoch: int, *, leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
         """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and where it ended."""
-        return end_of_epoch(await self._readable(topic, partition, leader_epoch), epoch)
+        log = await self._readable(topic, partition, leader_epoch)
+        if isinstance(log, RetainedPartition) and epoch > log.epoch:
+            raise log.not_leader()  # an answer would read as if the log had been truncated
+        return end_of_epoch(log, epoch)
 
     async def producers(self, topic: str, partition: int) -> Sequence[ProducerSnapshot]:
         """The idempotent producers a partition remembers."""
-        led = await self._readable(topic, partition, NO_EPOCH)
+        led = await self._current(topic, partition, NO_EPOCH)
         return led.producers_at(led.next_offset)
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
@@ -382,12 +401,19 @@ class LogService:
         found = await self._topic(topic)
         return self._leading.partition(found, self._number(found, partition))
 
-    async def _readable(self, topic: str, partition: int, leader_epoch: int) -> LeadingPartition:
+    async def _current(self, topic: str, partition: int, leader_epoch: int) -> LeadingPartition:
         led = await self._led(topic, partition)
         led.check_readable()
         if leader_epoch != NO_EPOCH:
             _check_epoch(led, leader_epoch)
         return led
+
+    async def _readable(self, topic: str, partition: int, leader_epoch: int) -> LeadingPartition | RetainedPartition:
+        found = await self._topic(topic)
+        log = self._leading.readable(found, self._number(found, partition))
+        if leader_epoch != NO_EPOCH:
+            _check_epoch(log, leader_epoch)
+        return log
 
     async def _topic(self, name: str) -> Topic:
         return self._leading.topic(name) or await self.topics.get(name)  # created a moment ago, perhaps elsewhere
@@ -420,9 +446,9 @@ class LogService:
         return partition
 
 
-def _check_epoch(led: LeadingPartition, expected: int) -> None:
+def _check_epoch(led: LeadingPartition | RetainedPartition, expected: int) -> None:
     """Raise unless the caller's leader epoch is ours: an older one is fenced, a newer one has not reached this agent."""
-    current = led.lease.epoch
+    current = led.epoch
     if expected < current:
         raise FencedLeaderEpochError(str(led.partition_id), expected, current)
     if expected > current:

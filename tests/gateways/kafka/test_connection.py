@@ -135,7 +135,7 @@ async def test_an_unsupported_request_is_logged_once_with_its_client_and_counted
         assert gateway.server.unsupported_by_api == counted
         (family,) = [
             each
-            for each in await kafka_metrics(gateway.server, ())()
+            for each in await kafka_metrics(gateway.server, (), gateway.backend.responses, ())()
             if each.name == "holdfast_kafka_unsupported_total"
         ]
         assert {labels["api"]: count for labels, count in family.samples} == counted

@@ -28,7 +28,7 @@ from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
 from holdfast.log.service import ReadProgress
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.settings import KIB
 
 _NEARLY_FULL: Final = 16
@@ -345,7 +345,10 @@ async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, numb
     preferred = _redirects(call, topic, number, rack)
     if preferred is None:
         return False
-    status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
+    try:
+        status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
+    except (NotLeaderError, ExpiredError):
+        return False  # without a session, what is known here is read here
     if not status.start_offset <= read.wanted.offset < status.published_until:
         return False
     read.preferred, read.high_watermark, read.start_offset = preferred, status.high_watermark, status.start_offset

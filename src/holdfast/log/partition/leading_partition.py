@@ -25,6 +25,7 @@ from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
+from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.tail import TailBatch
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart, ProducerSection, ProducerSnapshot
@@ -68,6 +69,7 @@ class LeadingPartition:
         self.record_lock = state.record.lock  # held by every change of the record in the store
         self.publish_lock = asyncio.Lock()  # one publication at a time
         self._session, self._wal, self._clock = resources.session, resources.wal, resources.clock
+        self._store = resources.store
         self._settings = resources.settings
         self._dirty_partitions = resources.dirty_partitions
         self._published_tail_cache = resources.published_tail_cache
@@ -76,6 +78,7 @@ class LeadingPartition:
         self._order = asyncio.Lock()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
         self._next = self._durable = max(state.tail.end, state.record.record.published)
+        self._acknowledged = self._durable  # what became durable while the session lived
         self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
         self._wal_failures = 0
         self._topic_bytes = bytes.fromhex(partition_id.topic_id)
@@ -104,6 +107,11 @@ class LeadingPartition:
     def record(self) -> PartitionRecord:
         """The partition's record, as the store holds it."""
         return self.fenced_record.record
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lease, which is the leader epoch."""
+        return self.lease.epoch
 
     @property
     def next_offset(self) -> int:
@@ -281,6 +289,8 @@ class LeadingPartition:
             return  # an earlier frame failed, and this one's offsets were reassigned; recovery skips it, too
         if error is None:
             self._durable = end
+            if self._session.alive():
+                self._acknowledged = end
             self._producers.settle(end)
             self._visible.set(self.high_watermark)
             self._synced.set(end)
@@ -374,6 +384,24 @@ class LeadingPartition:
         if self._closed is not None:
             raise self._closed
         self._session.check()
+
+    def is_current(self) -> bool:
+        """Whether nobody else can lead it: served, and under a live session."""
+        return self._closed is None and self._session.alive()
+
+    def retained(self) -> RetainedPartition:
+        """What may be read here without a session: what was acknowledged before it was lost."""
+        acknowledged = self._acknowledged if self.level == "local" else self.record.published
+        return RetainedPartition(
+            self.partition_id,
+            epoch=self.epoch,
+            high_watermark=min(self.high_watermark, acknowledged),
+            record=self.record,
+            segments=self.segments,
+            tail=self.tail,
+            store=self._store,
+            clock=self._clock,
+        )
 
     def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
         """Visible batches from `offset` on; None: not in the tail any more, read segments."""
