@@ -9,10 +9,11 @@ Empty folders are kept. The file system must support hard links and be case-sens
 
 import errno
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 from urllib.parse import unquote
@@ -23,7 +24,7 @@ from holdfast.objects.checks import check_key, check_prefix, check_range, check_
 from holdfast.objects.direct_io import DIRECT_FROM_BYTES, read_direct
 from holdfast.objects.errors import RequestRefusedError
 from holdfast.objects.folder_disk import FolderDisk
-from holdfast.objects.folder_listing import FolderEntry, may_follow, read_folder
+from holdfast.objects.folder_listing import FolderEntry, FolderPage, read_page
 from holdfast.objects.io_threads import IoThreads
 from holdfast.objects.urls import ObjectsUrl
 from holdfast.vocabulary.clock import Clock
@@ -95,18 +96,23 @@ class FolderObjects:
         return await self._do(self._read, key, -size_bytes, None)
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Folder by folder, so that the largest folder bounds the memory, not the whole tree."""
+        """Page by page of one folder after the other: memory holds one page for each level of the tree."""
         check_prefix(prefix)
-        todo: deque[FolderEntry | str] = deque([prefix.rpartition("/")[0]])
-        while todo:
-            entry = todo.pop()
-            if isinstance(entry, str):
-                entries = await self._do(read_folder, self._root, entry)
-                todo.extend(reversed([each for each in entries if may_follow(each, prefix, after)]))
+        levels: list[Iterator[FolderEntry | FolderPage]] = [iter([FolderPage(prefix.rpartition("/")[0], (), "")])]
+        while levels:
+            entry = next(levels[-1], None)
+            if entry is None:
+                levels.pop()
+            elif isinstance(entry, FolderPage):  # the last of its level: the page before it is done with
+                levels[-1] = await self._level(entry.folder, prefix, after, entry.last or "")
             elif entry.is_folder:
-                todo.append(entry.key)
+                levels.append(await self._level(entry.key, prefix, after, ""))
             else:
                 yield ObjectInfo(entry.key, entry.size_bytes, entry.modified_ms)
+
+    async def _level(self, folder: str, prefix: str, after: str, last: str) -> "Iterator[FolderEntry | FolderPage]":
+        page = await self._do(partial(read_page, self._root, folder, prefix=prefix, after=after, last=last))
+        return chain(page.entries, () if page.last is None else (replace(page, entries=()),))
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -3,7 +3,7 @@
 It is also the reference: the simplest code that keeps every promise of `contracts.objects`.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -61,14 +61,11 @@ class MemoryObjects:
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
         self._check_open()
         check_prefix(prefix)
-        at = bisect_left(self._keys, prefix)
-        # Copied: keys change while the caller iterates.
-        for key in self._keys[at:]:
-            if not key.startswith(prefix):
-                return
-            if key > after and key in self._bodies:
-                body, put_at_ms = self._bodies[key]
-                yield ObjectInfo(key, len(body), put_at_ms)
+        at = bisect_left(self._keys, prefix) if prefix > after else bisect_right(self._keys, after)
+        while at < len(self._keys) and (key := self._keys[at]).startswith(prefix):
+            body, put_at_ms = self._bodies[key]
+            yield ObjectInfo(key, len(body), put_at_ms)
+            at = bisect_right(self._keys, key)  # keys come and go while the caller iterates
 
     async def delete(self, keys: Sequence[str]) -> None:
         self._check_open()

@@ -6,9 +6,10 @@ the header and overwrite, so the first object a process puts is put twice, with 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from itertools import chain, pairwise
 from typing import Final
 
 import obstore
@@ -38,17 +39,26 @@ _log: Final = logging.getLogger(__name__)
 _NOT_FOUND: Final = (FileNotFoundError, NotFoundError)
 _TAKEN: Final = (AlreadyExistsError, PreconditionError, NotModifiedError)
 _LOG_EVERY_MS: Final = 5_000
+_PAGE: Final = 1_000
 
 
 class RemoteObjects:
     """One bucket, or a prefix in one."""
 
     def __init__(
-        self, service: str, store: DriverStore, listed: DriverStore, *, threads: IoThreads, unsafe: bool = False
+        self,
+        service: str,
+        store: DriverStore,
+        listed: DriverStore,
+        *,
+        threads: IoThreads,
+        unsafe: bool = False,
+        in_order: bool = True,
     ) -> None:
         self.service = service
         self._store, self._listed, self._threads = store, listed, threads
         self._if_absent_holds = unsafe  # verified, or waived
+        self._lists_in_order = in_order
 
     @classmethod
     @asynccontextmanager
@@ -58,7 +68,9 @@ class RemoteObjects:
         """The bucket of `url`, checked once for existence and access."""
         store, listed = await asyncio.to_thread(connect, url, settings)
         async with IoThreads.running(url.shown, threads_max=settings.threads_max) as threads:
-            objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe)
+            # Directory buckets list in no order.
+            in_order = url.options.get("s3_express", "").lower() not in ("1", "true", "yes", "on", "y")
+            objects = cls(url.shown, store, listed, threads=threads, unsafe=settings.unsafe, in_order=in_order)
             if settings.check:
                 try:
                     check = _logging_failures(objects.check, url.shown, clock)
@@ -94,9 +106,24 @@ class RemoteObjects:
         return await self._threads.run(self._get_tail, key, size_bytes)
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Collected and sorted here: not every server lists in key order, or applies `after` in that order."""
+        """Page by page. A server that lists in another order than that of keys is found out, and sorted for from then on.
+
+        `after` is applied here: not every server applies it in that order.
+        """
         check_prefix(prefix)
-        for info in await self._threads.run(self._list, prefix, after):
+        pages: Iterator[Sequence[ObjectInfo]] = await self._threads.run(self._pages, prefix, after)
+        last = ""
+        while self._lists_in_order and (page := await self._threads.run(self._next_page, pages)) is not None:
+            if page and (page[0].key < last or any(a.key > b.key for a, b in pairwise(page))):
+                self._lists_in_order = False
+                _log.warning("%s does not list objects in key order: listings are held in RAM", self.service)
+                pages = chain([page], pages)
+                break
+            for info in page:
+                yield info
+                last = info.key
+        # All that is left, in order: nothing is left out, although this once some may come after larger keys.
+        for info in await self._threads.run(self._sorted, pages):
             yield info
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -184,17 +211,25 @@ class RemoteObjects:
             raise classify_error(self.service, error)
         return Missing(key)
 
-    def _list(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
+    def _pages(self, prefix: str, after: str) -> Iterator[Sequence[ObjectInfo]]:
         folder = prefix.rpartition("/")[0]
+        for found in obstore.list(self._listed, folder or None, chunk_size=_PAGE):
+            yield [
+                ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+                for meta in found
+                if meta["path"].startswith(prefix) and meta["path"] > after
+            ]
+
+    def _next_page(self, pages: Iterator[Sequence[ObjectInfo]]) -> Sequence[ObjectInfo] | None:
         try:
-            found = obstore.list(self._listed, folder or None).collect()
+            return next(pages, None)
         except (BaseError, OSError) as error:
             raise classify_error(self.service, error) from None
-        infos = [
-            ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
-            for meta in found
-            if meta["path"].startswith(prefix) and meta["path"] > after
-        ]
+
+    def _sorted(self, pages: Iterator[Sequence[ObjectInfo]]) -> Sequence[ObjectInfo]:
+        infos: list[ObjectInfo] = []
+        while (page := self._next_page(pages)) is not None:
+            infos += page
         infos.sort(key=lambda info: info.key)
         return infos
 
