@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.contracts.store import Committed, Conflict, Put, Store
-from holdfast.kernel.keys import epoch_key, holder_key
-from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, read_epoch, release
+from holdfast.kernel.keys import EPOCH_FLOOR, epoch_key, holder_key
+from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, forget_commit, read_epoch, release
 from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
@@ -144,3 +144,44 @@ async def test_ten_thousand_leases_renew_with_one_keep_alive_per_interval() -> N
             assert set(store.calls) == {"keep_alive"}
             assert 0.85 * intervals <= store.calls["keep_alive"] <= 1.15 * intervals
             assert (await store.get(holder_key("p/9999"))) is not None
+
+
+async def forget(store: Store, *resources: str) -> Committed | Conflict:
+    found = {each: await store.get(epoch_key(each)) for each in resources}
+    gone = {each: entry for each, entry in found.items() if entry is not None}
+    if not gone:
+        return Conflict()
+    commit = forget_commit(gone, await store.get(EPOCH_FLOOR))
+    return await store.commit(require=commit.require, apply=commit.apply)
+
+
+async def test_an_epoch_that_was_deleted_is_never_used_again(store: Store) -> None:
+    for _ in range(3):
+        await release(store, await won(store, "ann"), clock=CLOCK, random=RANDOM)
+    assert isinstance(await forget(store, "orders"), Committed)
+    assert await store.get(epoch_key("orders")) is None
+    ann = await won(store, "ann")
+    assert ann.epoch == 4
+    await release(store, ann, clock=CLOCK, random=RANDOM)
+    assert (await won(store, "bob")).epoch == 5
+
+
+async def test_the_epoch_of_a_lease_that_is_held_is_not_deleted(store: Store) -> None:
+    ann = await won(store, "ann")
+    assert isinstance(await forget(store, "orders"), Conflict)
+    await effect(store, ann)
+
+
+async def test_leases_taken_while_their_epochs_are_deleted_get_higher_ones(store: Store) -> None:
+    """Any interleaving: an epoch is deleted and the lease taken at the same time, again and again."""
+    highest = 0
+    for turn in range(12):
+        taken, *_ = await asyncio.gather(
+            won(store, f"holder-{turn}"), forget(store, "orders"), forget(store, "orders"), return_exceptions=True
+        )
+        assert isinstance(taken, Lease), taken
+        assert taken.epoch > highest
+        highest = taken.epoch
+        await release(store, taken, clock=CLOCK, random=RANDOM)
+        if turn % 3 == 0:
+            await forget(store, "orders")

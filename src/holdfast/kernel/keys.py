@@ -1,7 +1,8 @@
 """The kernel's keys in the store. One page, so that a person with SQL or etcdctl finds everything.
 
     lease/holder/{resource}   {"holder", "epoch"}                under the holder's session: removed when it ends
-    lease/epoch/{resource}    {"epoch"}                          never deleted: epochs never repeat
+    lease/epoch/{resource}    {"epoch"}                          never lower than before, also if it was deleted in between
+    lease/epoch-floor         {"epoch"}                          the highest epoch that was ever deleted: new leases begin above it
     member/{kind}/{id}        {"id", "session", "address", …}    under the member's session
     seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last heartbeat, for listings only
     node/{id}                 {"node"}                           an agent's numeric id, never deleted
@@ -21,6 +22,7 @@ from holdfast.vocabulary.types import TopicPartition
 
 HOLDERS: Final = "lease/holder/"
 EPOCHS: Final = "lease/epoch/"
+EPOCH_FLOOR: Final = "lease/epoch-floor"
 MEMBERS: Final = "member/"
 LAST_SEEN: Final = "seen/"
 NODES: Final = "node/"

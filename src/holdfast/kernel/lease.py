@@ -1,11 +1,12 @@
 """Leases: the right to act on a resource, fenced by an epoch.
 
 Holder and epoch are two keys written by one commit, so one version stands for both. The holder key vanishes with the holder's
-session; the epoch key is never deleted, so epochs never repeat. Only the session is renewed: ten thousand leases cost one
-keep-alive. Every effect goes through `commit_fenced`, which the store refuses once somebody has acquired after us.
+session; the epoch key outlives it, so epochs never repeat. An epoch whose resource is gone for good may be deleted, by a commit
+that lifts `lease/epoch-floor` to it: a lease without an epoch key begins above the floor. Only the session is renewed: ten thousand
+leases cost one keep-alive. Every effect goes through `commit_fenced`, which the store refuses once somebody has acquired after us.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.kernel.keys import epoch_key, holder_key
+from holdfast.kernel.keys import EPOCH_FLOOR, epoch_key, holder_key, transfer_key
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
@@ -86,22 +87,43 @@ def read_epoch(entry: Entry | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCommit:
-    """A commit that, if it wins, takes the lease at `epoch`."""
+    """A commit about a lease: if it wins, the lease, or the floor, is at `epoch`."""
 
     epoch: int
     require: tuple[Requirement, ...]
     apply: tuple[Operation, ...]
 
 
-def acquire_commit(resource: str, holder: str, session: str, epoch_entry: Entry | None) -> LeaseCommit:
-    """The commit that acquires a resource whose epoch key is as given and whose holder is gone."""
-    epoch = read_epoch(epoch_entry) + 1
-    known: Requirement = (
-        Absent(epoch_key(resource)) if epoch_entry is None else AtVersion(epoch_entry.key, epoch_entry.version)
-    )
+def acquire_commit(
+    resource: str, holder: str, session: str, epoch_entry: Entry | None, floor_entry: Entry | None = None
+) -> LeaseCommit:
+    """The commit that acquires a resource whose epoch key and floor are as given and whose holder is gone."""
+    known: tuple[Requirement, ...]
+    if epoch_entry is not None:
+        epoch = read_epoch(epoch_entry) + 1
+        known = (AtVersion(epoch_entry.key, epoch_entry.version),)
+    else:
+        epoch = read_epoch(floor_entry) + 1
+        # The floor too: it rises in the commit that deletes an epoch.
+        known = (Absent(epoch_key(resource)), _unchanged(EPOCH_FLOOR, floor_entry))
     return LeaseCommit(
-        epoch, (Absent(holder_key(resource)), known), _lease_operations(resource, holder, session, epoch)
+        epoch, (Absent(holder_key(resource)), *known), _lease_operations(resource, holder, session, epoch)
     )
+
+
+def forget_commit(resources: Mapping[str, Entry], floor_entry: Entry | None) -> LeaseCommit:
+    """The commit that deletes the epochs (as given) of resources that nobody holds, and lifts the floor to the highest of them."""
+    epoch = max(read_epoch(floor_entry), *(read_epoch(entry) for entry in resources.values()))
+    require: list[Requirement] = [_unchanged(EPOCH_FLOOR, floor_entry)]
+    apply: list[Operation] = [Put(EPOCH_FLOOR, msgspec.json.encode(EpochRecord(epoch)))]
+    for resource, entry in resources.items():
+        require += [AtVersion(entry.key, entry.version), Absent(holder_key(resource))]
+        apply += [Delete(entry.key), Delete(transfer_key(resource))]
+    return LeaseCommit(epoch, tuple(require), tuple(apply))
+
+
+def _unchanged(key: str, entry: Entry | None) -> Requirement:
+    return Absent(key) if entry is None else AtVersion(key, entry.version)
 
 
 def _lease_operations(resource: str, holder: str, session: str, epoch: int) -> tuple[Operation, ...]:
@@ -126,8 +148,9 @@ async def acquire(
     stays held until the session ends.
     """
     seen: Entry | None = None
+    floor: Entry | None = None
     while True:
-        offer = acquire_commit(resource, holder, session, seen)
+        offer = acquire_commit(resource, holder, session, seen, floor)
         outcome = await commit_resolved(store, clock=clock, random=random, require=offer.require, apply=offer.apply)
         if isinstance(outcome, Committed):
             return Lease(resource=resource, holder=holder, session=session, epoch=offer.epoch, version=outcome.version)
@@ -137,6 +160,7 @@ async def acquire(
         if outcome.dead_session is not None:
             raise ExpiredError(f"session {session}", "the store has ended it")
         seen = outcome.found.get(epoch_key(resource))  # an earlier holder has left its epoch
+        floor = outcome.found.get(EPOCH_FLOOR)
 
 
 async def release(store: Store, lease: Lease, *, clock: Clock, random: Random) -> int:
