@@ -12,6 +12,7 @@ from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Committed, Conflict, Operation, Put, Requirement, Store
 from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire
+from holdfast.kernel.objects_owner import claim_objects
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, MaintenanceSettings, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
@@ -126,9 +127,11 @@ async def leading(parts: Parts) -> AsyncIterator[Leader]:
         )
         leader = Leader(parts, wal, wal_id, session, random)
         await leader.take()
+        owner = await claim_objects(parts.store, parts.objects, clock=parts.clock, random=random)
         context = MaintenanceContext(
             store=parts.store,
             objects=parts.objects,
+            owner=owner,
             clock=parts.clock,
             random=random,
             log=parts.log,

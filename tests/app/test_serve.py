@@ -155,6 +155,25 @@ def test_a_data_directory_is_not_used_with_another_clusters_store(node: ServePro
         assert read(node.kafka, "orders", 1) == ["a"]
 
 
+def test_objects_of_another_cluster_are_refused_and_left_alone(node: ServeProcess, tmp_path: Path) -> None:
+    second = ("--data", str(tmp_path / "second"), "--kafka", "127.0.0.1:0", "--objects", f"file://{node.data}/objects")
+    with started(node):
+        produce(node.kafka, "orders", "a")
+        assert node.terminate() == 0
+        objects = sorted((node.data / "objects").rglob("*.strm"))
+        assert objects
+        for roles in ("agent,api", "api"):
+            strange = refused(*second, "--roles", roles, cwd=tmp_path)
+            assert strange.returncode == 2
+            for cluster in (node.data / "cluster-id", tmp_path / "second" / "cluster-id"):
+                assert f"cluster {cluster.read_text().strip()}" in strange.stderr
+            assert "another --objects prefix" in strange.stderr
+            assert "holdfast objects adopt" in strange.stderr
+        assert sorted((node.data / "objects").rglob("*.strm")) == objects
+        node.start()
+        assert read(node.kafka, "orders", 1) == ["a"]
+
+
 def test_listening_beyond_this_machine_is_refused(tmp_path: Path) -> None:
     done = refused("--data", str(tmp_path / "data"), "--kafka", "0.0.0.0:0", cwd=tmp_path)
     assert done.returncode == 2

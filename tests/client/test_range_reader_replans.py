@@ -85,7 +85,7 @@ async def everything(
 
     topics = cast(Topics, SimpleNamespace(get=get))
     reading = LogReader(objects, clock=world.clock, settings=world.log_settings)
-    direct = DirectAccess(world.store, objects, topics, reading)
+    direct = DirectAccess(world.store, objects, topics, reading, world.owner)
     request = ReadRequest(range=PartitionRange("orders", 0, 0, end), skip_lost=skip_lost)
     found: list[Record] = []
     reader = RangeReader(ClusterAccess(ClusterAddress(bootstrap="nobody:1"), direct, None, world.clock), request)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.partitions import PartitionWorld, batch, records
 
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.batches import (
     CorruptBatchError,
     InvalidBatchError,
@@ -72,6 +73,7 @@ class Setting:
         context = MaintenanceContext(
             store=world.store,
             objects=objects,
+            owner=ObjectsOwner(world.store, objects, cluster="test", clock=clock, random=random),
             clock=clock,
             random=random,
             log=world.settings,

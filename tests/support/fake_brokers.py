@@ -8,6 +8,7 @@ import pyarrow as pa
 from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError, SequencedBatch, TargetPartition, TopicRef
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.batches import Record, RecordBatchLimits, decode, split_batches
 from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
 from holdfast.log.partition.producer_state import ProducerStates
@@ -129,8 +130,8 @@ class FakeBrokers:
 class SinkWorld:
     """What drivers of one cluster share."""
 
-    def __init__(self, store: Store, objects: Objects) -> None:
-        self.store, self.objects = store, objects
+    def __init__(self, store: Store, objects: Objects, owner: ObjectsOwner) -> None:
+        self.store, self.objects, self.owner = store, objects, owner
         self.clock = FakeClock()
         self.random = SeededRandom(7)
         self.brokers = FakeBrokers(self.clock)
@@ -142,6 +143,7 @@ class SinkWorld:
             producer=self.brokers,
             clock=self.clock,
             random=self.random,
+            prefix=self.owner.prefix,
             stall_ms_max=600_000,
         )
 
@@ -160,7 +162,13 @@ class SinkWorld:
         lists = []
         for task in range(tasks):
             stager = PieceStager(
-                options, objects=self.objects, find_topic=_find, clock=self.clock, random=self.random, spread=task
+                options,
+                objects=self.objects,
+                find_topic=_find,
+                clock=self.clock,
+                random=self.random,
+                prefix=self.owner.prefix,
+                spread=task,
             )
             share = values[task::tasks]
             await stager.add(pa.record_batch({"key": pa.array(share), "value": pa.array(share)}))
@@ -168,7 +176,7 @@ class SinkWorld:
         return merge_piece_lists(lists)
 
     async def staged_objects(self) -> list[str]:
-        return [info.key async for info in self.objects.list("spark/staged/")]
+        return [info.key async for info in self.objects.list(f"{self.owner.prefix}spark/staged/")]
 
 
 async def _find(name: str) -> SinkTopic:

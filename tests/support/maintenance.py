@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.contracts.objects import Missing
-from holdfast.contracts.store import Put, Store
+from holdfast.contracts.store import Entry, Put, Store
 from holdfast.contracts.validation import StoreLimits, prefix_end
+from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.objects_owner import MARKS, ObjectsOwner, claim_objects, owner_of
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, split_batches
 from holdfast.log.keys import DELETION_MARKS, LOGS, TRASH, deleted_key, state_key
@@ -81,7 +83,15 @@ async def _nothing(topic_id: bytes, partition: int) -> AsyncIterator[WalFrame]:
 
 
 class MaintenanceWorld:
-    def __init__(self, store: MemoryStore, objects: MemoryObjects, clock: FakeClock, session: HeldSession) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        objects: MemoryObjects,
+        clock: FakeClock,
+        session: HeldSession,
+        owner: ObjectsOwner,
+    ) -> None:
+        self.owner = owner
         self.memory, self.objects, self.clock, self.session = store, objects, clock, session
         self.random = SeededRandom(11)
         self.store = FaultyStore(store, random=self.random)
@@ -93,6 +103,7 @@ class MaintenanceWorld:
         return MaintenanceContext(
             store=store or self.store,
             objects=self.objects,
+            owner=self.owner,
             clock=self.clock,
             random=self.random,
             log=self.log_settings,
@@ -106,6 +117,7 @@ class MaintenanceWorld:
             clock=self.clock,
             random=self.random,
             settings=self.log_settings,
+            prefix=self.owner.prefix,
         )
 
     async def lease(self, resource: str, holder: str = "ann") -> Lease:
@@ -224,7 +236,8 @@ class MaintenanceWorld:
         return named
 
     async def there(self) -> set[str]:
-        return {info.key async for info in self.objects.list("")}
+        """Every object, without the marks of their owner."""
+        return {info.key async for info in self.objects.list("") if not info.key.startswith(MARKS)}
 
     async def sweep(self) -> None:
         lease = await self.lease(SWEEPER)
@@ -293,7 +306,26 @@ async def new_world() -> AsyncIterator[MaintenanceWorld]:
         MemoryObjects.open(clock=clock) as objects,
         hold_session(store, clock=clock, random=random, settings=long) as session,
     ):
-        yield MaintenanceWorld(store, objects, clock, session)
+        owner = await claim_objects(store, objects, clock=clock, random=random)
+        yield MaintenanceWorld(store, objects, clock, session, owner)
+
+
+@asynccontextmanager
+async def other_store(world: MaintenanceWorld, *, entries: Sequence[Entry] = ()) -> AsyncIterator[MaintenanceWorld]:
+    """Another store on the same objects, with these entries, as a server that did not look whose they are."""
+    clock, random = world.clock, SeededRandom(4)
+    long = SessionSettings(ttl_ms=10**12, renew_ms=10**11, margin_ms=0, stall_ms=0)
+    async with (
+        MemoryStore.open(clock=clock, random=random, limits=StoreLimits()) as store,
+        hold_session(store, clock=clock, random=random, settings=long) as session,
+    ):
+        for entry in entries:
+            await store.commit(apply=[Put(entry.key, entry.value)])
+        await cluster_identity(store, clock=clock, random=random)
+        owner = await owner_of(store, world.objects, clock=clock, random=random)
+        other = MaintenanceWorld(store, world.objects, clock, session, owner)
+        other.random = SeededRandom(12)
+        yield other
 
 
 async def leave_orphans(world: MaintenanceWorld, *partitions: LeadingPartition) -> None:

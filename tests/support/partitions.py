@@ -14,6 +14,7 @@ from tests.support.wal_disks import BlockDisk
 from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.keys import partition_resource
 from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import Buffer, Record, RecordBatchLimits, decode, encode, split_batches
 from holdfast.log.keys import state_key
@@ -178,9 +179,11 @@ class Owner:
     def maintenance(self) -> MaintenanceContext:
         """What retention, compaction and deletion of this agent work with."""
         world = self.world
+        owner = ObjectsOwner(self.store, self.objects, cluster="here", clock=world.clock, random=world.random)
         return MaintenanceContext(
             store=self.store,
             objects=self.objects,
+            owner=owner,
             clock=world.clock,
             random=world.random,
             log=world.settings,

@@ -18,6 +18,7 @@ from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.local_groups import LocalGroups
 from holdfast.groups.service import GroupService
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
+from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.local_log import LocalLog
 from holdfast.log.service import LogService
 from holdfast.log.topics import Topic
@@ -39,6 +40,7 @@ class Agent:
         cluster: Cluster,
         store: Store,
         objects: Objects,
+        owner: ObjectsOwner,
         wal: Wal,
         wal_id: str,
         clock: Clock,
@@ -55,6 +57,7 @@ class Agent:
             cluster=cluster,
             store=store,
             objects=objects,
+            owner=owner,
             wal=wal,
             wal_id=wal_id,
             clock=clock,
@@ -109,9 +112,20 @@ class Agent:
 
 @asynccontextmanager
 async def running_agent(
-    settings: AgentSettings, directory: Path, *, store: Store, objects: Objects, clock: Clock, random: Random
+    settings: AgentSettings,
+    directory: Path,
+    *,
+    store: Store,
+    objects: Objects,
+    clock: Clock,
+    random: Random,
+    owner: ObjectsOwner | None = None,
 ) -> AsyncIterator[Agent]:
-    """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False."""
+    """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False.
+
+    `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
+    """
+    owner = owner or await claim_objects(store, objects, clock=clock, random=random)
     async with Wal.open(directory, clock=clock, random=random, settings=settings.wal) as wal:
         wal_id = await wal_identity(wal.directory, random=random)
         async with watching_cluster(store, clock=clock, random=random) as cluster:
@@ -120,6 +134,7 @@ async def running_agent(
                 cluster=cluster,
                 store=store,
                 objects=objects,
+                owner=owner,
                 wal=wal,
                 wal_id=wal_id,
                 clock=clock,

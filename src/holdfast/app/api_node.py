@@ -13,6 +13,7 @@ from holdfast.app.config import ServeSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.groups.service import GroupService
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.maintenance import MaintenanceContext
 from holdfast.log.reader import LogReader
@@ -50,13 +51,19 @@ class ApiNode:
 
 @asynccontextmanager
 async def running_api_node(
-    settings: ServeSettings, *, store: Store, objects: Objects, clock: Clock, random: Random
+    settings: ServeSettings, *, store: Store, objects: Objects, owner: ObjectsOwner, clock: Clock, random: Random
 ) -> AsyncIterator[ApiNode]:
     """An API-only node, for the body."""
     async with watching_cluster(store, clock=clock, random=random) as cluster:
         tuning = settings.agent
         context = MaintenanceContext(
-            store=store, objects=objects, clock=clock, random=random, log=tuning.log, settings=tuning.upkeep
+            store=store,
+            objects=objects,
+            owner=owner,
+            clock=clock,
+            random=random,
+            log=tuning.log,
+            settings=tuning.upkeep,
         )
         service = LogService(
             _NoPartitions(cluster),

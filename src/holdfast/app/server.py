@@ -31,6 +31,7 @@ from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.groups.service import GroupService
 from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.membership import node_id
+from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
 from holdfast.objects.cache import CachingObjects, cached
@@ -196,13 +197,14 @@ async def _join(stack: AsyncExitStack, parts: _Components) -> _Node:
     settings, store, clock, random = parts.settings, parts.store, parts.clock, parts.random
     cluster_id = await cluster_identity(store, clock=clock, random=random)
     await asyncio.to_thread(parts.directory.bind_to_cluster, cluster_id)
+    owner = await claim_objects(store, parts.objects, clock=clock, random=random, place=redacted(settings.objects))
     name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, random)
     if settings.leads:
-        agent = await stack.enter_async_context(_joined_agent(parts, name))
+        agent = await stack.enter_async_context(_joined_agent(parts, owner, name))
         number = agent.member.node if agent.member is not None else 0
         return _Node(name=name, number=number, cluster_id=cluster_id, services=agent, agent=agent)
     services = await stack.enter_async_context(
-        running_api_node(settings, store=store, objects=parts.objects, clock=clock, random=random)
+        running_api_node(settings, store=store, objects=parts.objects, owner=owner, clock=clock, random=random)
     )
     number = await node_id(store, name, clock=clock, random=random)
     return _Node(name=name, number=number, cluster_id=cluster_id, services=services, agent=None)
@@ -272,13 +274,14 @@ def _disabled(parts: _Components) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _joined_agent(parts: _Components, name: str) -> AsyncIterator[Agent]:
+async def _joined_agent(parts: _Components, owner: ObjectsOwner, name: str) -> AsyncIterator[Agent]:
     """The agent, once it has joined: then it has its node id and others know its address."""
     async with running_agent(
         parts.settings.as_agent(name, str(parts.advertised)),
         parts.directory.wal,
         store=parts.store,
         objects=parts.objects,
+        owner=owner,
         clock=parts.clock,
         random=parts.random,
     ) as agent:

@@ -23,6 +23,7 @@ COMMAND_MODULES: Final = {
     "consume": "holdfast.cli.consume",
     "demo": "holdfast.cli.demo.command",
     "group": "holdfast.cli.group",
+    "objects": "holdfast.cli.objects",
     "pipeline": "holdfast.cli.pipeline.command",
     "produce": "holdfast.cli.produce",
     "registry": "holdfast.cli.registry",
@@ -51,6 +52,7 @@ COMMANDS: Final = {
     },
     "inspection and repair": {
         "store": "check a coordination store",
+        "objects": "whose the objects in a bucket are",
         "registry": "partitions, owners and checkpoints",
         "segment": "inspect and convert segments",
         "wal": "inspect and repair a write-ahead log",

@@ -9,6 +9,7 @@ from holdfast.client.brokers import BrokerClient, TopicInfo
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.model import PartitionId
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader
@@ -18,12 +19,13 @@ from holdfast.vocabulary.clock import Clock, RealClock
 
 @dataclass(frozen=True, slots=True)
 class DirectAccess:
-    """Store and objects, without a broker in between: everything that is published."""
+    """Store and objects, without a broker in between: everything that is published. `owner`: whose objects they were at open."""
 
     store: Store
     objects: Objects
     topics: Topics
     log_reader: LogReader
+    owner: ObjectsOwner
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Protocol
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.lease_handler import PartitionLeaseHandler
@@ -55,6 +56,7 @@ class LocalLog:
         cluster: ClusterMetadata,
         store: Store,
         objects: Objects,
+        owner: ObjectsOwner,
         wal: Wal,
         wal_id: str,
         clock: Clock,
@@ -69,11 +71,14 @@ class LocalLog:
         self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
-        self._publisher = SegmentPublisher(store=store, objects=objects, clock=clock, random=random, settings=log)
+        self._publisher = SegmentPublisher(
+            store=store, objects=objects, clock=clock, random=random, settings=log, prefix=owner.prefix
+        )
         self.pending_ranges = PendingRanges()
         self._context = MaintenanceContext(
             store=store,
             objects=objects,
+            owner=owner,
             clock=clock,
             random=random,
             log=log,

@@ -17,11 +17,14 @@ from holdfast.client.brokers import BrokerClient
 from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import loop_thread, run
+from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.cluster_identity import read_cluster_identity
+from holdfast.kernel.objects_owner import ObjectsOwner, owner_of, verify_objects
 from holdfast.log.reader import LogReader
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import Topics
+from holdfast.objects.errors import RequestRefusedError
 from holdfast.objects.urls import open_objects
 from holdfast.stores.sqlite.settings import parse_url
 from holdfast.stores.urls import open_store, parse_store_url
@@ -115,12 +118,22 @@ async def _open(cluster_address: ClusterAddress, clock: Clock, random: Random) -
             _check_visible(cluster_address)
             store = await stack.enter_async_context(open_store(cluster_address.store, clock=clock, random=random))
             objects = await stack.enter_async_context(open_objects(cluster_address.objects, clock=clock, random=random))
+            place = redacted(cluster_address.objects)
+            owner = await _verified_owner(store, objects, clock, random, place)
             log_reader = LogReader(objects, clock=clock, settings=LogSettings())
             stack.push_async_callback(log_reader.close)
-            direct = DirectAccess(store, objects, Topics(store, clock=clock, random=random), log_reader)
+            direct = DirectAccess(store, objects, Topics(store, clock=clock, random=random), log_reader, owner)
             if brokers is not None:
                 await _check_same_cluster(cluster_address, store, brokers)
         yield ClusterAccess(cluster_address, direct, brokers, clock)
+
+
+async def _verified_owner(store: Store, objects: Objects, clock: Clock, random: Random, place: str) -> ObjectsOwner:
+    try:
+        return await verify_objects(store, objects, clock=clock, random=random, place=place)
+    except RequestRefusedError as refused:  # credentials that may read and not list
+        _log.warning("cannot check whose objects %s holds: %s", place, refused.reason)
+        return await owner_of(store, objects, clock=clock, random=random, place=place)
 
 
 def _check_visible(cluster_address: ClusterAddress) -> None:

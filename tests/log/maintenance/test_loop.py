@@ -9,7 +9,9 @@ import pytest
 from tests.support.maintenance import HOUR_MS, MaintenanceWorld, delete_topic, leave_orphans
 from tests.support.waiting import until_in_fake_time
 
-from holdfast.kernel.keys import holder_key
+from holdfast.kernel.keys import EPOCHS, holder_key
+from holdfast.kernel.lease import release
+from holdfast.kernel.objects_owner import read_mark
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.keys import DELETED
 from holdfast.log.maintenance import SWEEPER, MaintainedAgent, MaintenanceSettings, delete_records, run_maintenance
@@ -190,3 +192,16 @@ def test_settings_refuse_what_cannot_be() -> None:
         CleanupPolicy(min_dirty_ratio=1.5)
     with pytest.raises(InvalidError):
         CleanupPolicy(retention_ms=-2)
+
+
+async def test_leases_of_deleted_topics_are_forgotten_and_the_objects_marked(world: MaintenanceWorld) -> None:
+    lease = await world.lease("partition/gone/00000")
+    await release(world.memory, lease, clock=world.clock, random=world.random)
+    before = await read_mark(world.objects)
+    async with upkeep(world, maintained(world)):
+        await world.clock.run_for_ms(5 * world.settings.trash_interval_ms, step_ms=1_000)
+        assert await world.keys(f"{EPOCHS}partition/gone/") == []
+        after = await read_mark(world.objects)
+    assert before is not None
+    assert after is not None
+    assert after.number >= before.number + 3

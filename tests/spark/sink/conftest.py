@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from tests.support.fake_brokers import SinkWorld
 
+from holdfast.kernel.objects_owner import claim_objects
 from holdfast.objects.urls import open_objects
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
@@ -18,4 +19,4 @@ async def world() -> AsyncIterator[SinkWorld]:
         open_store("memory:", clock=clock, random=random) as store,
         open_objects("memory:", clock=clock, random=random) as objects,
     ):
-        yield SinkWorld(store, objects)
+        yield SinkWorld(store, objects, await claim_objects(store, objects, clock=clock, random=random))

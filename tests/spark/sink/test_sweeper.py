@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import ExpiredError
 
 
 async def sweep(world: SinkWorld) -> int:
-    return await sweep_if_due(store=world.store, objects=world.objects, clock=world.clock)
+    return await sweep_if_due(store=world.store, objects=world.objects, owner=world.owner, clock=world.clock)
 
 
 async def test_pieces_of_a_failed_attempt_are_swept_after_the_grace_period(world: SinkWorld) -> None:
@@ -26,7 +26,7 @@ async def test_a_sweep_runs_once_an_hour(world: SinkWorld) -> None:
     await world.stage(["lost"])
     world.clock.advance_ms(GRACE_MS + HOUR_MS // 2)
     await sweep(world)
-    await world.objects.put("spark/staged/000000001/old", [b"x"])
+    await world.objects.put(f"{world.owner.prefix}spark/staged/000000001/old", [b"x"])
     world.clock.advance_ms(HOUR_MS // 2)
     assert await sweep(world) == 0
     world.clock.advance_ms(HOUR_MS)

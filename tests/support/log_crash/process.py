@@ -26,6 +26,7 @@ from tests.support.log_crash.settings import LOG, RETRIES, UPKEEP, WAL_FILE_BYTE
 from tests.support.log_crash.step_wrappers import SteppingObjects, SteppingStore
 from tests.support.log_crash.workload import PLACES
 
+from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, run_maintenance
 from holdfast.log.model import CleanupPolicy
@@ -40,7 +41,7 @@ from holdfast.stores.urls import open_store
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock, RealClock
-from holdfast.vocabulary.errors import ExpiredError, HoldfastError
+from holdfast.vocabulary.errors import ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom, SystemRandom
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -198,9 +199,11 @@ async def _spend(
 
 
 async def _upkeep(leading: LedPartitions, parts: Parts, *, reckless: bool) -> None:
+    owner = await _owner(parts)
     context = MaintenanceContext(
         store=parts.store,
         objects=parts.objects,
+        owner=owner,
         clock=parts.clock,
         random=parts.random,
         log=LOG,
@@ -216,6 +219,15 @@ async def _upkeep(leading: LedPartitions, parts: Parts, *, reckless: bool) -> No
         if not reckless:
             raise
         await asyncio.Event().wait()
+
+
+async def _owner(parts: Parts) -> ObjectsOwner:
+    """Once object storage is there: lives begin in the middle of outages."""
+    while True:
+        try:
+            return await claim_objects(parts.store, parts.objects, clock=parts.clock, random=parts.random)
+        except (UnavailableError, OutcomeUnknownError):
+            await parts.clock.sleep_ms(20)
 
 
 async def _rest(parts: Parts) -> None:

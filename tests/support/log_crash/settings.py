@@ -22,6 +22,7 @@ LOG: Final = LogSettings(
 UPKEEP: Final = MaintenanceSettings(
     grace_ms=100,
     orphan_grace_ms=30,
+    unproven_keep_ms=0,  # no store is restored here
     index_interval_ms=30,
     trash_interval_ms=40,
     orphan_interval_ms=50,

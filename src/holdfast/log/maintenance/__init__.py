@@ -10,7 +10,7 @@ The one rule (docs/safety.md, rule 13): first unlink, in a fenced commit; then w
 """
 
 from holdfast.log.maintenance.compaction import CompactionResult, compact
-from holdfast.log.maintenance.deleted_topics import purge_deleted
+from holdfast.log.maintenance.deleted_topics import forget_leases, purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.loop import MaintainedAgent, run_maintenance
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, SweepResult, expire_deletion_marks, sweep_orphans
@@ -36,6 +36,7 @@ __all__ = [
     "decide_retention",
     "delete_records",
     "expire_deletion_marks",
+    "forget_leases",
     "merge_segments",
     "purge_deleted",
     "roll_up_segment_keys",

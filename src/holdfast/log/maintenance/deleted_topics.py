@@ -6,20 +6,37 @@ The topic's record went when the mark came. A partition's record goes with the f
 publish to it. Objects go by way of the trash, so that readers finish in peace and shared objects stay for those who share them;
 what was uploaded and never listed is an orphan like any other. The mark stays for a while, because an agent that has not seen it
 yet may open a partition again; the next pass finds what it left.
+
+Leases are named by the topic's name, not by its id: their epochs and transfers go when there is no topic of that name, by a commit
+that lifts the floor of all epochs (`kernel.lease`). So a topic that is created again never sees an epoch that its name has had.
 """
+
+from collections.abc import Sequence
+from itertools import groupby
 
 import msgspec
 
-from holdfast.contracts.store import Delete, Entry, Operation
+from holdfast.contracts.store import Absent, Committed, Delete, Entry, Operation
 from holdfast.contracts.validation import prefix_end
-from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.log.keys import DELETED, LOGS, state_key
+from holdfast.kernel.keys import (
+    EPOCH_FLOOR,
+    EPOCHS,
+    LOG_PARTITION,
+    PLACED,
+    holder_key,
+    parse_placed_resource,
+    workload_key,
+)
+from holdfast.kernel.lease import Lease, commit_fenced, forget_commit
+from holdfast.log.keys import DELETED, LOGS, state_key, topic_key
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import to_trash
 from holdfast.log.metadata import DeletedTopic
 from holdfast.log.segment_list import read_index, read_segment
 from holdfast.vocabulary import failpoints
 
+_PAGE = 500
+_LEASES_PER_COMMIT = 20  # four operations each
 _ENTRIES_PER_COMMIT = 45  # a key and its object each, and the partition's record
 
 
@@ -40,6 +57,49 @@ async def purge_deleted(lease: Lease, context: MaintenanceContext) -> int:
                 context.store, lease, clock=context.clock, random=context.random, apply=(Delete(mark.key),)
             )
     return removed
+
+
+async def forget_leases(lease: Lease, context: MaintenanceContext) -> int:
+    """Remove epochs and transfers of partitions whose topic is no more; how many. What is still held is left for another time."""
+    start, forgotten = EPOCHS + PLACED, 0
+    while True:
+        page = await context.store.scan(start, prefix_end(EPOCHS + PLACED), limit=_PAGE)
+        for topic, entries in groupby(page.entries, key=_topic_of):
+            if topic and await context.store.get(topic_key(topic)) is None:
+                forgotten += await _forget(topic, list(entries), lease, context)
+        if not page.more:
+            return forgotten
+        start = page.entries[-1].key + "\0"
+
+
+def _topic_of(entry: Entry) -> str:
+    """The topic of an epoch's key; "" for leases that are not partitions of topics."""
+    kind, workload, _ = parse_placed_resource(entry.key.removeprefix(EPOCHS))
+    return workload if kind == LOG_PARTITION else ""
+
+
+async def _forget(topic: str, entries: Sequence[Entry], lease: Lease, context: MaintenanceContext) -> int:
+    forgotten = 0
+    for at in range(0, len(entries), _LEASES_PER_COMMIT):
+        gone: dict[str, Entry] = {}
+        for entry in entries[at : at + _LEASES_PER_COMMIT]:
+            resource = entry.key.removeprefix(EPOCHS)
+            if await context.store.get(holder_key(resource)) is None:
+                gone[resource] = entry
+        if not gone:
+            continue
+        forget = forget_commit(gone, await context.store.get(EPOCH_FLOOR))
+        outcome = await commit_fenced(
+            context.store,
+            lease,
+            clock=context.clock,
+            random=context.random,
+            require=(Absent(topic_key(topic)), Absent(workload_key(topic)), *forget.require),
+            apply=forget.apply,
+        )
+        if isinstance(outcome, Committed):  # otherwise somebody uses the name again
+            forgotten += len(gone)
+    return forgotten
 
 
 def _unlink(entries: tuple[Entry, ...], context: MaintenanceContext) -> list[Operation]:

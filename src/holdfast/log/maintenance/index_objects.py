@@ -1,6 +1,6 @@
 """Index objects: the older segments of a partition, listed in object storage instead of the store.
 
-    indexes/{topic id}/{partition}/{base offset}-{end offset}-{epoch}-{upload id}.v1.json
+    {cluster id}/indexes/{topic id}/{partition}/{base offset}-{end offset}-{epoch}-{upload id}.v1.json
 
 The body is a JSON list of segment records, oldest first. Like every object it never changes: a longer list is another object.
 Entries that end at or below the partition's start are dead: retention need not rewrite an index for every segment it drops.
@@ -15,14 +15,15 @@ import msgspec
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.segments.keys import SegmentKey
+from holdfast.log.segments.keys import CLUSTER, SegmentKey
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.random import Random
 
 INDEXES: Final = "indexes/"
 
 _KEY: Final = re.compile(
-    r"indexes/([A-Za-z0-9_-]{1,64})/(\d{1,10})/(\d{20})-(\d{20})-(\d{1,19})-([A-Za-z0-9_-]{1,64})\.v1\.json", re.ASCII
+    CLUSTER + r"indexes/([A-Za-z0-9_-]{1,64})/(\d{1,10})/(\d{20})-(\d{20})-(\d{1,19})-([A-Za-z0-9_-]{1,64})\.v1\.json",
+    re.ASCII,
 )
 
 
@@ -34,11 +35,14 @@ def parse_index_key(key: str) -> SegmentKey | None:
     return SegmentKey(found[1], int(found[2]), int(found[3]), int(found[4]), int(found[5]), found[6])
 
 
-def index_record(partition: LeadingPartition, entries: Sequence[SegmentRecord], random: Random) -> IndexRecord:
+def index_record(
+    partition: LeadingPartition, entries: Sequence[SegmentRecord], random: Random, *, prefix: str
+) -> IndexRecord:
     """The record of a new index object with these entries, which is still to be written."""
     base, end = entries[0].base_offset, entries[-1].end_offset
     partition_id, epoch = partition.partition_id, partition.lease.epoch
-    key = f"{INDEXES}{partition_id.topic_id}/{partition_id.number}/{base:020d}-{end:020d}-{epoch}-{random.token()}.v1.json"
+    folder = f"{prefix}{INDEXES}{partition_id.topic_id}/{partition_id.number}/"
+    key = f"{folder}{base:020d}-{end:020d}-{epoch}-{random.token()}.v1.json"
     return IndexRecord(
         base_offset=base,
         end_offset=end,

@@ -55,7 +55,7 @@ async def _roll_up(partition: LeadingPartition, count: int, context: Maintenance
             newest = indexes.pop()
             entries = [*await entries_of(partition, newest, context.objects), *entries]
             trash[newest.object] = False
-        index = index_record(partition, entries, context.random)
+        index = index_record(partition, entries, context.random, prefix=context.owner.prefix)
         await write_index(index, entries, context.objects)
         failpoints.reached("maintenance.index-uploaded")
         indexes.append(index)

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.kernel.lease import Held, Lease, hold_lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.maintenance.compaction import compact
-from holdfast.log.maintenance.deleted_topics import purge_deleted
+from holdfast.log.maintenance.deleted_topics import forget_leases, purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention
@@ -115,6 +115,7 @@ async def _sweep_while_held(maintained: MaintainedAgent, context: MaintenanceCon
             await _once(lease, context)
             if context.clock.boot_ms() >= orphans_due_ms:
                 orphans_due_ms = context.clock.boot_ms() + context.settings.orphan_interval_ms
+                await forget_leases(lease, context)
                 await sweep_orphans(lease, context)
             await context.clock.sleep_ms(
                 context.random.jitter(context.settings.trash_interval_ms, share=context.settings.jitter_share)
@@ -122,6 +123,8 @@ async def _sweep_while_held(maintained: MaintainedAgent, context: MaintenanceCon
 
 
 async def _once(lease: Lease, context: MaintenanceContext) -> None:
+    # Before anything is deleted: what is published from now on is safe from an earlier state of the store.
+    await context.owner.raise_mark(unproven_keep_ms=context.settings.unproven_keep_ms)
     await purge_deleted(lease, context)
     await collect_trash(lease, context)
     await expire_deletion_marks(lease, context)

@@ -22,7 +22,7 @@ from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, PartitionRecord
 from holdfast.log.segment_list import read_index, read_segment
 from holdfast.log.segments import parse_segment_key, read_directory
-from holdfast.log.segments.keys import SHARED
+from holdfast.log.segments.keys import is_shared
 from holdfast.log.segments.shared_object import directory_bytes, has_directory
 from holdfast.vocabulary.errors import CorruptError
 
@@ -52,7 +52,7 @@ async def offset_ranges_of(key: str, objects: Objects) -> tuple[PartitionOffsetR
     own = parse_segment_key(key) or parse_index_key(key)
     if own is not None:
         return (PartitionOffsetRange(own.topic_id, own.partition, own.base_offset, own.end_offset),)
-    if not key.startswith(SHARED):
+    if not is_shared(key):
         return None
     tail = await objects.get_tail(key, _TAIL_BYTES)
     if isinstance(tail, Missing):
@@ -125,7 +125,7 @@ class ListingCache:
             return ReferenceStatus.FREE
         if await self.named(key, claims):
             return ReferenceStatus.NAMED
-        if key.startswith(SHARED):
+        if is_shared(key):
             for claim in claims:
                 state = (await self.of(claim)).state
                 if state is not None and state.published < claim.end_offset:

@@ -4,6 +4,10 @@ The one rule (docs/safety.md, rule 13): deletion cannot race publication. An old
 by a commit; publication requires that it is not. Then it is looked for again: either the publication came before, and the object is
 seen to be named; or it comes after, and is refused. Only then it is deleted.
 
+Nothing is deleted that is not this cluster's (rule 20): the objects' owner deletes, after a look at who owns them now. Below
+the cluster's id everything is. Release 0.1.0 wrote without the id: there an object is judged only if the store knows the topics it
+belongs to. Objects from a time for which nobody vouches that the store still has its history are left for `unproven_keep_ms`.
+
 The mark stays until no late publication can come any more: until every partition the object could belong to was published beyond
 it and has changed its record since, or is gone. A publication prepared before then asks for a record that is no longer there.
 
@@ -17,10 +21,10 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.contracts.objects import Missing, ObjectInfo
-from holdfast.contracts.store import AtVersion, Delete, Operation, Put
+from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.log.keys import DELETION_MARKS, deletion_mark_key
+from holdfast.log.keys import DELETION_MARKS, deleted_key, deletion_mark_key
 from holdfast.log.maintenance.index_objects import INDEXES
 from holdfast.log.maintenance.object_references import ListingCache, PartitionOffsetRange, offset_ranges_of
 from holdfast.log.maintenance.settings import MaintenanceContext
@@ -52,12 +56,16 @@ class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class SweepResult:
-    """What a sweep did. `spared`: marked, and then found to be referenced; `unjudged`: their references cannot be checked."""
+    """What a sweep did. `spared`: marked, and then found to be referenced; `unjudged`: their references cannot be checked.
+
+    `unproven`: the store may have lost the history that references them.
+    """
 
     judged: int = 0
     deleted: int = 0
     spared: int = 0
     unjudged: int = 0
+    unproven: int = 0
 
 
 async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResult:
@@ -72,11 +80,17 @@ async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResul
     full = now_ms - known.full_at_ms >= context.settings.orphan_full_interval_ms
     # The object store's clock is not ours: look back once more as far as the grace.
     from_ms = 0 if full else known.judged_until_ms - context.settings.orphan_grace_ms
+    await context.owner.check()
+    unproven = await context.owner.unproven(keep_ms=context.settings.unproven_keep_ms)
     swept = SweepResult()
     page: list[str] = []
     async for info in _objects(context):
-        if from_ms <= info.modified_ms <= until_ms:
-            page.append(info.key)
+        if not from_ms <= info.modified_ms <= until_ms:
+            continue
+        if any(span.holds(info.modified_ms) for span in unproven):
+            swept.unproven += 1
+            continue
+        page.append(info.key)
         if len(page) == _PAGE:
             await _sweep(page, lease, context, swept)
             page = []
@@ -87,9 +101,10 @@ async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResul
 
 
 async def _objects(context: MaintenanceContext) -> AsyncIterator[ObjectInfo]:
-    for prefix in (SEGMENTS, INDEXES, SHARED):
-        async for info in context.objects.list(prefix):
-            yield info
+    for root in (context.owner.prefix, ""):
+        for folder in (SEGMENTS, INDEXES, SHARED):
+            async for info in context.objects.list(root + folder):
+                yield info
 
 
 async def _sweep(keys: Sequence[str], lease: Lease, context: MaintenanceContext, swept: SweepResult) -> None:
@@ -97,7 +112,7 @@ async def _sweep(keys: Sequence[str], lease: Lease, context: MaintenanceContext,
     if not suspects:
         return
     # After the look at the lists: whatever is on no list because it was unlinked is in the trash by now, and has its own time.
-    waiting = await in_trash(context)
+    waiting = await in_trash(suspects, context)
     suspects = {key: claims for key, claims in suspects.items() if key not in waiting}
     failpoints.reached("maintenance.before-deletion-mark")
     await _mark_for_deletion(suspects, lease, context)
@@ -106,7 +121,7 @@ async def _sweep(keys: Sequence[str], lease: Lease, context: MaintenanceContext,
     orphans = [key for key, claims in suspects.items() if not await listings.named(key, claims)]
     spared = [key for key in suspects if key not in set(orphans)]
     failpoints.reached("maintenance.before-orphan-deletion")
-    await context.objects.delete(orphans)
+    await context.owner.delete(orphans)
     failpoints.reached("maintenance.orphans-deleted")
     for at in range(0, len(spared), _MARKS_PER_COMMIT):
         await _commit([Delete(deletion_mark_key(key)) for key in spared[at : at + _MARKS_PER_COMMIT]], lease, context)
@@ -127,8 +142,21 @@ async def _unnamed(
         if claims is None:
             swept.unjudged += 1
         elif not await listings.named(key, claims):
-            unnamed[key] = claims
+            if key.startswith(context.owner.prefix) or await _is_known(claims, listings, context):
+                unnamed[key] = claims
+            else:
+                swept.unjudged += 1
     return unnamed
+
+
+async def _is_known(
+    claims: Sequence[PartitionOffsetRange], listings: ListingCache, context: MaintenanceContext
+) -> bool:
+    """Whether all these partitions are, or were until recently, in this store: ids of topics are random."""
+    for claim in claims:
+        if (await listings.of(claim)).state is None and await context.store.get(deleted_key(claim.topic_id)) is None:
+            return False
+    return True
 
 
 async def _mark_for_deletion(
@@ -152,9 +180,19 @@ async def _mark_for_deletion(
 
 async def expire_deletion_marks(lease: Lease, context: MaintenanceContext) -> int:
     """Remove marks that no publication can meet any more; how many."""
+    start, forgotten = DELETION_MARKS, 0
+    while True:
+        page = await context.store.scan(start, prefix_end(DELETION_MARKS), limit=_PAGE)
+        forgotten += await _expire(page.entries, lease, context)
+        if not page.more:
+            return forgotten
+        start = page.entries[-1].key + "\0"
+
+
+async def _expire(marks: Sequence[Entry], lease: Lease, context: MaintenanceContext) -> int:
     listings = ListingCache(context)
     forgotten = 0
-    for entry in (await context.store.scan(DELETION_MARKS, prefix_end(DELETION_MARKS))).entries:
+    for entry in marks:
         mark = msgspec.json.decode(entry.value, type=DeletionMark)
         for topic_id, places in mark.claims.items():
             late = [

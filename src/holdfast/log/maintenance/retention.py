@@ -283,9 +283,14 @@ async def _placeholder(
         base_offset=segment.base_offset,
         end_offset=end,
     )
-    token = context.random.token()
     key = segment_key(
-        partition_id.topic_id, partition_id.number, segment.base_offset, end, partition.lease.epoch, token
+        partition_id.topic_id,
+        partition_id.number,
+        segment.base_offset,
+        end,
+        partition.lease.epoch,
+        context.random.token(),
+        prefix=context.owner.prefix,
     )
     await context.objects.put(key, built.parts)
     failpoints.reached("maintenance.placeholder-uploaded")

@@ -41,7 +41,7 @@ async def replace_segments(
             change = ListingChange(record=record, recent=recent, indexes=segments.indexes, fresh=fresh, trash=trash)
         else:
             entries = _replaced(partition, await entries_of(partition, index, context.objects), old, new)
-            longer = index_record(partition, entries, context.random)
+            longer = index_record(partition, entries, context.random, prefix=context.owner.prefix)
             await write_index(longer, entries, context.objects)
             failpoints.reached("maintenance.index-uploaded")
             change = ListingChange(

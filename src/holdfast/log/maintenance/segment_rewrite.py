@@ -50,7 +50,8 @@ async def upload_rewritten(
         base_offset=base,
         end_offset=end,
     )
-    key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, context.random.token())
+    prefix, upload = context.owner.prefix, context.random.token()
+    key = segment_key(partition_id.topic_id, partition_id.number, base, end, epoch, upload, prefix=prefix)
     await context.objects.put(key, built.parts)
     meta = built.meta
     return SegmentRecord(

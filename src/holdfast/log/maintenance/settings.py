@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -19,12 +20,14 @@ class MaintenanceSettings:
 
     `grace_ms`: how long an unlinked object stays, for readers whose plan still lists it.
     `orphan_grace_ms`: how old an unreferenced object must be before it is an orphan.
+    `unproven_keep_ms`: how long an orphan stays that may have been published by a state of the store that was lost.
     `deleted_keep_ms`: how long a deleted topic is checked for records of agents that have not seen its deletion.
     `key_map_bytes_max`: RAM for one compaction's keys; `merge_bytes_max`: up to where small neighbours become one segment.
     """
 
     grace_ms: int = 600_000
     orphan_grace_ms: int = 3_600_000
+    unproven_keep_ms: int = 30 * 86_400_000
     deleted_keep_ms: int = 3_600_000
     index_interval_ms: int = 5_000
     merge_interval_ms: int = 5_000
@@ -39,7 +42,7 @@ class MaintenanceSettings:
     merge_bytes_max: int = 8 * MIB
 
     def __post_init__(self) -> None:
-        for name in ("grace_ms", "orphan_grace_ms", "deleted_keep_ms"):
+        for name in ("grace_ms", "orphan_grace_ms", "unproven_keep_ms", "deleted_keep_ms"):
             check_at_least(name, getattr(self, name), 0)
         for name in (
             "index_interval_ms",
@@ -61,11 +64,13 @@ class MaintenanceSettings:
 class MaintenanceContext:
     """What maintenance works with.
 
+    `owner`: whose the objects are; everything is written below its prefix, and deleted by it.
     `pending_from`: the first offset of a partition (topic, number) that a pipeline may read again; see `PendingRanges`.
     """
 
     store: Store
     objects: Objects
+    owner: ObjectsOwner
     clock: Clock
     random: Random
     log: LogSettings

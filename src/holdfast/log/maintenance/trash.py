@@ -7,7 +7,7 @@ or in the trash, or deleted, whatever crashes where. An object that several part
 is deleted by the one that comes last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +23,7 @@ from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.vocabulary import failpoints
 
 _LEFT = (ReferenceStatus.AWAITED, ReferenceStatus.UNKNOWN)  # what stays in the trash
+_PAGE = 500
 _PER_ROUND = StoreLimits().ops_max - 1  # one is the fence
 
 
@@ -62,10 +63,15 @@ def to_trash(object_key: str, due_ms: int, *, contents: bool = False) -> Put:
     return Put(trash_key(object_key, due_ms), msgspec.json.encode(TrashRecord(contents)))
 
 
-async def in_trash(context: MaintenanceContext) -> set[str]:
-    """Every object in the trash, due or not."""
-    found = await context.store.scan(TRASH, prefix_end(TRASH))
-    return {_trash_entry(entry.key, entry.value).object for entry in found.entries}
+async def in_trash(keys: Collection[str], context: MaintenanceContext) -> set[str]:
+    """Which of these objects are in the trash, due or not. Page by page: the trash may hold more than RAM."""
+    start, waiting = TRASH, set[str]()
+    while True:
+        page = await context.store.scan(start, prefix_end(TRASH), limit=_PAGE)
+        waiting.update(each for entry in page.entries if (each := _object_of(entry.key)) in keys)
+        if not page.more:
+            return waiting
+        start = page.entries[-1].key + "\0"
 
 
 async def collect_trash(lease: Lease, context: MaintenanceContext) -> CollectionResult:
@@ -97,7 +103,7 @@ async def _collect(
         if verdict not in _LEFT:
             done.append(Delete(waste.key))
     failpoints.reached("maintenance.before-trash-deletion")
-    await context.objects.delete(free)
+    await context.owner.delete(free)
     failpoints.reached("maintenance.trash-deleted")
     if done:
         await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=done)
@@ -113,11 +119,15 @@ async def _collect_contents(
         return True
     verdicts = {entry.object: collected.count(await listings.verdict(entry.object)) for entry in entries}
     failpoints.reached("maintenance.before-content-deletion")
-    await context.objects.delete([key for key, verdict in verdicts.items() if verdict is ReferenceStatus.FREE])
+    await context.owner.delete([key for key, verdict in verdicts.items() if verdict is ReferenceStatus.FREE])
     failpoints.reached("maintenance.contents-deleted")
     return not any(verdict in _LEFT for verdict in verdicts.values())
 
 
 def _trash_entry(key: str, value: bytes) -> _TrashEntry:
     record = msgspec.json.decode(value, type=TrashRecord)
-    return _TrashEntry(key, key.removeprefix(TRASH).partition("/")[2], record.contents)
+    return _TrashEntry(key, _object_of(key), record.contents)
+
+
+def _object_of(key: str) -> str:
+    return key.removeprefix(TRASH).partition("/")[2]

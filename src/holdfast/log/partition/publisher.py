@@ -101,9 +101,11 @@ class SegmentPublisher:
         clock: Clock,
         random: Random,
         settings: LogSettings,
+        prefix: str = "",
     ) -> None:
+        """`prefix`: where the owner of the objects writes."""
         self._store, self._objects, self._clock, self._random = store, objects, clock, random
-        self._settings = settings
+        self._settings, self._prefix = settings, prefix
 
     async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
         """Publish everything durable of these partitions; the ones that turned out to be lost are returned.
@@ -179,12 +181,13 @@ class SegmentPublisher:
             meta.end_offset,
             partition.lease.epoch,
             self._random.token(),
+            prefix=self._prefix,
         )
         await self._put(key, built.parts)
         return [(partition, _segment_record(partition, built, key, 0, meta.bytes))]
 
     async def _put_shared(self, segments: Sequence[_Built]) -> list[tuple[LeadingPartition, SegmentRecord]]:
-        key = shared_key(self._random.token())
+        key = shared_key(self._random.token(), prefix=self._prefix)
         parts, ranges = build_object([built for _, built in segments])
         await self._put(key, parts)
         return [

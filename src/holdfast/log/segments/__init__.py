@@ -1,7 +1,7 @@
 """Segments: batches of one partition in one immutable run of bytes, packed, indexed and checksummed (STRM v2).
 
     built = build_segment(batches, topic_id=topic, partition=0, epochs=[(3, 0)])     # on a thread
-    await objects.put(segment_key(topic, 0, base, end, 3, upload_id), built.parts)
+    await objects.put(segment_key(topic, 0, base, end, 3, upload_id, prefix=owner.prefix), built.parts)
     reader = SegmentReader(objects, key, 0, built.meta.bytes)
     batches = await reader.read(offset, bytes_max)
 

@@ -1,6 +1,6 @@
 """What a task has staged: consecutive RecordBatches of some partitions, in an object or, if small, inline.
 
-    spark/staged/{hour}/{token}     the batches of a piece, or the list of a plan's pieces; `hour` counts from 1970
+    {cluster id}/spark/staged/{hour}/{token}     the batches of a piece, or the list of a plan's pieces; `hour` counts from 1970
 
 The one rule: a piece is complete before its key leaves the task, and never changes. Its contents are listed beside it, so that
 sequences are assigned without reading a record.
@@ -81,11 +81,11 @@ def hour_of(now_ms: int) -> int:
     return now_ms // HOUR_MS
 
 
-def staged_key(hour: int, token: str) -> str:
-    """The key of a piece, or of a list of pieces."""
-    return f"{STAGED_PREFIX}{hour:09d}/{token}"
+def staged_key(hour: int, token: str, *, prefix: str) -> str:
+    """The key of a piece, or of a list of pieces. `prefix` is that of the objects' owner."""
+    return f"{prefix}{STAGED_PREFIX}{hour:09d}/{token}"
 
 
 def hour_in(key: str) -> int:
     """The hour of a staged key."""
-    return int(key.removeprefix(STAGED_PREFIX).partition("/")[0])
+    return int(key.partition(STAGED_PREFIX)[2].partition("/")[0])

@@ -82,11 +82,12 @@ class SinkPublisher:
         producer: IdempotentProducer,
         clock: Clock,
         random: Random,
+        prefix: str,
         stall_ms_max: int = 600_000,
     ) -> None:
         self._store, self._objects, self._producer = store, objects, producer
         self._clock, self._random = clock, random
-        self._stall_ms_max = stall_ms_max
+        self._stall_ms_max, self._prefix = stall_ms_max, prefix
 
     async def publish(self, query: str, batch: int, pieces: StagedPieceList) -> PublishResult:
         """Publish batch `batch` of the query, exactly once, even if other processes publish it at the same time.
@@ -140,7 +141,7 @@ class SinkPublisher:
         producer = (state.producer_id, state.producer_epoch) if state else await self._producer.init_producer_id()
         text, list_key, keys = encode_piece_list(pieces), "", pieces.keys
         if not text:
-            list_key = staged_key(hour_of(self._clock.now_ms()), self._random.token())
+            list_key = staged_key(hour_of(self._clock.now_ms()), self._random.token(), prefix=self._prefix)
             await self._objects.put(list_key, [pack(pieces)])
             keys = [*keys, list_key]
         starts = {

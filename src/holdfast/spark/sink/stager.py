@@ -23,7 +23,7 @@ FindTopic = Callable[[str], Awaitable[SinkTopic]]
 
 
 class PieceStager:
-    """Stages the rows of one task attempt. `spread` makes tasks start with different partitions."""
+    """Stages the rows of one task attempt, below `prefix`. `spread` makes tasks start with different partitions."""
 
     def __init__(
         self,
@@ -33,10 +33,11 @@ class PieceStager:
         find_topic: FindTopic,
         clock: Clock,
         random: Random,
+        prefix: str,
         spread: int = 0,
     ) -> None:
         self._options, self._objects, self._find_topic = options, objects, find_topic
-        self._clock, self._random = clock, random
+        self._clock, self._random, self._prefix = clock, random, prefix
         self._encoder = BatchEncoder(compression=options.compression, batch_bytes=options.batch_bytes, spread=spread)
         self._topics: dict[str, SinkTopic] = {}
         self._targets: dict[TopicRef, int] = {}
@@ -71,7 +72,7 @@ class PieceStager:
         if inline and sum(map(len, body)) <= self._options.inline_bytes:
             self._pieces.append(StagedPiece("", b"".join(body), contents))
             return
-        key = staged_key(hour_of(self._clock.now_ms()), self._random.token())
+        key = staged_key(hour_of(self._clock.now_ms()), self._random.token(), prefix=self._prefix)
         await self._objects.put(key, body)  # the key is unique: if it exists, a retry of ours has written it
         self._pieces.append(StagedPiece(key, b"", contents))
 

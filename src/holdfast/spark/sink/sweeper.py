@@ -15,6 +15,7 @@ import msgspec
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.contracts.store import Committed, Delete, Put, Store
 from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.spark.sink.pieces import HOUR_MS, STAGED_PREFIX, hour_in, hour_of, unpack
 from holdfast.spark.sink.query_state import (
     QUERY_PREFIX,
@@ -34,13 +35,20 @@ _PAGE: Final = 500
 
 
 async def sweep_if_due(
-    *, store: Store, objects: Objects, clock: Clock, grace_ms: int = GRACE_MS, interval_ms: int = HOUR_MS
+    *,
+    store: Store,
+    objects: Objects,
+    owner: ObjectsOwner,
+    clock: Clock,
+    grace_ms: int = GRACE_MS,
+    interval_ms: int = HOUR_MS,
 ) -> int:
-    """Sweep unless another process did within the interval; the number of objects deleted."""
+    """Sweep unless another process did within the interval; the number of objects deleted. `NotOwnerError`: they are not ours."""
     entry = await store.get(SWEEP_MARK_KEY)
     swept, now_ms = decode_sweep_mark(entry), clock.now_ms()
     if swept.at_ms <= now_ms < swept.at_ms + interval_ms:
         return 0
+    await owner.check()
     # Never backwards: a wall clock that stepped back must not allow plans that others rely on being refused.
     before_hour = max(swept.before_hour, hour_of(now_ms - grace_ms))
     mark = msgspec.json.encode(SweepMark(before_hour, now_ms))
@@ -48,7 +56,7 @@ async def sweep_if_due(
     if not isinstance(outcome, Committed):
         return 0  # another process is sweeping
     return await _delete_unreferenced(
-        before_hour, await _referenced_objects(store, objects, now_ms - grace_ms), objects
+        before_hour, await _referenced_objects(store, objects, now_ms - grace_ms), objects, owner
     )
 
 
@@ -78,16 +86,16 @@ async def _referenced_objects(store: Store, objects: Objects, unnamed_before_ms:
         start = page.entries[-1].key + "\0"
 
 
-async def _delete_unreferenced(hour: int, referenced: set[str], objects: Objects) -> int:
+async def _delete_unreferenced(hour: int, referenced: set[str], objects: Objects, owner: ObjectsOwner) -> int:
     deleted = 0
     unreferenced: list[str] = []
-    async for info in objects.list(STAGED_PREFIX):
+    async for info in objects.list(owner.prefix + STAGED_PREFIX):
         if hour_in(info.key) >= hour:
             break  # keys are in the order of their hours
         if info.key not in referenced:
             unreferenced.append(info.key)
         if len(unreferenced) == _PAGE:
-            await objects.delete(unreferenced)
+            await owner.delete(unreferenced)
             deleted, unreferenced = deleted + len(unreferenced), []
-    await objects.delete(unreferenced)
+    await owner.delete(unreferenced)
     return deleted + len(unreferenced)

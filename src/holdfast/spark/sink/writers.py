@@ -91,7 +91,7 @@ class TopicWriter:
 
     async def _sweep(self, direct: DirectAccess) -> None:
         try:
-            await sweep_if_due(store=direct.store, objects=direct.objects, clock=RealClock())
+            await sweep_if_due(store=direct.store, objects=direct.objects, owner=direct.owner, clock=RealClock())
         except HoldfastError as failure:
             _log.warning("cannot sweep staged pieces: %s", failure)
 
@@ -108,6 +108,7 @@ class TopicWriter:
             find_topic=find,
             clock=RealClock(),
             random=SystemRandom(),
+            prefix=direct.owner.prefix,
             spread=context.partitionId() if context is not None else 0,
         )
 
@@ -118,6 +119,7 @@ class TopicWriter:
             producer=producer,
             clock=RealClock(),
             random=SystemRandom(),
+            prefix=direct.owner.prefix,
             stall_ms_max=self.options.stall_ms_max,
         )
 

@@ -1,0 +1,52 @@
+"""`holdfast objects`: whose objects these are, and how they change hands."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Run
+
+DATA = ("--data", "first")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def other(*more: str) -> tuple[str, ...]:
+    """Another store on the same objects."""
+    return (*DATA, "--store", f"sqlite:///{Path.cwd()}/other.db", *more)
+
+
+def test_what_nobody_owns_is_said_to_be_free_and_adopted_without_a_question(run: Run) -> None:
+    asked = run("objects", "owner", *DATA)
+    assert asked.code == 0
+    assert "nobody has claimed these objects" in asked.text
+    adopted = run("objects", "adopt", *DATA)
+    assert adopted.code == 0
+    assert "belongs to cluster" in adopted.text
+    [shown] = run("objects", "owner", *DATA, "--json").rows
+    assert shown["ownership"] == "ours"
+    assert shown["found"] == shown["recorded"]
+    assert shown["found"]["cluster"] == shown["cluster"]
+
+
+def test_another_store_sees_whose_they_are_and_takes_them_over_when_told_so(run: Run) -> None:
+    run("objects", "adopt", *DATA)
+    [first] = run("objects", "owner", *DATA, "--json").rows
+    asked = run("objects", "owner", *other())
+    assert asked.code == 1
+    assert first["cluster"] in asked.text
+    for options, says in (
+        ((), "pass --yes"),
+        (("--yes",), f"cluster {first['cluster']} marked"),
+    ):
+        refused = run("objects", "adopt", *other(*options))
+        assert refused.code == 2
+        assert says in refused.err
+    assert run("objects", "owner", *DATA).code == 0
+    [adopted] = run("objects", "adopt", *other("--yes", "--force", "--json")).rows
+    [second] = run("objects", "owner", *other(), "--json").rows
+    assert (second["ownership"], second["found"]) == ("ours", adopted["mark"])
+    [former] = run("objects", "owner", *DATA, "--json").rows
+    assert former["ownership"] == "foreign"
