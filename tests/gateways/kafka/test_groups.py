@@ -68,8 +68,13 @@ async def test_several_coordinators_are_found_at_once(admin: Admin) -> None:
     ]
 
 
+async def _is_found(admin: Admin, group: str) -> bool:
+    return code(await found(admin, 3, group)) is ErrorCode.NONE
+
+
 async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(admin: Admin) -> None:
     backend = admin.backend
+    await async_until(lambda: _is_found(admin, "g"), what="the shard is led")
     shard = await backend.groups.coordinator("g")
     holders = backend.cluster._holders.items
     key = holder_key(shard_resource(shard))
