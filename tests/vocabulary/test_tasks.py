@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from holdfast.vocabulary import errors
+from holdfast.vocabulary import errors, tasks
 from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.tasks import (
     Notify,
@@ -210,3 +211,10 @@ async def test_gathered_calls_return_in_order_and_the_first_failure_ends_the_oth
     with pytest.raises(errors.ClosedError):
         await gather_or_cancel(forever(), _fail())
     assert ended == [True]
+
+
+def test_nothing_uses_a_bare_task_group() -> None:
+    source = Path(tasks.__file__).parents[1]
+    own = {"vocabulary", "testing", "sim"}  # the wrapper; suites and simulators, which nobody supervises
+    files = (path for path in source.rglob("*.py") if path.relative_to(source).parts[0] not in own)
+    assert [path.name for path in files if "asyncio.TaskGroup()" in path.read_text()] == []
