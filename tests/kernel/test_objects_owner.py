@@ -282,10 +282,10 @@ async def test_a_sweeper_that_was_suspended_after_its_check_looks_again(place: P
     await place.objects.put("named-by-two", [b"x"])
     objects = AdoptedMeanwhile(place, two, listing=2)
     frozen = await owner_of(one, objects, clock=place.clock, random=place.random)  # type: ignore[arg-type]
-    frozen_for_a_minute = failpoints.installed(
-        lambda name: place.clock.advance_ms(60_000) if name == "owner.checked" else None
+    frozen_for_an_hour = failpoints.installed(
+        lambda name: place.clock.advance_ms(3_600_000) if name == "owner.checked" else None
     )
-    with frozen_for_a_minute, pytest.raises(NotOwnerError):
+    with frozen_for_an_hour, pytest.raises(NotOwnerError):
         await frozen.delete(["named-by-two"])
     assert "named-by-two" in await place.keys()
 

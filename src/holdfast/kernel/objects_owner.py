@@ -50,7 +50,7 @@ ACTIVE_MS: Final = 300_000
 _MARK: Final = re.compile(rf"{MARKS}(\d{{12}})\.json", re.ASCII)
 _MARKS_KEPT: Final = 3
 _ATTEMPTS_MAX: Final = 20
-_CHECK_MS_MAX: Final = 10_000
+_CHECK_MS_MAX: Final = 60_000  # far less than `ACTIVE_MS`
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,13 +152,14 @@ class ObjectsOwner:
         """
         if not keys:
             return
-        while True:
+        for _ in range(_ATTEMPTS_MAX):
             started_ms = self._clock.boot_ms()
             await self.check()
             failpoints.reached("owner.checked")
             if self._clock.boot_ms() - started_ms <= _CHECK_MS_MAX:
-                break
-        await self._objects.delete(keys)
+                await self._objects.delete(keys)
+                return
+        raise UnavailableError(self.place, f"its owner could not be checked within {_CHECK_MS_MAX} ms")
 
     async def unproven(self, *, keep_ms: int) -> Sequence[TimeSpan]:
         """The times, less than `keep_ms` ago, for which nobody vouches that this store has everything that was published then."""
