@@ -9,7 +9,9 @@ from tests.support.waiting import async_until
 
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.kernel.session import SessionSettings
+from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
 from holdfast.log.segment_list import load_segments
 from holdfast.log.service import TimestampOffset
 from holdfast.log.topics import UnknownTopicError
@@ -188,3 +190,26 @@ async def test_a_partition_that_cannot_be_opened_is_listed_and_affects_no_other(
     await async_until(lambda: back.leads() == {0, 1})
     (left_out,) = list_tails(back.agent.wal.directory)
     assert (left_out.topic, left_out.partition, left_out.first_offset, left_out.records) == ("orders", 0, 0, 1)
+
+
+async def test_a_partition_whose_tail_has_a_hole_is_offline_with_the_reason_and_the_others_are_served(
+    cluster: LocalCluster,
+) -> None:
+    ann = await with_topic(cluster, partitions=2)
+    await ann.service.produce("orders", 0, batch("a"))
+    await ann.service.produce("orders", 1, batch("a"))
+    led = ann.agent.log.leading[TopicPartition("orders", 0)]
+    batches = split_batches(batch("behind a hole"), limits=RecordBatchLimits())
+    made = assign_offsets(batches, 5, led.lease.epoch, copy_below_bytes=1 << 20)
+    await ann.agent.wal.append(wal_frame(bytes.fromhex(led.partition_id.topic_id), 0, led.lease.epoch, made))
+    await ann.drop()
+    back = await cluster.node("ann")
+    await async_until(lambda: back.leads() == {1})
+    await async_until(lambda: back.agent.offline)
+    assert "offsets 1 to 4 of partition orders:0 are missing" in back.agent.offline[TopicPartition("orders", 0)]
+    assert (await back.service.produce("orders", 1, batch("b"))).base_offset == 1
+    await back.service.topics.alter("orders", {"unclean_takeover": True})
+    await async_until(lambda: back.leads() == {0, 1})
+    assert (await back.service.produce("orders", 0, batch("b"))).base_offset == 100
+    assert await cluster.read("orders", 0) == [(0, "a"), (100, "b")]
+    assert [tail.records for tail in list_tails(back.agent.wal.directory)] == [1]

@@ -11,6 +11,7 @@ from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
+from holdfast.log.batches import parse_header
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.service import LogService
 from holdfast.log.settings import LogSettings
@@ -160,6 +161,6 @@ class LocalCluster:
                 if not fetched.batches:
                     return found
                 found += [each for each in records(fetched.batches) if each[0] >= at]
-                at = found[-1][0] + 1
+                at = parse_header(fetched.batches[-1]).last_offset + 1  # which may have no records
             else:
                 await self.clock.sleep_ms(5)
