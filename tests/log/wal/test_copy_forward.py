@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.partitions import FullDisk
+from tests.support.waiting import until
 from tests.support.wal import SMALL, TOPIC, crash_copy, fill, flip, frame, offsets, opened, payload_of, turns
 
 from holdfast.log.wal import Wal
@@ -38,7 +39,7 @@ async def test_a_stuck_partition_pins_no_files(tmp_path: Path) -> None:
             await work(wal, [offset])
             most = max(most, len(wal._file_references.files))
         assert wal.stats.rolls >= 30
-        assert most < 10
+        assert most < 20  # it was all of them
         assert wal.unreleased() == {(TOPIC, STUCK): 3}
     # What was copied is what was written, and in a WAL of its own right.
     async with opened(tmp_path / "wal", settings=COPYING, seed=2) as wal:
@@ -82,6 +83,27 @@ async def test_what_is_released_while_it_is_copied_stays_released(tmp_path: Path
         assert wal.stats.copied_frames == 1
         assert wal.unreleased() == {}
         assert len(wal._file_references.files) <= 2
+
+
+async def test_a_file_that_is_released_before_it_is_copied_ends_no_later_copy(tmp_path: Path) -> None:
+    async with opened(tmp_path / "wal", settings=COPYING) as wal:
+        await wal.append(frame(0, partition=STUCK))
+        begun: list[int] = []
+
+        def release(label: str) -> None:
+            if label == "wal.copy-begun":
+                begun.append(1)
+                if len(begun) == 1:
+                    wal.release(TOPIC, STUCK, 1)
+                    until(lambda: wal._file_worker._jobs.empty(), what="the file is a spare, or in use again")
+
+        with failpoints.installed(release):
+            await work(wal, range(60))
+            await wal.append(frame(1, partition=STUCK))
+            await work(wal, range(60, 160))
+        assert len(begun) > 1
+        assert wal.stats.copied_frames >= 1
+        assert wal.unreleased() == {(TOPIC, STUCK): 2}
 
 
 async def test_copying_writes_no_more_than_it_frees(tmp_path: Path) -> None:

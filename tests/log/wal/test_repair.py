@@ -77,6 +77,16 @@ async def test_a_damaged_head_puts_partitions_in_doubt_that_cannot_be_proven_who
     assert [(aside.partition, aside.base_offset) for aside in report.in_doubt] == [(1, 2), (1, 3), (1, 4)]
 
 
+async def test_copies_of_earlier_frames_put_nothing_in_doubt(tmp_path: Path) -> None:
+    """A frame that was copied forward stands behind later ones of its partition: those that follow continue the later ones."""
+    frames = [frame(5), frame(6), frame(3), frame(4), frame(0, partition=1), frame(7), frame(4)]
+    await fill(tmp_path / "wal", frames)
+    flip(newest(tmp_path / "wal"), FRAMES_AT + 4 * STEP + 5)  # the head of partition 1's only frame
+    report = repaired(tmp_path / "wal")
+    assert report.in_doubt == []
+    assert await offsets(tmp_path / "wal") == [(0, offset) for offset in (5, 6, 3, 4, 7, 4)]
+
+
 async def test_a_partition_first_seen_after_a_hole_is_in_doubt(tmp_path: Path) -> None:
     await fill(tmp_path / "wal", [frame(0), frame(1), frame(2), frame(50, partition=3)])
     flip(newest(tmp_path / "wal"), FRAMES_AT + STEP + 5)

@@ -35,8 +35,8 @@ async def copy_forward(source: LiveFile, references: FileReferences, wal: CopyTa
 
     `UnavailableError`: the disk is full; nothing is lost, and the file is kept. `CorruptError`: it cannot be read.
     """
-    failpoints.reached("wal.copy-begun")
     reading = _live_frames(source, references.end_lsn(source), references.is_live)
+    failpoints.reached("wal.copy-begun")
     try:
         while some := await in_thread(partial(next_chunk, reading, settings.copy_forward_bytes)):
             await wal.room(sum(len(frame.payload[0]) + FRAME_BYTES for frame in some))

@@ -289,13 +289,16 @@ class Wal:
             while (source := references.copy_source(settings.copy_forward_files)) is not None:
                 try:
                     await copy_forward(source, references, self, settings)
-                except UnavailableError as error:
-                    _log.info("WAL file %s is kept for now: %s", source.path, error)
-                    break  # until a file is begun or something is released
+                except (UnavailableError, OSError) as error:
+                    if source in references.files:
+                        _log.info("WAL file %s is kept for now: %s", source.path, error)
+                        break  # until a file is begun or something is released
                 except (CorruptError, InvalidError) as error:  # `InvalidError`: files were larger before
-                    # Its partition finds out when it is recovered; the others lose nothing but disk space.
-                    _log.error("WAL file %s and those after it are kept: %s", source.path, error)
-                    return
+                    if source in references.files:
+                        # Its partition finds out when it is recovered; the others lose nothing but disk space.
+                        _log.error("WAL file %s and those after it are kept: %s", source.path, error)
+                        return
+                # A file that was released meanwhile may be gone or in use again: then there was nothing to copy.
                 self._retire(references.moved(source))
 
     def _retire(self, files: list[LiveFile]) -> None:
