@@ -89,6 +89,8 @@ class Cluster:
 
     def offline(self, held: Held) -> OfflinePartition | None:
         """Why a partition cannot be opened by the holder of its lease, if it is so."""
+        if not self._offline.items:
+            return None  # as nearly always
         mark = self._offline.items.get(offline_key(held.resource))
         return mark if mark is not None and mark.epoch == held.epoch else None
 

@@ -149,6 +149,36 @@ async def test_reads_of_object_storage_are_limited_and_one_that_is_waited_for_st
         assert await fetched(client, {3: 0}, wait_ms=30_000) == [(3, ["old 3"])]  # those that nobody waits for give way
 
 
+async def test_a_read_begins_when_another_has_ended(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 2, fetch_reads_max=1) as world:
+        for number in range(2):
+            await world.publish(number, f"old {number}")
+        world.stall(0)
+        first, second = await world.gateway.client(), await world.gateway.client()
+        stalled = asyncio.ensure_future(fetched(first, {0: 0}, wait_ms=30_000))
+        await async_until(lambda: world.objects.waiting == 1)
+        waiting = asyncio.ensure_future(fetched(second, {1: 0}, wait_ms=30_000))
+        await async_until(lambda: world.gateway.backend.remote_reads._waiting)
+        world.objects.resume()
+        assert await stalled == [(0, ["old 0"])]
+        assert await waiting == [(1, ["old 1"])]
+
+
+async def test_large_answers_from_memory_go_on_while_many_wait_for_object_storage(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 5, responses_bytes_max=4_000_000) as world:
+        for number in range(4):
+            await world.publish(number, "old")
+        world.stall(0, 1, 2, 3)
+        clients = [await world.gateway.client() for _ in range(4)]
+        for number, client in enumerate(clients):  # each may read a million bytes
+            await client.send(FETCH, 12, fetch_request("orders", {number: 0}, wait_ms=30_000))
+        await async_until(lambda: world.objects.waiting >= 2)
+        value = "x" * 300_000
+        for _ in range(3):
+            await world.log.produce("orders", 4, batch(value))
+        assert await fetched(await world.gateway.client(), {4: 0}, wait_ms=1_000) == [(4, [value] * 3)]
+
+
 @pytest.mark.parametrize("sequential", [False, True])
 async def test_what_is_in_memory_is_read_without_a_task(tmp_path: Path, sequential: bool) -> None:
     async with stalled_gateway(tmp_path, 1) as world:

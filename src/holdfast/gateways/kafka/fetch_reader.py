@@ -100,7 +100,7 @@ class _PartitionReads:
         self._remote_reads = call.backend.remote_reads
         self._reads: list[PartitionFetch | None] = [None] * len(wanted)
         self._joined: set[RemoteRead[PartitionFetch]] = set()
-        self._room_wanted = 0  # for a read that could not begin
+        self._room_wanted = 0  # for a read that could not begin; 0: it waits for another read to end, or none waits
 
     async def run(self) -> list[PartitionFetch]:
         loop, limits, responses = asyncio.get_running_loop(), self._limits, self._call.backend.responses
@@ -242,7 +242,7 @@ class _PartitionReads:
             remote = self._remote_reads.begin(key, reading, bytes_max, self._call.backend.clock.boot_ms())
             if remote is None:
                 read.deferred = True
-                self._room_wanted = 0 if self._remote_reads.full else bytes_max
+                self._room_wanted = bytes_max if self._remote_reads.has_room(bytes_max) else 0
             else:
                 self._join(read, remote)
 
@@ -278,6 +278,8 @@ class _PartitionReads:
         responses = self._call.backend.responses
         if self._room_wanted:
             responses.resolve_with_room(self._room_wanted, waiter)
+        elif any(read.deferred for read in reads):
+            self._remote_reads.resolve_with_room(waiter)
         try:
             async with asyncio.timeout(wait_s):
                 await waiter
@@ -291,6 +293,7 @@ class _PartitionReads:
             for task in tasks:
                 task.remove_done_callback(wake)
             responses.forget(waiter)
+            self._remote_reads.stop_waiting(waiter)
         return True
 
 

@@ -152,10 +152,17 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
     one, none = (2, 1) if layout.flexible else (1, 0)  # compact lengths are one more
     offline = (none,) if version >= _OFFLINE else ()
     out = bytearray(encode_length(topic.partitions, flexible=layout.flexible))
+    leaders: dict[str, int] = {}  # who is not offline leads: looked up once for all partitions of a holder
     for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
+        leader = leaders.get(held.holder) if held is not None and cluster.offline(held) is None else None
+        if held is not None and leader is not None:
+            epochs = (held.epoch,) if layout.epochs else ()
+            out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
+            continue
         leader, epoch, replicas, unavailable = nodes_of(cluster, held)
         epochs = (epoch,) if layout.epochs else ()
-        if leader != NO_NODE:
+        if held is not None and leader != NO_NODE:
+            leaders[held.holder] = leader
             out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
         elif unavailable:
             listed = (one, *replicas, one, *replicas, *((one, *unavailable) if version >= _OFFLINE else ()))

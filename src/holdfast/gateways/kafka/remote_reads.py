@@ -1,8 +1,8 @@
 """Reads for fetches that need object storage or the store: side by side, shared, and not lost when their fetch is answered first.
 
 A fetch answers with what is ready. A read that is not goes on, and the next fetch of the same offset finds it, under way or done.
-Their number is limited, and what they hold counts as responses do; one that no fetch has waited for in a while is cancelled, with
-what it has read.
+Their number is limited, and what they hold counts as responses do, up to half of what these may hold: an outage of object storage
+leaves the other half to what is in memory. One that no fetch has waited for in a while is cancelled, with what it has read.
 """
 
 import asyncio
@@ -39,15 +39,26 @@ class RemoteReads(Generic[T]):
     def __init__(self, *, count_max: int, kept_ms: int, budget: ResponseBudget) -> None:
         self._count_max, self._kept_s, self._budget = count_max, kept_ms / 1000, budget
         self._reads: dict[Hashable, RemoteRead[T]] = {}
+        self._taken_bytes = 0
+        self._waiting: dict[asyncio.Future[None], None] = {}  # for room, in order
         self.begun = 0  # since the start
 
     def __len__(self) -> int:
         return len(self._reads)
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many as there may be."""
-        return len(self._reads) >= self._count_max
+    def has_room(self, bytes_max: int) -> bool:
+        """Whether there may be another read, of so many bytes."""
+        return len(self._reads) < self._count_max and (
+            self._taken_bytes + bytes_max <= self._budget.bytes_max // 2 or not self._taken_bytes
+        )
+
+    def resolve_with_room(self, waiter: "asyncio.Future[None]") -> None:
+        """Resolve `waiter` once a read has given room back."""
+        self._waiting[waiter] = None
+
+    def stop_waiting(self, waiter: "asyncio.Future[None]") -> None:
+        """It no longer waits for room."""
+        self._waiting.pop(waiter, None)
 
     def find(self, key: Hashable) -> RemoteRead[T] | None:
         """The read of this, under way or done."""
@@ -57,13 +68,14 @@ class RemoteReads(Generic[T]):
         self, key: Hashable, reading: Callable[[], Coroutine[Any, Any, T]], bytes_max: int, now_ms: float
     ) -> RemoteRead[T] | None:
         """Read this; None: there are too many that somebody waits for, or there is no room for `bytes_max`."""
-        if self.full:
+        while not self.has_room(bytes_max):
             unwanted = next((each for each in self._reads.values() if not each.fetches), None)
             if unwanted is None:
                 return None
             self._drop(unwanted)
         if not self._budget.take(bytes_max, now_ms):
             return None
+        self._taken_bytes += bytes_max
         read = self._reads[key] = RemoteRead(key, asyncio.ensure_future(reading()), bytes_max)
         read.task.add_done_callback(lambda _: self._done(read))
         self.begun += 1
@@ -94,7 +106,7 @@ class RemoteReads(Generic[T]):
         """What was read is answered: the next fetch reads anew."""
         if self._reads.get(read.key) is read:
             del self._reads[read.key]
-            self._budget.give_back(read.taken_bytes)
+            self._give_back(read, read.taken_bytes)
         if read.expiry is not None:
             read.expiry.cancel()
             read.expiry = None
@@ -116,5 +128,14 @@ class RemoteReads(Generic[T]):
         failed = read.task.cancelled() or read.task.exception() is not None
         if self._reads.get(read.key) is read:
             size = 0 if failed else read.task.result().size
-            self._budget.give_back(read.taken_bytes - size)
-            read.taken_bytes = size
+            self._give_back(read, read.taken_bytes - size)
+
+    def _give_back(self, read: RemoteRead[T], size: int) -> None:
+        read.taken_bytes -= size
+        self._taken_bytes -= size
+        self._budget.give_back(size)
+        if self._waiting:
+            waiter = next(iter(self._waiting))
+            del self._waiting[waiter]
+            if not waiter.done():
+                waiter.set_result(None)
