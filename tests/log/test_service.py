@@ -383,3 +383,13 @@ async def test_records_without_a_key_are_named_for_a_compacted_topic(setting: Se
     with pytest.raises(KeylessRecordsError) as error:
         await setting.service.produce("orders", 0, batch("a", "b"))
     assert error.value.records == (0, 1)
+
+
+async def test_producers_that_were_silent_for_too_long_are_not_listed(setting: Setting) -> None:
+    await setting.topic()
+    await setting.service.produce("orders", 0, batch("a", producer=7, sequence=0))
+    assert [each.producer_id for each in await setting.service.producers("orders", 0)] == [7]
+    setting.context = replace(setting.context, log=replace(setting.context.log, producer_expiry_ms=1))
+    setting.checks("records")
+    await setting.world.clock.sleep_ms(5)
+    assert await setting.service.producers("orders", 0) == []

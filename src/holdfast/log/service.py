@@ -5,8 +5,7 @@ the agent's. A partition that another agent leads is a `NotLeaderError`, and the
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -26,9 +25,10 @@ from holdfast.log.errors import FencedLeaderEpochError, NotLeaderError, UnknownL
 from holdfast.log.leader_epochs import epoch_at
 from holdfast.log.maintenance import MaintenanceContext, delete_records
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
-from holdfast.log.partition.leading_partition import AppendPlace, AppendResult, LeadingPartition
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
 from holdfast.log.partition.retained_partition import RetainedPartition
+from holdfast.log.pending_produce import PendingProduce, ProduceResult
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
 from holdfast.log.segments import ProducerSnapshot
@@ -103,71 +103,6 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceResult:
-    """Where records went. `append_time_ms` is -1 unless the topic takes append time."""
-
-    base_offset: int
-    end_offset: int
-    start_offset: int
-    append_time_ms: int = -1
-    duplicate: bool = False
-
-
-@dataclass(slots=True)
-class PendingProduce:
-    """Batches on their way into a partition; `appended` once they have their offsets."""
-
-    _partition: LeadingPartition
-    _batches: Sequence[RecordBatch]
-    _append_time_ms: int
-    _checked: "asyncio.Future[None] | None"  # None: they were checked
-    appended: AppendResult | None = None
-    _place: AppendPlace | None = None
-
-    def append_now(self) -> None:
-        """Append if nothing has to be waited for; otherwise hold a place before all that come later."""
-        if self._checked is None:
-            self.appended = self._partition.append_now(self._batches)
-        if self.appended is None:
-            self._place = self._partition.hold_place()
-
-    def start(self, *, acks: int) -> "asyncio.Future[ProduceResult]":
-        """`finish` as a task. One that is cancelled before it began leaves its place."""
-        task = asyncio.ensure_future(self.finish(acks=acks))
-        task.add_done_callback(lambda _: self._leave())
-        return task
-
-    async def finish(self, *, acks: int) -> ProduceResult:
-        """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
-        partition, appended = self._partition, self.appended
-        if appended is None:
-            try:
-                appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
-            finally:
-                self._leave()
-        await partition.acknowledged(appended, acks=acks)
-        return self._result(appended)
-
-    def _leave(self) -> None:
-        if self._place is not None:
-            self._place.leave()
-
-    def notify(self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
-        """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise."""
-        appended = self.appended
-        assert appended is not None
-        self._partition.notify_durable(
-            appended, lambda error: on_result(self._result(appended) if error is None else error), acks=acks
-        )
-
-    def _result(self, appended: AppendResult) -> ProduceResult:
-        start_offset = self._partition.start_offset
-        return ProduceResult(
-            appended.base_offset, appended.end_offset, start_offset, self._append_time_ms, appended.duplicate
-        )
 
 
 class LogService:
@@ -367,7 +302,8 @@ class LogService:
     async def producers(self, topic: str, partition: int) -> Sequence[ProducerSnapshot]:
         """The idempotent producers a partition remembers."""
         led = await self._current(topic, partition, NO_EPOCH)
-        return led.producers_at(led.next_offset)
+        silent_ms = self._clock.now_ms() - self._context.log.producer_expiry_ms  # these go with the next publication
+        return [each for each in led.producers_at(led.next_offset) if each.last_timestamp_ms > silent_ms]
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Delete everything below `offset` (-1: everything visible); where the partition starts now."""

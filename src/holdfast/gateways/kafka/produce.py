@@ -25,7 +25,7 @@ from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_OFFSET, NO_TIMESTAMP
 from holdfast.kafka.wire import INT32, NO_TAGS, MalformedRequestError, WireReader, encode_length, encode_string
-from holdfast.log.service import ProduceResult
+from holdfast.log.pending_produce import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.native import native
 

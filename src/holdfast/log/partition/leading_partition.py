@@ -21,6 +21,7 @@ from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
+from holdfast.log.partition.append_place import AppendPlace
 from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
@@ -41,19 +42,6 @@ class AppendResult:
     base_offset: int
     end_offset: int
     duplicate: bool = False
-
-
-class AppendPlace:
-    """A place among the appends of a partition, held before the task that appends has begun."""
-
-    def __init__(self, on_left: Callable[[], None]) -> None:
-        self._on_left: Callable[[], None] | None = on_left
-
-    def leave(self) -> None:
-        """Once is enough."""
-        on_left, self._on_left = self._on_left, None
-        if on_left is not None:
-            on_left()
 
 
 class LeadingPartition:
@@ -198,7 +186,7 @@ class LeadingPartition:
             raise
         return self._append_in_order(batches)
 
-    def hold_place(self) -> "AppendPlace":
+    def hold_place(self) -> AppendPlace:
         """What comes after this call is not appended without waiting, until the place is left."""
         self._queued += 1
         return AppendPlace(self._leave_place)

@@ -1,0 +1,75 @@
+"""Batches on their way into a partition, from the call that brought them to the answer about them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.log.batches import RecordBatch
+from holdfast.log.model import ACKS_NONE
+from holdfast.log.partition.append_place import AppendPlace
+from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """Where records went. `append_time_ms` is -1 unless the topic takes append time."""
+
+    base_offset: int
+    end_offset: int
+    start_offset: int
+    append_time_ms: int = -1
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class PendingProduce:
+    """Batches on their way into a partition; `appended` once they have their offsets."""
+
+    _partition: LeadingPartition
+    _batches: Sequence[RecordBatch]
+    _append_time_ms: int
+    _checked: "asyncio.Future[None] | None"  # None: they were checked
+    appended: AppendResult | None = None
+    _place: AppendPlace | None = None
+
+    def append_now(self) -> None:
+        """Append if nothing has to be waited for; otherwise hold a place before all that come later."""
+        if self._checked is None:
+            self.appended = self._partition.append_now(self._batches)
+        if self.appended is None:
+            self._place = self._partition.hold_place()
+
+    def start(self, *, acks: int) -> "asyncio.Future[ProduceResult]":
+        """`finish` as a task. One that is cancelled before it began leaves its place."""
+        task = asyncio.ensure_future(self.finish(acks=acks))
+        task.add_done_callback(lambda _: self._leave())
+        return task
+
+    async def finish(self, *, acks: int) -> ProduceResult:
+        """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
+        partition, appended = self._partition, self.appended
+        if appended is None:
+            try:
+                appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
+            finally:
+                self._leave()
+        await partition.acknowledged(appended, acks=acks)
+        return self._result(appended)
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+
+    def notify(self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
+        """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise."""
+        appended = self.appended
+        assert appended is not None
+        self._partition.notify_durable(
+            appended, lambda error: on_result(self._result(appended) if error is None else error), acks=acks
+        )
+
+    def _result(self, appended: AppendResult) -> ProduceResult:
+        start_offset = self._partition.start_offset
+        return ProduceResult(
+            appended.base_offset, appended.end_offset, start_offset, self._append_time_ms, appended.duplicate
+        )
