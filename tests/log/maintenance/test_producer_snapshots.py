@@ -5,10 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
+import msgspec
 import pytest
-from tests.support.maintenance import COMPACT_NOW, HOUR_MS, MaintenanceWorld
+from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, MaintenanceWorld, crash_at
 
+from holdfast.contracts.store import Put
+from holdfast.contracts.validation import prefix_end
 from holdfast.log.batches import Record, encode
+from holdfast.log.keys import LOGS
 from holdfast.log.maintenance import apply_retention, compact, delete_records, merge_segments, roll_up_segment_keys
 from holdfast.log.maintenance.segment_merge import FAN_IN
 from holdfast.log.model import CleanupPolicy
@@ -313,3 +317,44 @@ async def test_whatever_happens_to_a_log_its_producers_are_known_again(
     assert merged
     await world.settle()
     await reopened(world, partition)
+
+
+async def test_deltas_follow_the_snapshot_that_an_older_release_left(
+    world: MaintenanceWorld, producers: Producers
+) -> None:
+    partition = await world.open()
+    await producers.send(partition, *range(MANY))
+    await world.publish(partition)
+    entries = (await world.memory.scan(LOGS, prefix_end(LOGS))).entries
+    (listed,) = [each for each in entries if "/seg/" in each.key]
+    older = {name: value for name, value in msgspec.json.decode(listed.value).items() if name != "producers_since"}
+    await world.memory.commit(apply=[Put(listed.key, msgspec.json.encode(older))])
+    partition = await reopened(world, partition)
+    await producers.send(partition, 5)
+    await world.publish(partition)
+    assert [each.producers_since for each in partition.segments.recent] == [-1, MANY]
+    await reopened(world, partition)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_crash_at_any_step_of_maintenance_leaves_the_producers_known(
+    world: MaintenanceWorld, producers: Producers, step: Step
+) -> None:
+    world.log_settings = replace(world.log_settings, producer_delta_min=4)
+    for crash in range(40):
+        partition = await world.open()
+        await producers.send(partition, *range(20))
+        await world.publish(partition)
+        for producer_id in range(5):
+            await producers.send(partition, producer_id)
+            await world.publish(partition)
+        assert partition.segments.recent[-1].producers_since >= 0
+        try:
+            with crash_at(crash):
+                await step(world, partition)
+        except CrashError:
+            await reopened(world, partition)
+        else:
+            await reopened(world, partition)
+            return
+    pytest.fail("it never came to its end")
