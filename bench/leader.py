@@ -16,8 +16,9 @@ from holdfast.kernel.objects_owner import claim_objects
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, MaintenanceSettings, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
+from holdfast.log.partition.due_partitions import is_due
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.publish_scheduler import PublishScheduler, is_due
+from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.tail_budget import TailBudget

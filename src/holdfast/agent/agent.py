@@ -12,6 +12,7 @@ from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
 from holdfast.agent.session_loop import SessionLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.contracts.coalesced_commits import coalescing
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.groups.keys import GROUP_SHARD
@@ -126,7 +127,10 @@ async def running_agent(
     `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
     """
     owner = owner or await claim_objects(store, objects, clock=clock, random=random)
-    async with Wal.open(directory, clock=clock, random=random, settings=settings.wal) as wal:
+    async with (
+        Wal.open(directory, clock=clock, random=random, settings=settings.wal) as wal,
+        coalescing(store) as store,
+    ):
         wal_id = await wal_identity(wal.directory, random=random)
         async with watching_cluster(store, clock=clock, random=random) as cluster:
             agent = Agent(

@@ -9,6 +9,7 @@ leases cost one keep-alive. Every effect goes through `commit_fenced`, which the
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from sys import intern
 
 import msgspec
 
@@ -25,7 +26,7 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.kernel.keys import EPOCH_FLOOR, epoch_key, holder_key, transfer_key
+from holdfast.kernel.keys import EPOCH_FLOOR, HOLDERS, epoch_key, holder_key, transfer_key
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
@@ -74,9 +75,13 @@ class EpochRecord(msgspec.Struct, frozen=True):
 def read_holder(entry: Entry) -> Held:
     """The holder in a store entry."""
     record = msgspec.json.decode(entry.value, type=HolderRecord)
-    resource = entry.key.removeprefix(holder_key(""))
+    # Interned: a process has several mirrors of ten thousand holders, and most name the same few agents.
     return Held(
-        resource=resource, holder=record.holder, session=entry.session, epoch=record.epoch, version=entry.version
+        resource=intern(entry.key.removeprefix(HOLDERS)),
+        holder=intern(record.holder),
+        session=None if entry.session is None else intern(entry.session),
+        epoch=record.epoch,
+        version=entry.version,
     )
 
 

@@ -5,7 +5,7 @@ the store is away: act on it through a commit that checks. Once open it never gi
 on, those with a shape of their own included.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Generic, TypeVar
 
@@ -22,18 +22,23 @@ OPENING_ATTEMPTS: Final = 5
 
 
 class Mirror(Generic[T]):
-    """A local copy of the keys below `prefix`, each decoded once when it changes. `notify` is called after every change."""
+    """A local copy of the keys below `prefix`, each decoded once when it changes. `notify` is called after every change.
+
+    `on_changed` is called with the keys that changed, before that: who looks at those alone need not look at everything.
+    """
 
     def __init__(self, prefix: str, read: Callable[[Entry], T], notify: Notify) -> None:
         self.prefix, self.notify = prefix, notify
         self._read = read
         self.items: dict[str, T] = {}
         self.version = 0
+        self.on_changed: Callable[[Collection[str]], None] = lambda _: None
 
     def load(self, scan: Scan) -> None:
         """Start over from a scan."""
-        self.items = {entry.key: self._read(entry) for entry in scan.entries}
+        before, self.items = self.items, {entry.key: self._read(entry) for entry in scan.entries}
         self.version = scan.version
+        self.on_changed([key for key in {**before, **self.items} if before.get(key) != self.items.get(key)])
         self.notify.notify()
 
     def apply(self, commit: Changed) -> None:
@@ -46,6 +51,7 @@ class Mirror(Generic[T]):
             else:
                 self.items[change.key] = self._read(change.entry)
         self.version = commit.version
+        self.on_changed([change.key for change in commit.changes])
         self.notify.notify()
 
 

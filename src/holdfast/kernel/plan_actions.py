@@ -4,15 +4,15 @@ The one rule: an agent acts on the plan alone. It acquires what is planned for i
 elsewhere, adopts what was transferred to it, and drops at once what it has lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import zip_longest
 
-from holdfast.kernel.keys import partition_resource
+from holdfast.kernel.keys import parse_placed_resource, placed_resource
 from holdfast.kernel.lease import Held, Lease
-from holdfast.kernel.placement import PlacementPlan
+from holdfast.kernel.placement import Placement, PlacementPlan
 from holdfast.kernel.transfer import Transfer, TransferState
-from holdfast.vocabulary.types import Member, TopicPartition
+from holdfast.vocabulary.types import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,85 +117,81 @@ PlanAction = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentView:
-    """All an agent decides by: the mirrored store, and its own leases.
+class ResourceView:
+    """All an agent decides by about one resource: the mirrored store, and its own lease.
 
-    `timed_out` are resources whose transfer took too long; `unconfirmed` those whose last action the mirrors do not show yet.
+    `planned`: the planned owner. `lease`: ours, if we serve it. `timed_out`: our transfer of it took too long.
     """
 
+    resource: str
     agent: str
     session: str
-    plan: PlacementPlan
-    holders: Mapping[str, Held]
-    transfers: Mapping[str, Transfer]
+    planned: str | None
+    held: Held | None
+    transfer: Transfer | None
     members: Mapping[str, Member]
-    owned: Mapping[str, Lease]
-    timed_out: frozenset[str] = frozenset()
-    unconfirmed: frozenset[str] = frozenset()
+    lease: Lease | None
+    timed_out: bool = False
+
+    @property
+    def offered(self) -> bool:
+        """Whether somebody waits for our answer to an offer."""
+        return self.transfer is not None and is_offered_to(self.transfer, self.agent)
 
 
-def planned_owners(plan: PlacementPlan) -> dict[str, str]:
-    """Resource → planned owner, for every partition that has one."""
-    return {
-        resource: placement[0]
-        for topic, placements in plan.items()
-        for resource, placement in zip(_resources(topic, len(placements)), placements, strict=True)
-        if placement
-    }
+def is_offered_to(transfer: Transfer, agent: str) -> bool:
+    """Whether the transfer waits for the answer of this agent."""
+    return transfer.record.target == agent and transfer.record.state is TransferState.PENDING
 
 
-@lru_cache(maxsize=10_000)
-def _resources(topic: str, count: int) -> tuple[str, ...]:
-    """The resources of a topic's partitions, which every decision needs."""
-    return tuple(partition_resource(TopicPartition(topic, number)) for number in range(count))
+def planned_owner(plan: PlacementPlan, resource: str) -> str | None:
+    """Who is planned to own a resource."""
+    _, workload, number = parse_placed_resource(resource)
+    placements = plan.get(workload, ())
+    placement = placements[number] if number < len(placements) else ()
+    return placement[0] if placement else None
 
 
-def decide(view: AgentView) -> list[PlanAction]:
-    """Everything to do now, at most one action per resource, in resource order."""
-    owners = planned_owners(view.plan)
-    mine = {resource for resource, owner in owners.items() if owner == view.agent}
-    offered = {
-        resource
-        for resource, transfer in view.transfers.items()
-        if transfer.record.target == view.agent and transfer.record.state is TransferState.PENDING
-    }
-    actions = []
-    for resource in sorted({*mine, *view.owned, *offered, *_leases_under_our_session(view)} - view.unconfirmed):
-        lease = view.owned.get(resource)
-        action = _decide_not_owned(view, resource, owners) if lease is None else _decide_owned(view, lease, owners)
-        if action is not None:
-            actions.append(action)
-    return actions
+def resources_of(topic: str, placements: Sequence[Placement], agent: str) -> Iterator[str]:
+    """The resources of a topic that are planned for an agent."""
+    for number, placement in enumerate(placements):
+        if placement and placement[0] == agent:
+            yield placed_resource(topic, number)
 
 
-def _leases_under_our_session(view: AgentView) -> set[str]:
-    return {held.resource for held in view.holders.values() if held.session == view.session}
+def changed_resources(topic: str, before: Sequence[Placement], after: Sequence[Placement]) -> Iterator[str]:
+    """The resources of a topic whose planned owner is another than before."""
+    for number, (old, new) in enumerate(zip_longest(before, after, fillvalue=())):
+        if old[:1] != new[:1]:
+            yield placed_resource(topic, number)
 
 
-def _decide_not_owned(view: AgentView, resource: str, owners: Mapping[str, str]) -> PlanAction | None:
+def decide(view: ResourceView) -> PlanAction | None:
+    """What to do about a resource now."""
+    return _decide_not_owned(view) if view.lease is None else _decide_owned(view, view.lease)
+
+
+def _decide_not_owned(view: ResourceView) -> PlanAction | None:
     """For a resource we do not serve."""
-    held = view.holders.get(resource)
+    held = view.held
     if held is None:
-        return AcquireLease(resource) if owners.get(resource) == view.agent else None
+        return AcquireLease(view.resource) if view.planned == view.agent else None
     if held.session == view.session:
         return AdoptLease(held)
-    transfer = view.transfers.get(resource)
-    if transfer is not None and transfer.record.target == view.agent and transfer.record.state is TransferState.PENDING:
-        return AnswerTransfer(transfer, accepted=owners.get(resource) == view.agent)
+    if view.transfer is not None and view.offered:
+        return AnswerTransfer(view.transfer, accepted=view.planned == view.agent)
     return None  # its holder will offer it, or its session will end
 
 
-def _decide_owned(view: AgentView, lease: Lease, owners: Mapping[str, str]) -> PlanAction | None:
+def _decide_owned(view: ResourceView, lease: Lease) -> PlanAction | None:
     """For a resource we serve."""
-    held = view.holders.get(lease.resource)
+    held, transfer, target = view.held, view.transfer, view.planned
     if held is None or held.version != lease.version:
         return DropLease(lease)
-    transfer = view.transfers.get(lease.resource)
     ours = transfer is not None and transfer.record.epoch == lease.epoch and transfer.record.source == view.agent
-    target = owners.get(lease.resource)
     if transfer is not None and ours and transfer.under_way:
         receiver = view.members.get(transfer.record.target)
-        if transfer.record.target != target or receiver is None or lease.resource in view.timed_out:
+        if transfer.record.target != target or receiver is None or view.timed_out:
             return FailTransfer(transfer)
         if transfer.record.state is TransferState.ACCEPTED:
             return CompleteTransfer(lease, transfer, receiver.session)

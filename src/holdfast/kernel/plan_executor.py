@@ -1,17 +1,20 @@
 """The plan executor: watches the plan, calls `plan_actions.decide`, and carries the actions out.
 
-One action per resource at a time, many resources concurrently; a slow tick is the safety net under the watches. It owns the set of
-leases this agent serves; what serving means (WAL, segments, heaps) is up to the `LeaseHandler`.
+One action per resource at a time, many resources concurrently. Only resources about which something has changed are decided; a slow
+tick over all of them is the safety net. It owns the set of leases this agent serves; what serving means (WAL, segments, heaps) is
+up to the `LeaseHandler`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from itertools import islice, takewhile
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.keys import PLACED, PLANS, TRANSFERS, holder_key, members_prefix
+from holdfast.kernel.keys import HOLDERS, PLACED, PLANS, TRANSFERS, holder_key, members_prefix, transfer_key
 from holdfast.kernel.lease import Held, Lease, acquire, read_holder, release
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import Mirror, open_mirror
@@ -19,7 +22,6 @@ from holdfast.kernel.placement import Placement
 from holdfast.kernel.plan_actions import (
     AcquireLease,
     AdoptLease,
-    AgentView,
     AnswerTransfer,
     CompleteTransfer,
     DropLease,
@@ -27,7 +29,12 @@ from holdfast.kernel.plan_actions import (
     OfferTransfer,
     PlanAction,
     ReleaseLease,
+    ResourceView,
+    changed_resources,
     decide,
+    is_offered_to,
+    planned_owner,
+    resources_of,
 )
 from holdfast.kernel.planner import decode_placements
 from holdfast.kernel.session import HeldSession
@@ -47,6 +54,8 @@ from holdfast.vocabulary.tasks import Notify, background_tasks, task_group
 from holdfast.vocabulary.types import Member
 
 T = TypeVar("T")
+
+_DECISIONS_AT_ONCE: Final = 200
 
 
 class LeaseHandler(Protocol):
@@ -75,7 +84,7 @@ class PlanExecutorSettings:
 
     tick_ms: int = 30_000
     transfer_timeout_ms: int = 30_000
-    actions_max: int = 64
+    actions_max: int = 256
     retry_ms: int = 500
 
     def __post_init__(self) -> None:
@@ -99,6 +108,13 @@ class _WrittenVersions:
     transfer: int = 0
 
 
+class _SeenTransfer(NamedTuple):
+    """A transfer of ours: its own start, and when this process saw it first."""
+
+    since_ms: int
+    first_ms: int
+
+
 class PlanExecutor:
     """Executes the plan for one agent. Made by `execute_plan`; `owned` are the leases it serves now."""
 
@@ -116,10 +132,14 @@ class PlanExecutor:
         self._store, self._handler, self._agent, self._session = store, handler, agent, session
         self._clock, self._random, self._settings = clock, random, settings
         self._notify = Notify()
+        self._undecided: dict[str, None] = {}  # resources about which something has changed
         self._busy: set[str] = set()
+        self._queued: deque[PlanAction] = deque()  # decided, and not begun
+        self._running = 0
         self._unconfirmed: dict[str, _WrittenVersions] = {}
-        self._first_seen_ms: dict[tuple[str, int], int] = {}  # our transfers under way, by resource and their own start
-        self._slots = asyncio.Semaphore(settings.actions_max)
+        self._plans: dict[str, tuple[Placement, ...]] = {}
+        self._under_way: dict[str, _SeenTransfer] = {}  # our own, the oldest first
+        self._members: dict[str, Member] = {}
         self.owned: dict[str, Lease] = {}
         self.changed = Notify()  # notified when `owned` changes
 
@@ -132,75 +152,152 @@ class PlanExecutor:
                 await stack.enter_async_context(self._mirror(TRANSFERS, read_transfer)),
                 await stack.enter_async_context(self._mirror(members_prefix("agent"), read_member)),
             )
+            self._watch(mirrors)
             while True:
-                for action in decide(self._view(mirrors)):
-                    self._busy.add(action.resource)
-                    group.create_task(self._execute(action))
-                await self._wait_for_change()
+                await self._decide_changed(mirrors, group)
+                if not await self._wait_for_change():
+                    self._reconsider_all(mirrors)
 
     def _mirror(self, prefix: str, read: Callable[[Entry], T]) -> AbstractAsyncContextManager[Mirror[T]]:
         return open_mirror(self._store, prefix, read, clock=self._clock, random=self._random, notify=self._notify)
 
-    def _view(self, mirrors: _Mirrors) -> AgentView:
-        under_way = {transfer.resource: transfer for transfer in mirrors.moving.items.values()}
-        self._unconfirmed = {
-            resource: written
-            for resource, written in self._unconfirmed.items()
-            if written.holder > mirrors.holders.version or written.transfer > mirrors.moving.version
-        }
-        return AgentView(
-            agent=self._agent,
-            session=self._session.id,
-            plan={key.removeprefix(PLANS): placements for key, placements in mirrors.plan.items.items()},
-            holders={held.resource: held for held in mirrors.holders.items.values()},
-            transfers=under_way,
-            members={member.id: member for member in mirrors.members.items.values()},
-            owned=self.owned,
-            timed_out=self._timed_out(under_way),
-            unconfirmed=frozenset({*self._busy, *self._unconfirmed}),
+    def _watch(self, mirrors: _Mirrors) -> None:
+        """From now on, what changes in a mirror is decided again; and everything once, at first."""
+
+        def plan_changed(keys: Collection[str]) -> None:
+            for key in keys:
+                topic = key.removeprefix(PLANS)
+                before, after = self._plans.pop(topic, ()), mirrors.plan.items.get(key, ())
+                if after:
+                    self._plans[topic] = after
+                self._undecided.update(dict.fromkeys(changed_resources(topic, before, after)))
+
+        def holders_changed(keys: Collection[str]) -> None:
+            self._undecided.update(dict.fromkeys(key.removeprefix(HOLDERS) for key in keys))
+
+        def transfers_changed(keys: Collection[str]) -> None:
+            for key in keys:
+                resource = key.removeprefix(TRANSFERS)
+                self._see_transfer(resource, mirrors.moving.items.get(key))
+                self._undecided[resource] = None
+
+        def members_changed(_: Collection[str]) -> None:
+            self._members = {member.id: member for member in mirrors.members.items.values()}
+            self._reconsider_all(mirrors)
+
+        for mirror, changed in (
+            (mirrors.plan, plan_changed),
+            (mirrors.moving, transfers_changed),
+            (mirrors.members, members_changed),
+        ):
+            mirror.on_changed = changed
+            changed(mirror.items)
+        mirrors.holders.on_changed = holders_changed
+
+    def _reconsider_all(self, mirrors: _Mirrors) -> None:
+        """Decide about everything that may be ours."""
+        undecided = self._undecided
+        for topic, placements in self._plans.items():
+            undecided.update(dict.fromkeys(resources_of(topic, placements, self._agent)))
+        undecided.update(dict.fromkeys(self.owned))
+        for held in mirrors.holders.items.values():
+            if held.session == self._session.id:
+                undecided[held.resource] = None
+        for transfer in mirrors.moving.items.values():
+            if is_offered_to(transfer, self._agent):
+                undecided[transfer.resource] = None
+
+    def _see_transfer(self, resource: str, transfer: Transfer | None) -> None:
+        """Remember since when a transfer of ours is under way, by this process's own clock."""
+        seen = self._under_way.get(resource)
+        if transfer is None or not transfer.under_way or transfer.record.source != self._agent:
+            self._under_way.pop(resource, None)
+        elif seen is None or seen.since_ms != transfer.record.since_ms:
+            self._under_way.pop(resource, None)
+            self._under_way[resource] = _SeenTransfer(transfer.record.since_ms, self._clock.boot_ms())
+
+    def _timed_out(self, resource: str) -> bool:
+        seen = self._under_way.get(resource)
+        return seen is not None and self._clock.boot_ms() - seen.first_ms >= self._settings.transfer_timeout_ms
+
+    async def _decide_changed(self, mirrors: _Mirrors, group: asyncio.TaskGroup) -> None:
+        """Decide about what has changed, some at a time: thousands of decisions must not hold up everybody else."""
+        # Our transfers that have taken too long; the oldest come first.
+        self._undecided.update(dict.fromkeys(takewhile(self._timed_out, self._under_way)))
+        while self._undecided:
+            for resource in list(islice(self._undecided, _DECISIONS_AT_ONCE)):
+                del self._undecided[resource]
+                self._decide(resource, mirrors)
+            self._begin_actions(group)
+            if self._undecided:
+                await self._clock.sleep_ms(0)
+        self._begin_actions(group)
+
+    def _decide(self, resource: str, mirrors: _Mirrors) -> None:
+        if resource in self._busy:
+            return  # decided again when its action ends
+        written = self._unconfirmed.get(resource)
+        if written is not None:
+            if written.holder > mirrors.holders.version or written.transfer > mirrors.moving.version:
+                return  # decided again when the mirrors show what it wrote
+            del self._unconfirmed[resource]
+        action = decide(
+            ResourceView(
+                resource=resource,
+                agent=self._agent,
+                session=self._session.id,
+                planned=planned_owner(self._plans, resource),
+                held=mirrors.holders.items.get(holder_key(resource)),
+                transfer=mirrors.moving.items.get(transfer_key(resource)),
+                members=self._members,
+                lease=self.owned.get(resource),
+                timed_out=self._timed_out(resource),
+            )
         )
+        if action is not None:
+            self._busy.add(resource)
+            self._queued.append(action)
 
-    def _timed_out(self, transfers_seen: Mapping[str, Transfer]) -> frozenset[str]:
-        """Our transfers that have taken too long, by this process's own clock."""
-        now_ms = self._clock.boot_ms()
-        ours = [t for t in transfers_seen.values() if t.under_way and t.record.source == self._agent]
-        self._first_seen_ms = {
-            (t.resource, t.record.since_ms): self._first_seen_ms.get((t.resource, t.record.since_ms), now_ms)
-            for t in ours
-        }
-        limit_ms = self._settings.transfer_timeout_ms
-        return frozenset(r for (r, _), since_ms in self._first_seen_ms.items() if now_ms - since_ms >= limit_ms)
+    def _begin_actions(self, group: asyncio.TaskGroup) -> None:
+        """Begin what was decided, as far as there are slots. A drain waits for object storage, and takes none meanwhile."""
+        while self._queued:
+            drains = isinstance(self._queued[0], (CompleteTransfer, ReleaseLease))
+            if not drains and self._running >= self._settings.actions_max:
+                return
+            group.create_task(self._execute(self._queued.popleft(), slots=0 if drains else 1))
+            self._running += not drains
 
-    async def _wait_for_change(self) -> None:
-        """Until a mirror changes, an action ends, or the tick is due; reports progress to the session meanwhile."""
+    async def _wait_for_change(self) -> bool:
+        """Until a mirror changes, an action ends, or the tick is due (False); reports progress to the session meanwhile."""
         check_ms = self._settings.tick_ms
-        if self._first_seen_ms:
+        if self._under_way:
             check_ms = min(check_ms, self._settings.transfer_timeout_ms)
         until_ms = self._clock.boot_ms() + self._random.jitter(check_ms)
         while True:
             self._session.report_progress()
             left_ms = until_ms - self._clock.boot_ms()
-            if left_ms <= 0 or await self._notify.wait_ms(
-                self._clock, min(left_ms, self._session.progress_interval_ms)
-            ):
-                return
+            if left_ms <= 0:
+                return False
+            if await self._notify.wait_ms(self._clock, min(left_ms, self._session.progress_interval_ms)):
+                return True
 
-    async def _execute(self, action: PlanAction) -> None:
+    async def _execute(self, action: PlanAction, *, slots: int) -> None:
         written: _WrittenVersions | None = None
         try:
-            async with self._slots:
-                written = await self._perform(action)
+            written = await self._perform(action)
         except FencedError:
             await self._drop(action.resource)
         except (UnavailableError, OutcomeUnknownError):
             pass  # the mirrors will show the outcome
-        if (
-            written is None
-        ):  # lost a race, or the store did not answer: let the mirrors catch up before the next attempt
+        self._running -= slots
+        self._notify.notify()
+        if written is None:
+            # Lost a race, or the store did not answer: let the mirrors catch up before the next attempt.
             await self._clock.sleep_ms(self._random.jitter(self._settings.retry_ms))
         else:
             self._unconfirmed[action.resource] = written
         self._busy.discard(action.resource)
+        self._undecided[action.resource] = None
         self._notify.notify()
 
     async def _perform(self, action: PlanAction) -> _WrittenVersions | None:

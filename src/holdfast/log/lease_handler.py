@@ -6,8 +6,8 @@ as the lease is ours. Only the end of the session ends the handler.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from holdfast.kernel.keys import partition_from_resource
@@ -16,6 +16,8 @@ from holdfast.log.errors import TailNotLocalError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
 from holdfast.log.offline_partitions import mark_offline
+from holdfast.log.partition.draining import close_together, drain
+from holdfast.log.partition.due_partitions import publication_groups
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
@@ -35,12 +37,12 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from holdfast.vocabulary.tasks import Notify, background_tasks, gather_or_cancel
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_limited, gather_or_cancel
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-_CLOSE_ATTEMPTS_MAX: Final = 3
+_RELEASES_MAX: Final = 256  # concurrent
 _LOG_INTERVAL_MS: Final = 1_000
 
 
@@ -67,9 +69,11 @@ class PartitionLeaseHandler:
         self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many want it
+        self._configs: dict[str, tuple[Topic, PartitionConfig]] = {}  # by topic id
         self._retry = Notify()
         self._changes = LeadershipLog()
+        self._running = False
         self.leading: dict[TopicPartition, LeadingPartition] = {}
         self.offline: dict[TopicPartition, str] = {}
         self._marked: dict[TopicPartition, str] = {}  # offline, and the store says so
@@ -94,7 +98,10 @@ class PartitionLeaseHandler:
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
             if partition is not None:
-                await self._drain(partition)
+                if self._exists(partition.partition_id):
+                    await drain(partition, self._publisher, self._settings)
+                else:
+                    partition.stop_accepting()
                 self._counters.drained += 1
             elif which in self._tail_is_local:
                 raise UnavailableError(
@@ -113,7 +120,8 @@ class PartitionLeaseHandler:
             self._leases.pop(lease.resource, None)
             error = FencedError(lease.resource, lease.epoch, lease.epoch + 1)
             self._close(partition_from_resource(lease.resource), error, self._reason_for_close(lease))
-        self._locks.pop(lease.resource, None)
+        if not self._running:  # many are closed in one turn: one line for all of them
+            asyncio.get_running_loop().call_soon(self.log_changes)
 
     async def run(self) -> None:
         """Publish, maintain, and open what is offline, until cancelled. `ExpiredError`: the session has ended."""
@@ -128,6 +136,7 @@ class PartitionLeaseHandler:
                 partition.partition_id.topic, partition.partition_id.number
             ),
         )
+        self._running = True
         try:
             async with (
                 self._pending_ranges.following(self._store, clock=self._clock, random=self._random),
@@ -139,6 +148,7 @@ class PartitionLeaseHandler:
                     await self._clock.sleep_ms(_LOG_INTERVAL_MS)
                     self.log_changes()
         finally:
+            self._running = False
             self.log_changes()
 
     async def _retry_offline(self) -> None:
@@ -158,21 +168,29 @@ class PartitionLeaseHandler:
             if partition_id.topic not in wanted:
                 topic = self._topic(partition_id.topic)
                 wanted[partition_id.topic] = (
-                    ("", partition.partition_config) if topic is None else (topic.id, topic.config.partition_config())
+                    ("", partition.partition_config) if topic is None else (topic.id, self._partition_config(topic))
                 )
             topic_id, partition_config = wanted[partition_id.topic]
             if topic_id != partition_id.topic_id:
                 self._retry.notify()
             elif partition_config is not partition.partition_config:
-                partition.partition_config = partition_config
+                partition.change_config(partition_config)
         if self.offline:
             self._retry.notify()
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
+        served = sorted(
+            (each for each in self.leading.values() if self._exists(each.partition_id)),
+            key=lambda each: each.is_quiescent,  # those that need no upload last: they end with the session as well
+        )
+        groups = list(publication_groups(served, self._settings))
+        published = {each.lease.resource for each in served}
+        others = [lease for lease in self._leases.values() if lease.resource not in published]
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await gather_or_cancel(*(self._retire(lease) for lease in list(self._leases.values())))
+                await gather_limited(self._retire, groups, self._settings.publications_max)
+                await self._release(others)
         except TimeoutError:
             _log.warning("stopped before everything was published; the rest stays in the WAL until the next start")
         finally:
@@ -181,42 +199,36 @@ class PartitionLeaseHandler:
             self._leases.clear()
             self.log_changes()
 
-    async def _retire(self, lease: Lease) -> None:
+    async def _retire(self, partitions: Sequence[LeadingPartition]) -> None:
+        """Publish these partitions together and release their leases; as long as it takes, or the session lasts."""
         logged = False
         while True:
+            self._session.check()
+            self._session.report_progress()
             try:
-                async with self._lock(lease.resource):
-                    partition = self.leading.get(partition_from_resource(lease.resource))
-                    if partition is not None:
-                        await self._drain(partition)
-                        partition.stop_accepting()
-                    await release(self._store, lease, clock=self._clock, random=self._random)
+                await self._publisher.publish(partitions)  # while they accept appends
+                await close_together(partitions, self._publisher)
+                await self._release([each.lease for each in partitions])
                 return
-            except FencedError:
-                return
+            except (ExpiredError, ClosedError):
+                raise
             except HoldfastError as error:
-                if not logged:
-                    _log.info("releasing %s failed, retrying: %s", lease.resource, error)
-                logged = True
-                self._session.check()
-                self._session.report_progress()
-                await self._clock.sleep_ms(self._resources.settings.publish_retry_ms)
-
-    async def _drain(self, partition: LeadingPartition) -> None:
-        partition.stop_accepting()
-        try:
-            await partition.wait_durable()
-            if not self._exists(partition.partition_id):
-                return  # its topic is deleted
-            for _ in range(_CLOSE_ATTEMPTS_MAX):
-                if await self._publisher.publish([partition], closing=True):
-                    raise FencedError(partition.lease.resource, partition.lease.epoch, partition.lease.epoch + 1)
-                if partition.record.clean:
+                if isinstance(error, FencedError) and len(partitions) == 1:
                     return
-            raise UnavailableError(f"partition {partition.partition_id}", "it could not be published completely")
-        except BaseException:
-            partition.resume_accepting()
-            raise
+                if not logged:
+                    _log.info("releasing %d partitions failed, retrying: %s", len(partitions), error)
+                logged = True
+                passing = isinstance(error, (UnavailableError, OutcomeUnknownError))
+            if not passing and len(partitions) > 1:  # one of them cannot be published: the others can
+                await gather_or_cancel(*(self._retire([each]) for each in partitions))
+                return
+            await self._clock.sleep_ms(self._resources.settings.publish_retry_ms)
+
+    async def _release(self, leases: Iterable[Lease]) -> None:
+        """Release the leases; those that were lost are not ours to release."""
+        await gather_limited(
+            lambda lease: release(self._store, lease, clock=self._clock, random=self._random), leases, _RELEASES_MAX
+        )
 
     def _is_served(self, lease: Lease) -> bool:
         partition = self.leading.get(partition_from_resource(lease.resource))
@@ -245,7 +257,7 @@ class PartitionLeaseHandler:
                 partition_id,
                 lease,
                 self._resources,
-                config=topic.config.partition_config(),
+                config=self._partition_config(topic),
                 frames=self._unpublished.frames,
             )
         except (FencedError, ExpiredError):
@@ -311,5 +323,23 @@ class PartitionLeaseHandler:
         topic = self._topic(partition_id.topic)
         return topic is not None and topic.id == partition_id.topic_id
 
-    def _lock(self, resource: str) -> asyncio.Lock:
-        return self._locks.setdefault(resource, asyncio.Lock())
+    @asynccontextmanager
+    async def _lock(self, resource: str) -> AsyncIterator[None]:
+        """One call for a resource at a time. The lock lasts as long as somebody wants it: most partitions rest."""
+        lock, wanted = self._locks.get(resource, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._locks[resource] = lock, wanted + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, wanted = self._locks.pop(resource)
+            if wanted > 1:
+                self._locks[resource] = lock, wanted - 1
+
+    def _partition_config(self, topic: Topic) -> PartitionConfig:
+        """One for all partitions of a topic."""
+        known = self._configs.get(topic.id)
+        if known is None or known[0] is not topic:
+            known = self._configs[topic.id] = topic, topic.config.partition_config()
+        return known[1]

@@ -134,8 +134,9 @@ class LocalLog:
         return self.partition(topic, number)
 
     async def prepare(self) -> None:
-        """End the session of the process that had this WAL before."""
+        """End the session of the process that had this WAL before, and look at what it left there: not under our own session."""
         await close_previous_session(self._store, self.wal_id)
+        await self._unpublished.release_unneeded()
 
     async def start(self, session: HeldSession) -> PartitionLeaseHandler:
         """Register this process as the owner of the WAL, and serve the leases that come."""
@@ -143,7 +144,6 @@ class LocalLog:
         await register_wal_owner(
             self._store, self.wal_id, agent=self._agent, session=session.id, clock=clock, random=random
         )
-        await self._unpublished.release_unneeded()
         resources = PartitionResources(
             session=session,
             store=self._store,

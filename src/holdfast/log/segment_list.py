@@ -24,6 +24,13 @@ class StaleListingError(UnavailableError):
 class SegmentList:
     """Segments by base offset. `recent` have a key each in the store; `indexes` list the older ones."""
 
+    __slots__ = (
+        "_listed",
+        "indexes",
+        "recent",
+        "stale",
+    )
+
     def __init__(self, recent: Iterable[SegmentRecord] = (), indexes: Iterable[IndexRecord] = ()) -> None:
         self.recent = list(recent)
         self.indexes = list(indexes)
@@ -103,12 +110,15 @@ def read_index(entry: Entry) -> IndexRecord:
 
 async def load_segments(store: Store, topic_id: str, number: int) -> SegmentList:
     """The segments as the store lists them now."""
+    # From the first index to the last segment: one scan, and nothing of the partition but these lies there.
+    start, end = indexes_prefix(topic_id, number), prefix_end(segments_prefix(topic_id, number))
+    return list_segments((await store.scan(start, end)).entries, topic_id, number)
+
+
+def list_segments(entries: Iterable[Entry], topic_id: str, number: int) -> SegmentList:
+    """The segments among the entries of a partition."""
     recent_prefix, index_prefix = segments_prefix(topic_id, number), indexes_prefix(topic_id, number)
-    # Keys first: segments only ever move from keys into an index, so one that moves in between is seen twice, never missed.
-    recent = await store.scan(recent_prefix, prefix_end(recent_prefix))
-    indexes = await store.scan(index_prefix, prefix_end(index_prefix))
-    listed_until = max((read_index(entry).end_offset for entry in indexes.entries), default=0)
-    return SegmentList(
-        (each for each in map(read_segment, recent.entries) if each.base_offset >= listed_until),
-        map(read_index, indexes.entries),
-    )
+    indexes = [read_index(entry) for entry in entries if entry.key.startswith(index_prefix)]
+    listed_until = max((each.end_offset for each in indexes), default=0)
+    recent = (read_segment(entry) for entry in entries if entry.key.startswith(recent_prefix))
+    return SegmentList((each for each in recent if each.base_offset >= listed_until), indexes)

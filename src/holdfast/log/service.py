@@ -302,6 +302,7 @@ class LogService:
     async def producers(self, topic: str, partition: int) -> Sequence[ProducerSnapshot]:
         """The idempotent producers a partition remembers."""
         led = await self._current(topic, partition, NO_EPOCH)
+        await led.recover_producers()
         silent_ms = self._clock.now_ms() - self._context.log.producer_expiry_ms  # these go with the next publication
         return [each for each in led.producers_at(led.next_offset) if each.last_timestamp_ms > silent_ms]
 

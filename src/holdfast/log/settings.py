@@ -101,8 +101,10 @@ class LeadershipSettings:
     `publish_slow_ms`: a publication that takes longer is logged.
     `tail_bytes_max`: limit of unpublished bytes of all partitions; from half of it on the largest are published.
     `afterglow_bytes_max`: how much published data stays in memory for readers close behind.
-    `together_bytes_max`: how much one publication takes. `wal_bytes_max`: beyond it, the partitions that keep the oldest WAL
-    file from being recycled are published first.
+    `together_bytes_max`, `together_partitions_max`: how much one publication takes.
+    `drain_publish_ms`: how long a partition that moves may take to be published while it accepts appends; `drain_refuse_ms`: how
+    long it refuses them at most, while what came last is published.
+    `wal_bytes_max`: beyond it, the partitions that keep the oldest WAL file from being recycled are published first.
     """
 
     open_retry_ms: int = 5_000
@@ -113,6 +115,9 @@ class LeadershipSettings:
     tail_bytes_max: int = 256 * MIB
     afterglow_bytes_max: int = 128 * MIB
     together_bytes_max: int = 64 * MIB
+    together_partitions_max: int = 250
+    drain_publish_ms: int = 20_000
+    drain_refuse_ms: int = 3_000
     wal_bytes_max: int = 1024 * MIB
 
     def __post_init__(self) -> None:
@@ -124,6 +129,9 @@ class LeadershipSettings:
             "publish_slow_ms",
             "tail_bytes_max",
             "together_bytes_max",
+            "together_partitions_max",
+            "drain_publish_ms",
+            "drain_refuse_ms",
             "wal_bytes_max",
         ):
             check_at_least(name, getattr(self, name), 1)

@@ -118,6 +118,11 @@ async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[No
 class Notify:
     """A wake-up that is never lost and never counted: several notifications before a wait count as one."""
 
+    __slots__ = (
+        "_notified",
+        "_waiters",
+    )
+
     def __init__(self) -> None:
         self._notified = False
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order of arrival: a set would differ from run to run

@@ -14,7 +14,7 @@ OPENING = (
     "lease acquired",
     "takeover.record-read",
     "takeover.tail-recovered",
-    "takeover.producers-recovered",
+    "takeover.segments-listed",
     "takeover.committed",
 )
 MENDING = ("wal.torn-tail-invalidated", "wal.tail-synced", "wal.mark-synced")

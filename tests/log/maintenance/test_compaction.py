@@ -278,7 +278,9 @@ async def test_after_an_answer_lost_for_good_nothing_that_was_replaced_is_listed
     await world.settle()
 
 
-async def test_a_reader_in_the_middle_reads_on_or_plans_again(world: MaintenanceWorld) -> None:
+async def test_a_reader_in_the_middle_reads_on_or_plans_again(
+    world: MaintenanceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(6)])
     plan = await load_segments(world.memory, partition.partition_id.topic_id, 0)
@@ -291,10 +293,10 @@ async def test_a_reader_in_the_middle_reads_on_or_plans_again(world: Maintenance
     listed, partition.segments.recent = partition.segments.recent, plan.recent
     await world.settle()
 
-    async def refresh() -> None:
+    async def refresh(_: LeadingPartition) -> None:
         partition.segments.recent = listed
 
-    partition.refresh = refresh  # type: ignore[method-assign]  # a reader elsewhere, whose plan is older than the grace
+    monkeypatch.setattr(LeadingPartition, "refresh", refresh)  # a reader elsewhere, whose plan is older than the grace
     fetched = await reading.fetch(partition, 0, bytes_max=1 << 20)
     assert [each.value for batch in fetched.batches for each in decode(bytes(batch))] == [b"5"]
 

@@ -14,8 +14,9 @@ from tests.support.waiting import async_until
 from holdfast.agent.settings import AgentCounters
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.due_partitions import is_due, is_idle
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.publish_scheduler import PublishScheduler, is_due, is_idle
+from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.partition.tail_budget import TailBudget

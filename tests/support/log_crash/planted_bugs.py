@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.log.partition import takeover
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.producer_state import ProducerStates
+from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.errors import UnavailableError
@@ -40,11 +40,11 @@ def plant(bug: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(LeadingPartition, "high_watermark", property(lambda self: self.next_offset))
     elif bug == "forget-producers":
 
-        async def nobody(*_: object) -> ProducerStates:
+        def nobody(self: ProducerRecovery, *_: object, **__: object) -> None:
             """Remembers nobody."""
-            return ProducerStates()
+            self.done = True
 
-        patch.setattr(takeover, "_recover_producers", nobody)
+        patch.setattr(ProducerRecovery, "_apply", nobody)
     elif bug == "forget-tail":
 
         async def nothing(*_: object) -> None:

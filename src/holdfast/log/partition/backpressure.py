@@ -16,6 +16,17 @@ from holdfast.vocabulary.tasks import Notify
 class Backpressure:
     """The two limits of one partition. `published` is notified after each publication, `request_publish` asks for one."""
 
+    __slots__ = (
+        "_budget",
+        "_clock",
+        "_dirty_partitions",
+        "_partition_id",
+        "_published",
+        "_request_publish",
+        "_settings",
+        "_tail",
+    )
+
     def __init__(
         self,
         partition_id: PartitionId,

@@ -34,6 +34,19 @@ class _UnresolvedChange:
 class FencedRecord:
     """The record of one partition as the store holds it. Every change holds `lock`."""
 
+    __slots__ = (
+        "_clock",
+        "_doubt",
+        "_random",
+        "_store",
+        "key",
+        "lease",
+        "lock",
+        "partition_id",
+        "record",
+        "version",
+    )
+
     def __init__(
         self,
         partition_id: PartitionId,

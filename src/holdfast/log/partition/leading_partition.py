@@ -20,11 +20,13 @@ from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
-from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionId
+from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionConfig, PartitionId
 from holdfast.log.partition.append_place import AppendPlace
 from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
+from holdfast.log.partition.producer_recovery import ProducerRecovery
+from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.tail import TailBatch
@@ -47,6 +49,13 @@ class AppendResult:
 class LeadingPartition:
     """One partition that this agent leads. Made by `opening.open_partition`."""
 
+    __slots__ = (  # noqa: SIM905 - a list would fill the screen
+        "__weakref__ _accepting _acknowledged _backpressure _clock _closed _dirty_partitions _durable _next _order _producers "
+        "_published _published_tail_cache _queued _recovery _session _settings _settled _store _synced _visible _wal "
+        "_wal_failures appended_at_ms counters fenced_record lease level oldest_unpublished_ms partition_config partition_id "
+        "publish_lock publish_requested record_lock segments segments_published tail wal_key"
+    ).split()
+
     def __init__(
         self, partition_id: PartitionId, lease: Lease, state: RecoveredPartition, resources: PartitionResources
     ) -> None:
@@ -61,15 +70,18 @@ class LeadingPartition:
         self._settings = resources.settings
         self._dirty_partitions = resources.dirty_partitions
         self._published_tail_cache = resources.published_tail_cache
-        self._producers = state.producers
         self.counters = resources.counters
+        self._producers = ProducerStates(count_max=resources.settings.producers_max)
+        self._recovery = ProducerRecovery(
+            self._producers, state.segments, state.tail, objects=resources.objects, clock=resources.clock
+        )
         self._order = asyncio.Lock()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
         self._next = self._durable = max(state.tail.end, state.record.record.published)
         self._acknowledged = self._durable  # what became durable while the session lived
         self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
         self._wal_failures = 0
-        self._topic_bytes = bytes.fromhex(partition_id.topic_id)
+        self.wal_key = (bytes.fromhex(partition_id.topic_id), partition_id.number)
         self._accepting = True
         self._closed: HoldfastError | None = None
         self._published = Notify()
@@ -150,7 +162,8 @@ class LeadingPartition:
         count, size = extent(batches)
         self._queued += 1
         try:
-            async with self._order:
+            headers = [header for header, _ in batches]
+            async with self._recovery.before_append(headers, self._settings.room_wait_ms), self._order:
                 if checked is not None:
                     await checked
                 await self._until_ready(count, size)
@@ -177,6 +190,7 @@ class LeadingPartition:
             or self._next + count > self.fenced_record.record.reserved
             or not self._wal.has_room(size)
             or self._backpressure
+            or not (self._recovery.finish_now() or all(header.producer_id < 0 for header, _ in batches))
         ):
             return None
         try:
@@ -260,7 +274,7 @@ class LeadingPartition:
         base, epoch = self._next, self.lease.epoch
         made = assign_offsets(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
         at = made[-1].end_offset
-        frame = wal_frame(self._topic_bytes, self.partition_id.number, epoch, made)
+        frame = wal_frame(*self.wal_key, epoch, made)
         wal_failures = self._wal_failures
         # A callback of the WAL, not the caller's coroutine: a producer that disconnects must not hold back what it wrote.
         self._wal.append_with_callback(frame, lambda error: self._on_wal_result(error, base, at, wal_failures))
@@ -347,7 +361,7 @@ class LeadingPartition:
         self._published_tail_cache.keep(self.tail, end_offset)
         self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
         self.publish_requested = False
-        self._wal.release(self._topic_bytes, self.partition_id.number, end_offset)
+        self._wal.release(*self.wal_key, end_offset)
         self._visible.set(self.high_watermark)
         self._published.notify()
 
@@ -360,6 +374,12 @@ class LeadingPartition:
         """No append is numbered during the body."""
         async with self._order:
             yield
+
+    def change_config(self, partition_config: PartitionConfig) -> None:
+        """The topic was altered: when this is due may have changed."""
+        self.partition_config = partition_config
+        if not self.is_quiescent:
+            self._dirty_partitions.mark_dirty(self)
 
     def request_publish(self) -> None:
         """Ask for a publication without delay."""
@@ -417,6 +437,10 @@ class LeadingPartition:
         """Durable batches that object storage does not have."""
         return self.tail.between(self.record.published, self._durable)
 
+    async def recover_producers(self) -> None:
+        """Know what its producers sent before it was opened. `UnavailableError`: object storage is away."""
+        await self._recovery.finish()
+
     def producers_at(self, offset: int) -> tuple[ProducerSnapshot, ...]:
         """The producers that are remembered, as of `offset`."""
         return self._producers.snapshot(offset)
@@ -464,10 +488,7 @@ class LeadingPartition:
 
     def unpublished_frames(self) -> list[WalFrame]:
         """What is durable here and not published, for the next takeover in this process."""
-        return [
-            wal_frame(self._topic_bytes, self.partition_id.number, batch.header.leader_epoch, (batch,))
-            for batch in self.publishable()
-        ]
+        return [wal_frame(*self.wal_key, batch.header.leader_epoch, (batch,)) for batch in self.publishable()]
 
     def _check_accepting(self) -> None:
         if self._closed is not None:

@@ -67,6 +67,8 @@ class ProducerStates:
     the most silent producer is forgotten.
     """
 
+    __slots__ = ("_changed", "_count_max", "_evicted", "_missed", "_producers", "_replaced", "since")
+
     def __init__(
         self,
         snapshots: Iterable[ProducerSnapshot] = (),
@@ -75,14 +77,18 @@ class ProducerStates:
         changed: Iterable[int] = (),
         count_max: int = 1 << 62,
     ) -> None:
+        self._replaced: deque[_ReplacedState] | tuple[()] = ()  # a deque once it is needed: it is large
+        self._missed: dict[int, _MissedBatch] = {}
+        self._count_max, self._evicted = count_max, 0
+        self.load(snapshots, since=since, changed=changed)
+
+    def load(self, snapshots: Iterable[ProducerSnapshot], *, since: int, changed: Iterable[int]) -> None:
+        """Start from what the footers say."""
         self._producers: OrderedDict[int, ProducerSnapshot] = OrderedDict(
             (each.producer_id, each) for each in sorted(snapshots, key=lambda each: each.last_timestamp_ms)
         )
-        self._replaced: deque[_ReplacedState] = deque()
-        self._missed: dict[int, _MissedBatch] = {}
         self.since = since
         self._changed = dict.fromkeys(changed, max(since, 0))  # by producer, the offset of the last change
-        self._count_max, self._evicted = count_max, 0
         self._evict(max(since, 0))
 
     def __len__(self) -> int:
@@ -167,6 +173,8 @@ class ProducerStates:
             header.producer_id, header.producer_epoch, now_ms, batches
         )
         self._changed[header.producer_id] = base_offset
+        if isinstance(self._replaced, tuple):
+            self._replaced = deque()
         self._replaced.append(_ReplacedState(base_offset, header.producer_id, known))
         if known is not None:
             self._producers.move_to_end(header.producer_id)
@@ -177,13 +185,15 @@ class ProducerStates:
 
     def settle(self, below_offset: int) -> None:
         """Batches below the offset are durable: they are not going to be taken back."""
-        while self._replaced and self._replaced[0].base_offset < below_offset:
-            self._replaced.popleft()
+        replaced = self._replaced
+        while replaced and replaced[0].base_offset < below_offset:
+            replaced.popleft()
 
     def forget_from(self, offset: int) -> None:
         """Batches from `offset` on were never made durable: be as if they had not been seen."""
-        while self._replaced and self._replaced[-1].base_offset >= offset:
-            _put_back(self._producers, self._replaced.pop())
+        replaced = self._replaced
+        while replaced and replaced[-1].base_offset >= offset:
+            _put_back(self._producers, replaced.pop())
 
     def expire(self, now_ms: int, *, expiry_ms: int, below_offset: int) -> ForgottenProducers:
         """Forget producers that have been silent for too long, before the footer of a segment that ends at `below_offset`.
@@ -198,6 +208,8 @@ class ProducerStates:
             del self._producers[producer_id]
             self._changed[producer_id] = below_offset - 1
             expired += 1
+        if not self._replaced:
+            self._replaced = ()
         evicted, self._evicted = self._evicted, 0
         return ForgottenProducers(expired, evicted)
 

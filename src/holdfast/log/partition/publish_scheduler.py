@@ -1,15 +1,25 @@
-"""Which partitions are due for publication, and publishing them together.
+"""Publishing what is due, together, and releasing what was reserved for nothing.
 
-`is_due` is pure. A publication that fails is retried after a pause that doubles; meanwhile everything stays in tail and WAL. A
-partition that turns out to be lost is left alone: the plan executor closes it.
+Only partitions that were marked or whose time has come are looked at: those at rest cost nothing. A publication that fails is
+retried after a pause that doubles; meanwhile everything stays in tail and WAL. While object storage or the store does not answer,
+one group is tried at a time, so that an outage costs the same however many partitions wait for its end. A partition that turns out
+to be lost is left alone: the plan executor closes it.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from holdfast.log.partition.due_partitions import (
+    DuePartitions,
+    is_idle,
+    largest_unpublished,
+    publication_due_ms,
+    publication_groups,
+)
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher, release_reservation
 from holdfast.log.partition.resources import PartitionResources
@@ -17,40 +27,13 @@ from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
-from holdfast.vocabulary.tasks import task_group
+from holdfast.vocabulary.tasks import gather_limited, task_group
 
 _log: Final = logging.getLogger(__name__)
 
-
-def is_due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int) -> bool:
-    """Whether it is time to publish: enough bytes, old enough, or requested."""
-    oldest_ms = partition.oldest_unpublished_ms
-    if oldest_ms is None:
-        return False
-    waits_ms = partition.partition_config.roll_ms if partition.level == "local" else object_interval_ms
-    return (
-        partition.publish_requested
-        or partition.unpublished_bytes >= partition.partition_config.roll_bytes
-        or now_ms - oldest_ms >= waits_ms
-    )
-
-
-def largest_unpublished(partitions: Iterable[LeadingPartition], excess_bytes: int) -> set[LeadingPartition]:
-    """The fewest partitions whose publication frees `excess_bytes`."""
-    chosen: set[LeadingPartition] = set()
-    if excess_bytes > 0:
-        for each in sorted(partitions, key=lambda partition: -partition.unpublished_bytes):
-            if excess_bytes <= 0 or not each.unpublished_bytes:
-                break
-            chosen.add(each)
-            excess_bytes -= each.unpublished_bytes
-    return chosen
-
-
-def is_idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:
-    """Whether reserved offsets should be released: everything is published, and nothing was appended for a while."""
-    record = partition.record
-    return record.reserved > record.published == partition.next_offset and now_ms - partition.appended_at_ms >= idle_ms
+_PRESSURE_CHECK_MS: Final = 500  # how often all dirty partitions are looked at while a limit is exceeded
+_RELEASES_MAX: Final = 256  # concurrent
+_SUSPECT_AFTER: Final = 3  # failures of a group while others are answered
 
 
 @dataclass(slots=True)
@@ -77,25 +60,34 @@ class PublishScheduler:
         self._clock, self._random, self._log_settings = resources.clock, resources.random, resources.settings
         self._dirty_partitions, self._budget = resources.dirty_partitions, resources.budget
         self._settings, self._counters = settings, counters
+        self._due = DuePartitions()
+        self._ready: dict[LeadingPartition, None] = {}  # to be published, in the order in which they became due
+        self._idle: dict[LeadingPartition, None] = {}  # whose reserved offsets are to be released
         self._busy: set[LeadingPartition] = set()
         self._pauses: dict[LeadingPartition, _Backoff] = {}
+        self._outage: _Backoff | None = None  # object storage, or the store, does not answer
+        self._pressure_checked_ms = 0
         self._slots = asyncio.Semaphore(settings.publications_max)
         self._slow = SlowPublications(settings.publish_slow_ms)
 
     async def run(self) -> None:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
+        self._dirty_partitions.mark_all()
         async with task_group() as group:
             while True:
                 await self._dirty_partitions.wait_ms(self._clock, self._log_settings.publish_tick_ms)
                 self._session.check()
                 self._log_if_slow()
-                dirty = self._dirty_partitions.dirty()
-                for together in self._grouped(self._choose(dirty)):
+                now_ms = self._clock.boot_ms()
+                for partition in (*self._dirty_partitions.take_marked(), *self._due.take(now_ms)):
+                    self._place(partition, now_ms)
+                self._relieve_pressure(now_ms)
+                for together in self._take_ready(now_ms):
                     self._busy.update(together)
-                    group.create_task(self._publish(together))
-                for partition in self._idle(dirty):
-                    self._busy.add(partition)
-                    group.create_task(self._release_reservation(partition))
+                    group.create_task(self._publish(together, probe=self._outage is not None))
+                if idle := self._take_idle():
+                    self._busy.update(idle)
+                    group.create_task(self._release_reservations(idle))
 
     def _log_if_slow(self) -> None:
         if line := self._slow.line(self._clock.boot_ms()):
@@ -105,52 +97,83 @@ class PublishScheduler:
             )
             _log.warning("%s%s", line, room)
 
-    def _choose(self, dirty: list[LeadingPartition]) -> list[LeadingPartition]:
-        now_ms = self._clock.boot_ms()
-        pinning = self._wal.holding_oldest() if self._wal.live_bytes > self._settings.wal_bytes_max else frozenset()
-        interval_ms = self._log_settings.object_interval_ms
-        self._pauses = {each: pause for each, pause in self._pauses.items() if each in dirty}
-        excess_bytes = self._budget.excess_bytes if self._budget is not None else 0
-        largest = largest_unpublished(dirty, excess_bytes)
-        return [
-            each
-            for each in dirty
-            if each not in self._busy
-            and self._may_retry(each, now_ms)
-            and (is_due(each, now_ms, object_interval_ms=interval_ms) or _key(each) in pinning or each in largest)
-        ]
+    def _place(self, partition: LeadingPartition, now_ms: int) -> None:
+        """Put it where it belongs: ready, idle, or due later."""
+        self._ready.pop(partition, None)
+        self._idle.pop(partition, None)
+        self._due.discard(partition)
+        if partition in self._busy:
+            return  # placed again afterwards
+        if self._dirty_partitions.drop_if_quiescent(partition):
+            self._pauses.pop(partition, None)
+            return
+        pause = self._pauses.get(partition)
+        if pause is not None and now_ms < pause.until_ms:
+            self._due.put(partition, pause.until_ms)
+            return
+        at_ms = publication_due_ms(partition, object_interval_ms=self._log_settings.object_interval_ms)
+        if at_ms is not None:
+            if now_ms >= at_ms:
+                self._ready[partition] = None
+            else:
+                self._due.put(partition, at_ms)
+        elif is_idle(partition, now_ms, idle_ms=self._settings.idle_ms):
+            self._idle[partition] = None
+        else:
+            since_ms = now_ms - partition.appended_at_ms
+            self._due.put(
+                partition, now_ms + max(self._settings.idle_ms - since_ms, self._log_settings.publish_tick_ms)
+            )
 
-    def _grouped(self, chosen: list[LeadingPartition]) -> list[list[LeadingPartition]]:
-        """Together up to a size, except for those that may have made a publication with others fail."""
+    def _relieve_pressure(self, now_ms: int) -> None:
+        """While RAM or the WAL is full, those that free most are ready before their time."""
+        excess_bytes = self._budget.excess_bytes if self._budget is not None else 0
+        wal_full = self._wal.live_bytes > self._settings.wal_bytes_max
+        if not (excess_bytes or wal_full) or now_ms - self._pressure_checked_ms < _PRESSURE_CHECK_MS:
+            return
+        self._pressure_checked_ms = now_ms
+        free = [each for each in self._dirty_partitions if each not in self._busy and self._may_retry(each, now_ms)]
+        pinning = self._wal.holding_oldest() if wal_full else frozenset()
+        largest = largest_unpublished(free, excess_bytes - sum(each.unpublished_bytes for each in self._busy))
+        for each in free:
+            if each in largest or (each.unpublished_bytes and each.wal_key in pinning):
+                self._due.discard(each)
+                self._ready[each] = None
+
+    def _take_ready(self, now_ms: int) -> list[list[LeadingPartition]]:
+        """What to publish now: everything, but one group only while nobody answers."""
+        if not self._ready:
+            return []
+        if self._outage is not None and (self._busy or now_ms < self._outage.until_ms):
+            return []
+        chosen, self._ready = self._ready, {}
         suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
-        groups: list[list[LeadingPartition]] = [[each] for each in suspects]
-        size = self._settings.together_bytes_max  # so that the first of the rest opens a group
-        for each in chosen:
-            if each not in suspects:
-                if size + each.unpublished_bytes > self._settings.together_bytes_max:
-                    groups.append([])
-                    size = 0
-                groups[-1].append(each)
-                size += each.unpublished_bytes
+        for each in suspects:
+            del chosen[each]
+        groups = [*publication_groups(chosen, self._settings), *([each] for each in suspects)]
+        if self._outage is not None:
+            self._ready = {each: None for group in groups[1:] for each in group}
+            return groups[:1]
         return groups
 
-    def _idle(self, dirty: list[LeadingPartition]) -> list[LeadingPartition]:
-        now_ms, idle_ms = self._clock.boot_ms(), self._settings.idle_ms
-        idle = (
-            each
-            for each in dirty
-            if each not in self._busy and is_idle(each, now_ms, idle_ms=idle_ms) and self._may_retry(each, now_ms)
-        )
-        return [each for _, each in zip(range(self._settings.publications_max), idle, strict=False)]
+    def _take_idle(self) -> list[LeadingPartition]:
+        if self._outage is not None:
+            return []
+        taken = list(islice(self._idle, self._settings.together_partitions_max))
+        for each in taken:
+            del self._idle[each]
+        return taken
 
     def _may_retry(self, partition: LeadingPartition, now_ms: int) -> bool:
         pause = self._pauses.get(partition)
         return pause is None or now_ms >= pause.until_ms
 
-    async def _publish(self, partitions: list[LeadingPartition]) -> None:
+    async def _publish(self, partitions: list[LeadingPartition], *, probe: bool) -> None:
         before = {each: (each.segments_published, each.unpublished_bytes) for each in partitions}
         try:
             async with self._slots:
+                if self._outage is not None and not probe:
+                    return  # somebody found out meanwhile that nobody answers
                 self._slow.begin(partitions[0], self._clock.boot_ms())
                 lost = await self._publisher.publish(partitions)
         except (ExpiredError, ClosedError):
@@ -158,8 +181,9 @@ class PublishScheduler:
         except HoldfastError as error:
             self._counters.publish_failures += 1
             _log.warning("publishing %d partitions failed, retrying: %s", len(partitions), error)
-            self._pause(partitions, suspect=not isinstance(error, (UnavailableError, OutcomeUnknownError)))
+            self._failed(partitions, error)
         else:
+            self._outage = None
             self._counters.publications += 1
             self._counters.lost_while_publishing += len(lost)
             self._pause(lost, suspect=False)
@@ -171,32 +195,54 @@ class PublishScheduler:
                     self._counters.bytes_published += size - each.unpublished_bytes
         finally:
             self._slow.end(partitions[0])
-            self._busy.difference_update(partitions)
+            self._release(partitions)
 
-    async def _release_reservation(self, partition: LeadingPartition) -> None:
-        try:
-            async with self._slots:
+    async def _release_reservations(self, partitions: list[LeadingPartition]) -> None:
+        async def release(partition: LeadingPartition) -> HoldfastError | None:
+            try:
                 self._counters.bookings_returned += await release_reservation(partition)
-        except (ExpiredError, ClosedError):
-            raise
-        except HoldfastError as error:
-            _log.info("releasing reserved offsets of %s failed, retrying: %s", partition.partition_id, error)
-            self._pause([partition], suspect=False)
+            except (ExpiredError, ClosedError):
+                raise
+            except HoldfastError as error:
+                self._pause([partition], suspect=False)
+                return error
+            return None
+
+        try:
+            failed = [each for each in await gather_limited(release, partitions, _RELEASES_MAX) if each is not None]
+            if failed:
+                _log.info("releasing reserved offsets of %d partitions failed, retrying: %s", len(failed), failed[0])
         finally:
-            self._busy.discard(partition)
+            self._release(partitions)
+
+    def _release(self, partitions: Sequence[LeadingPartition]) -> None:
+        """They are not busy any more: look at those that still are dirty in the next round."""
+        self._busy.difference_update(partitions)
+        for each in partitions:
+            if each in self._dirty_partitions:
+                self._dirty_partitions.mark_dirty(each)
+
+    def _failed(self, partitions: Collection[LeadingPartition], error: HoldfastError) -> None:
+        if not isinstance(error, (UnavailableError, OutcomeUnknownError)):
+            self._pause(partitions, suspect=True)
+            return
+        if self._outage is None:
+            # The others were answered: if that happens again and again, one of these may be the cause.
+            for each in partitions:
+                failures = self._pauses[each].failures if each in self._pauses else 0
+                self._pause([each], suspect=failures + 1 >= _SUSPECT_AFTER)
+        self._outage = self._backoff(self._outage, suspect=False)
 
     def _pause(self, partitions: Iterable[LeadingPartition], *, suspect: bool) -> None:
-        settings = self._settings
         for each in partitions:
-            failures = self._pauses[each].failures + 1 if each in self._pauses else 1
-            pause_ms = backoff_ms(
-                failures - 1,
-                base_ms=self._log_settings.publish_retry_ms,
-                max_ms=settings.publish_backoff_max_ms,
-                random=self._random,
-            )
-            self._pauses[each] = _Backoff(failures, self._clock.boot_ms() + pause_ms, suspect)
+            self._pauses[each] = self._backoff(self._pauses.get(each), suspect=suspect)
 
-
-def _key(partition: LeadingPartition) -> tuple[bytes, int]:
-    return bytes.fromhex(partition.partition_id.topic_id), partition.partition_id.number
+    def _backoff(self, before: _Backoff | None, *, suspect: bool) -> _Backoff:
+        failures = before.failures + 1 if before is not None else 1
+        pause_ms = backoff_ms(
+            failures - 1,
+            base_ms=self._log_settings.publish_retry_ms,
+            max_ms=self._settings.publish_backoff_max_ms,
+            random=self._random,
+        )
+        return _Backoff(failures, self._clock.boot_ms() + pause_ms, suspect)

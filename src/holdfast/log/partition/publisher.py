@@ -37,11 +37,15 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import gather_or_cancel
+from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.tasks import gather_limited, gather_or_cancel
 
 _OPERATIONS_PER_PARTITION = 3  # fence, record; record
 _OPERATIONS_PER_SEGMENT = 2  # deletion mark; segment
 _SEGMENTS_MAX = 8  # of one partition in one publication
+_RELEASES_MAX = 256  # concurrent
+_READS_MAX = 64  # concurrent
+_BUILT_TOGETHER_MAX, _BUILT_TOGETHER_BYTES = 64, 256 * KIB  # small segments, on one thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class _UploadedSegments:
         return any(found.get(deletion_mark_key(each.object)) is not None for each in self.segments)
 
 
+_Piece = tuple[LeadingPartition, Sequence[TailBatch], Callable[[], ProducerSection]]
 _Built = tuple[LeadingPartition, BuiltSegment]
 
 
@@ -121,8 +126,10 @@ class SegmentPublisher:
             for partition in chosen:
                 async with partition.record_lock:
                     await partition.resolve_record()
+            unpublished = [each for each in chosen if each.unpublished_bytes]
+            await gather_limited(LeadingPartition.recover_producers, unpublished, _READS_MAX)
             pieces = [(each, *piece) for each in chosen for piece in _cut_into_segments(each)]
-            built = await asyncio.gather(*(self._build(*piece) for piece in pieces))
+            built = await _build_all(pieces)
             failpoints.reached("publish.segments-built")
             ready = await self._upload(built)
             failpoints.reached("publish.segments-uploaded")
@@ -135,32 +142,17 @@ class SegmentPublisher:
                     raise outcome
                 lost.extend(outcome)
             if closing:
-                lost.extend(await self._release_reservations([each for each in chosen if each not in lost]))
+                gone = set(lost)
+                lost.extend(await self._release_reservations([each for each in chosen if each not in gone]))
             return lost
 
-    async def _build(
-        self, partition: LeadingPartition, batches: Sequence[TailBatch], producers: Callable[[], ProducerSection]
-    ) -> _Built:
-        end = batches[-1].end_offset
-        epochs = [each for each in partition.record.epochs if each.start_offset <= end]
-
-        def build() -> BuiltSegment:
-            return build_segment(
-                [batch.data for batch in batches],
-                topic_id=partition.partition_id.topic_id,
-                partition=partition.partition_id.number,
-                epochs=epochs,
-                producers=producers(),  # here, on the thread: there may be many
-            )
-
-        return partition, await asyncio.to_thread(build)
-
     async def _upload(self, segments: Sequence[_Built]) -> list[_UploadedSegments]:
-        small = [each for each in segments if each[1].meta.bytes < self._settings.shared_below_bytes]
-        shared = small if len(small) > 1 else []
-        uploads = [self._put_alone(*each) for each in segments if each not in shared]
-        if shared:
-            uploads.append(self._put_shared(shared))
+        shared_below = self._settings.shared_below_bytes
+        small = [each for each in segments if each[1].meta.bytes < shared_below]
+        large = [each for each in segments if each[1].meta.bytes >= shared_below]
+        uploads = [self._put_alone(*each) for each in (large if len(small) > 1 else segments)]
+        if len(small) > 1:
+            uploads.append(self._put_shared(small))
         uploaded: dict[LeadingPartition, list[SegmentRecord]] = {}
         for group in await gather_or_cancel(*uploads):
             for partition, segment in group:
@@ -245,14 +237,47 @@ class SegmentPublisher:
 
     async def _release_reservations(self, partitions: Sequence[LeadingPartition]) -> list[LeadingPartition]:
         """Lower the reservation of partitions with nothing left to publish."""
-        lost = []
-        for partition in partitions:
+
+        async def release(partition: LeadingPartition) -> LeadingPartition | None:
             try:
                 if await release_reservation(partition):
                     failpoints.reached("publish.reservation-released")
             except FencedError:
-                lost.append(partition)
-        return lost
+                return partition
+            return None
+
+        lost = await gather_limited(release, partitions, _RELEASES_MAX)
+        return [each for each in lost if each is not None]
+
+
+async def _build_all(pieces: Sequence[_Piece]) -> list[_Built]:
+    """Segments built concurrently; small ones several to a thread, because changing threads costs more than they do."""
+    groups: list[list[_Piece]] = []
+    left_bytes = 0
+    for piece in pieces:
+        if left_bytes <= 0 or len(groups[-1]) >= _BUILT_TOGETHER_MAX:
+            groups.append([])
+            left_bytes = _BUILT_TOGETHER_BYTES
+        groups[-1].append(piece)
+        left_bytes -= sum(len(batch.data) for batch in piece[1])
+    built = await gather_or_cancel(*(asyncio.to_thread(_build, group) for group in groups))
+    return [each for group in built for each in group]
+
+
+def _build(pieces: Sequence[_Piece]) -> list[_Built]:
+    return [
+        (
+            partition,
+            build_segment(
+                [batch.data for batch in batches],
+                topic_id=partition.partition_id.topic_id,
+                partition=partition.partition_id.number,
+                epochs=[each for each in partition.record.epochs if each.start_offset <= batches[-1].end_offset],
+                producers=producers(),  # here, on the thread: there may be many
+            ),
+        )
+        for partition, batches, producers in pieces
+    ]
 
 
 def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], Callable[[], ProducerSection]]]:

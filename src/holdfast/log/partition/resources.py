@@ -9,7 +9,6 @@ from holdfast.kernel.session import HeldSession
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.fenced_record import FencedRecord
-from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
@@ -47,6 +46,5 @@ class RecoveredPartition:
 
     record: FencedRecord
     segments: SegmentList
-    producers: ProducerStates
     tail: Tail
     config: PartitionConfig

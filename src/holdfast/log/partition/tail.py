@@ -23,6 +23,17 @@ class TailBatch(NamedTuple):
 class Tail:
     """Batches [`start`, `end`), contiguous but for gaps that were never appended."""
 
+    __slots__ = (
+        "_bases",
+        "_batches",
+        "_budget",
+        "_first",
+        "_unpublished",
+        "end",
+        "size_bytes",
+        "start",
+    )
+
     def __init__(self, start: int) -> None:
         self._budget: TailBudget | None = None
         self._bases: list[int] = []

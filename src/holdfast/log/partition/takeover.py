@@ -11,24 +11,21 @@ from typing import Final
 
 import msgspec
 
-from holdfast.contracts.objects import Missing
 from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Entry, Put, Requirement
+from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.errors import TailNotLocalError
-from holdfast.log.keys import deleted_key, offline_key, state_key
+from holdfast.log.keys import deleted_key, offline_key, partition_prefix, state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.left_out_tails import set_aside_gaps
-from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_recovery import TailHole, cover, recover_tail
-from holdfast.log.producer_snapshots import read_section, read_snapshot
-from holdfast.log.segment_list import SegmentList, load_segments
-from holdfast.log.segments import ProducerSnapshot
+from holdfast.log.segment_list import list_segments
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
@@ -54,7 +51,11 @@ async def open_partition(
     config = config or PartitionConfig()
     store, wal_id = resources.store, resources.wal_id
     source, key = frames or resources.wal.recovered.of, (bytes.fromhex(partition_id.topic_id), partition_id.number)
-    entry = await store.get(state_key(partition_id.topic_id, partition_id.number))
+    prefix = partition_prefix(partition_id.topic_id, partition_id.number)
+    entries = (await store.scan(prefix, prefix_end(prefix))).entries  # the record and what it lists, as of one commit
+    entry = next(
+        (each for each in reversed(entries) if each.key == state_key(partition_id.topic_id, partition_id.number)), None
+    )
     failpoints.reached("takeover.record-read")
     record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
     tail = Tail(record.published)
@@ -76,9 +77,8 @@ async def open_partition(
         record = _skip_tail(partition_id, record, config)
         tail = Tail(record.published)
     failpoints.reached("takeover.tail-recovered")
-    segments = await load_segments(store, partition_id.topic_id, partition_id.number)
-    producers = await _recover_producers(segments, tail, resources)
-    failpoints.reached("takeover.producers-recovered")
+    segments = list_segments(entries, partition_id.topic_id, partition_id.number)
+    failpoints.reached("takeover.segments-listed")
     opened = msgspec.structs.replace(
         record,
         wal=wal_id,
@@ -102,7 +102,7 @@ async def open_partition(
     fenced = FencedRecord(
         partition_id, lease, opened, version, store=store, clock=resources.clock, random=resources.random
     )
-    state = RecoveredPartition(record=fenced, segments=segments, producers=producers, tail=tail, config=config)
+    state = RecoveredPartition(record=fenced, segments=segments, tail=tail, config=config)
     return LeadingPartition(partition_id, lease, state, resources)
 
 
@@ -142,31 +142,6 @@ def _hole_error(hole: TailHole, record: PartitionRecord, partition_id: Partition
         f"written; bring the missing file back, or set unclean_takeover on the topic: it then goes on at offset "
         f"{max(record.reserved, hole.tail_end)}, and what lies behind the hole is set aside",
     )
-
-
-async def _recover_producers(segments: SegmentList, tail: Tail, resources: PartitionResources) -> ProducerStates:
-    """From the newest footer and its snapshot (`log.producer_snapshots`), then what the tail adds."""
-    count_max, now_ms = resources.settings.producers_max, resources.clock.now_ms()
-    producers = ProducerStates(count_max=count_max)
-    newest = segments.recent[-1] if segments.recent else None
-    if newest is not None:
-        section = await read_section(newest, resources.objects)
-        snapshot: tuple[ProducerSnapshot, ...] | Missing = ()
-        if not isinstance(section, Missing) and not section.is_snapshot:
-            snapshot = await read_snapshot(section, segments.recent, resources.objects)
-        if isinstance(section, Missing) or isinstance(snapshot, Missing):
-            raise CorruptError(f"object {newest.object}", "it, or its snapshot of producers, is missing")
-        producers = ProducerStates(
-            section.onto(snapshot),
-            since=newest.end_offset if section.is_snapshot else section.since,
-            changed=() if section.is_snapshot else (*section.gone, *(each.producer_id for each in section.producers)),
-            count_max=count_max,
-        )
-    for batch in tail.between(tail.start, tail.end):
-        # Seen now, not at the timestamp of its records: a producer may write any time into them.
-        producers.append(batch.header, batch.base_offset, now_ms)
-    producers.settle(tail.end)
-    return producers
 
 
 async def _commit_takeover(

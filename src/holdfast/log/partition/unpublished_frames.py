@@ -23,8 +23,11 @@ from holdfast.log.wal.recovery import PartitionKey
 from holdfast.log.wal.set_aside import KEPT, list_tails
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
+from holdfast.vocabulary.tasks import gather_limited
 
 _log: Final = logging.getLogger(__name__)
+
+_READS_MAX: Final = 64  # concurrent
 
 
 class _TopicName(msgspec.Struct):
@@ -68,22 +71,27 @@ class UnpublishedFrames:
     async def release_unneeded(self) -> None:
         """Release what is published or belongs to nothing; what takeovers left out is set aside before.
 
-        Call it before partitions are opened. A partition whose frames cannot be set aside keeps them.
+        Call it before partitions are opened. A partition whose frames cannot be set aside keeps them. It needs no session, and must
+        not be done under one: with many partitions it takes longer than a session lives.
         """
-        for (topic_id, number), end in self._wal.unreleased().items():
-            entry = await self._store.get(state_key(topic_id.hex(), number))
-            if entry is None:
-                if await self._store.get(topic_id_key(topic_id.hex())) is None:
-                    self._wal.release(topic_id, number, end)
-                continue
-            record = msgspec.json.decode(entry.value, type=PartitionRecord)
-            try:
-                await self._set_aside(topic_id, number, record)
-            except (CorruptError, UnavailableError) as error:
-                _log.warning("partition %s:%d keeps its frames in the WAL: %s", topic_id.hex(), number, error)
-                continue
-            self._wal.release(topic_id, number, record.published if record.wal == self._wal_id else end)
+        unreleased = self._wal.unreleased().items()
+        await gather_limited(lambda each: self._release_unneeded(*each[0], each[1]), unreleased, _READS_MAX)
         await self._log_tails()
+
+    async def _release_unneeded(self, topic_id: bytes, number: int, end: int) -> None:
+        """One partition, which has frames up to `end` in the WAL."""
+        entry = await self._store.get(state_key(topic_id.hex(), number))
+        if entry is None:
+            if await self._store.get(topic_id_key(topic_id.hex())) is None:
+                self._wal.release(topic_id, number, end)
+            return
+        record = msgspec.json.decode(entry.value, type=PartitionRecord)
+        try:
+            await self._set_aside(topic_id, number, record)
+        except (CorruptError, UnavailableError) as error:
+            _log.warning("partition %s:%d keeps its frames in the WAL: %s", topic_id.hex(), number, error)
+            return
+        self._wal.release(topic_id, number, record.published if record.wal == self._wal_id else end)
 
     async def _set_aside(self, topic_id: bytes, number: int, record: PartitionRecord) -> None:
         if not any(gap.wal == self._wal_id for gap in record.gaps):

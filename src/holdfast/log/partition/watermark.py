@@ -5,7 +5,6 @@ It does not track durability: its owner sets it.
 
 import asyncio
 import heapq
-import itertools
 from typing import Final
 
 from holdfast.log.model import OnDurable
@@ -17,9 +16,16 @@ _SWEEP_MIN: Final = 64
 class Watermark:
     """An offset and its waiters."""
 
+    __slots__ = (
+        "_gone",
+        "_turn",
+        "_waiters",
+        "value",
+    )
+
     def __init__(self, value: int) -> None:
         self.value = value
-        self._turn = itertools.count()
+        self._turn = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None] | OnDurable]] = []  # a heap
         self._gone = 0  # waiters that gave up and are still in the heap
 
@@ -51,7 +57,7 @@ class Watermark:
     def on_reached(self, value: int, on_durable: OnDurable) -> None:
         """Call `on_durable` with None once `value` is reached (now, if it is), or with the error of `fail_above`."""
         if self.value < value:
-            heapq.heappush(self._waiters, (value, next(self._turn), on_durable))
+            self._push(value, on_durable)
         else:
             on_durable(None)
 
@@ -74,7 +80,7 @@ class Watermark:
     def resolve_at(self, value: int, waiter: "asyncio.Future[None]") -> None:
         """Resolve `waiter` once `value` is reached, or fail it. Several watermarks may share it: the first counts."""
         if self.value < value:
-            heapq.heappush(self._waiters, (value, next(self._turn), waiter))
+            self._push(value, waiter)
         elif not waiter.done():
             waiter.set_result(None)
 
@@ -83,9 +89,13 @@ class Watermark:
         if self.value < value:
             self._gave_up()
 
+    def _push(self, value: int, waiter: asyncio.Future[None] | OnDurable) -> None:
+        self._turn += 1  # those for one offset are woken in the order in which they came
+        heapq.heappush(self._waiters, (value, self._turn, waiter))
+
     async def _wait(self, value: int, sleep: asyncio.Future[None] | None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (value, next(self._turn), waiter))
+        self._push(value, waiter)
 
         def wake(_: asyncio.Future[None]) -> None:
             if not waiter.done():
