@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, release
 from holdfast.log.errors import TailNotLocalError
+from holdfast.log.keys import WALS
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
 from holdfast.log.offline_partitions import mark_offline
@@ -42,7 +44,8 @@ from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-_RELEASES_MAX: Final = 256  # concurrent
+_OPENS_MAX: Final = 256  # concurrent
+_RELEASES_MAX: Final = 256
 _LOG_INTERVAL_MS: Final = 1_000
 
 
@@ -71,6 +74,8 @@ class PartitionLeaseHandler:
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many want it
         self._configs: dict[str, tuple[Topic, PartitionConfig]] = {}  # by topic id
+        self._unserved: dict[str, Lease] = {}  # leases whose partition is not open, or of a topic that is gone
+        self._waits_for: dict[str, str] = {}  # resource → the WAL that has its last records
         self._retry = Notify()
         self._changes = LeadershipLog()
         self._running = False
@@ -117,7 +122,8 @@ class PartitionLeaseHandler:
     async def close(self, lease: Lease) -> None:
         """Stop serving. What was not published stays in the WAL, and is remembered for the next takeover."""
         async with self._lock(lease.resource):
-            self._leases.pop(lease.resource, None)
+            for mapping in (self._leases, self._unserved, self._waits_for):
+                mapping.pop(lease.resource, None)
             error = FencedError(lease.resource, lease.epoch, lease.epoch + 1)
             self._close(partition_from_resource(lease.resource), error, self._reason_for_close(lease))
         if not self._running:  # many are closed in one turn: one line for all of them
@@ -154,11 +160,23 @@ class PartitionLeaseHandler:
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
         while True:
-            await self._retry.wait_ms(self._clock, self._random.jitter(self._settings.open_retry_ms))
-            for lease in [each for each in self._leases.values() if not self._is_served(each)]:
-                async with self._lock(lease.resource):
-                    if self._leases.get(lease.resource) is lease:
-                        await self._retry_open(lease)
+            changed = await self._retry.wait_ms(self._clock, self._random.jitter(self._settings.open_retry_ms))
+            if self._unserved:
+                leases = list(self._unserved.values()) if changed else await self._openable()
+                await gather_limited(self._retry_open, leases, _OPENS_MAX)
+
+    async def _openable(self) -> list[Lease]:
+        """Those that are not served, but for those whose last records are in a WAL that nobody has open: one scan tells."""
+        waits_for, live = self._waits_for, frozenset[str]()
+        if waits_for:
+            with suppress(UnavailableError):  # the next round asks again
+                entries = (await self._store.scan(WALS, prefix_end(WALS))).entries
+                live = frozenset(entry.key.removeprefix(WALS) for entry in entries)
+        return [
+            lease
+            for resource, lease in self._unserved.items()
+            if resource not in waits_for or waits_for[resource] in live
+        ]
 
     def topics_changed(self) -> None:
         """Some topic was created, altered or deleted."""
@@ -172,6 +190,7 @@ class PartitionLeaseHandler:
                 )
             topic_id, partition_config = wanted[partition_id.topic]
             if topic_id != partition_id.topic_id:
+                self._unserved[partition.lease.resource] = partition.lease
                 self._retry.notify()
             elif partition_config is not partition.partition_config:
                 partition.change_config(partition_config)
@@ -230,21 +249,23 @@ class PartitionLeaseHandler:
             lambda lease: release(self._store, lease, clock=self._clock, random=self._random), leases, _RELEASES_MAX
         )
 
-    def _is_served(self, lease: Lease) -> bool:
-        partition = self.leading.get(partition_from_resource(lease.resource))
-        return partition is not None and self._exists(partition.partition_id)
-
     async def _retry_open(self, lease: Lease) -> None:
-        partition = self.leading.get(partition_from_resource(lease.resource))
-        if partition is not None:
-            if self._exists(partition.partition_id):
+        async with self._lock(lease.resource):
+            if self._leases.get(lease.resource) is not lease:
                 return
-            error = UnknownTopicError(partition.partition_id.topic)
-            self._close(partition_from_resource(lease.resource), error, "topic deleted")
-        with suppress(FencedError):  # the plan executor sees it, too, and closes the partition
-            await self._try_open(lease)
+            partition = self.leading.get(partition_from_resource(lease.resource))
+            if partition is not None:
+                if self._exists(partition.partition_id):
+                    self._unserved.pop(lease.resource, None)
+                    return
+                error = UnknownTopicError(partition.partition_id.topic)
+                self._close(partition_from_resource(lease.resource), error, "topic deleted")
+            with suppress(FencedError):  # the plan executor sees it, too, and closes the partition
+                await self._try_open(lease)
 
     async def _try_open(self, lease: Lease) -> None:
+        self._unserved[lease.resource] = lease
+        self._waits_for.pop(lease.resource, None)
         which = partition_from_resource(lease.resource)
         topic = self._topic(which.topic)
         if topic is None or which.number >= topic.partitions:
@@ -264,6 +285,7 @@ class PartitionLeaseHandler:
             raise
         except HoldfastError as error:
             if isinstance(error, TailNotLocalError):
+                self._waits_for[lease.resource] = error.wal
                 with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
                     await hand_over_to_wal_owner(self._store, lease, error.wal, clock=self._clock, random=self._random)
             if self.offline.get(which) != str(error):
@@ -277,6 +299,7 @@ class PartitionLeaseHandler:
             if not isinstance(error, TailNotLocalError):
                 self._tail_is_local.add(which)
             return
+        del self._unserved[lease.resource]
         self.offline.pop(which, None)
         self._marked.pop(which, None)
         self._retained.pop(which, None)

@@ -118,10 +118,7 @@ async def background_tasks(*work: Coroutine[Any, Any, None]) -> AsyncIterator[No
 class Notify:
     """A wake-up that is never lost and never counted: several notifications before a wait count as one."""
 
-    __slots__ = (
-        "_notified",
-        "_waiters",
-    )
+    __slots__ = ("_notified", "_waiters")
 
     def __init__(self) -> None:
         self._notified = False

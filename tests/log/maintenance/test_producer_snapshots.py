@@ -56,6 +56,7 @@ async def reopened(world: MaintenanceWorld, partition: LeadingPartition) -> Lead
     """The partition after a takeover, which knows exactly what was known before."""
     before = known(partition)
     again = await world.open()
+    await again.recover_producers()
     assert known(again) == before
     return again
 

@@ -16,7 +16,7 @@ from holdfast.log.maintenance.compaction import compact
 from holdfast.log.maintenance.deleted_topics import forget_leases, purge_deleted
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
-from holdfast.log.maintenance.retention import apply_retention
+from holdfast.log.maintenance.retention import apply_retention, may_have_expired
 from holdfast.log.maintenance.segment_merge import merge_segments
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
@@ -26,6 +26,8 @@ from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, 
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
+
+_BREATHER_EVERY: Final = 500  # partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +61,18 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
         if policy.compact:
             await compact(partition, policy, context, protect=lambda: maintained.protect(partition))
 
+    def has_many_keys(partition: LeadingPartition) -> bool:
+        return len(partition.segments.recent) > context.log.segment_keys_max
+
+    def may_retain_less(partition: LeadingPartition) -> bool:
+        policy = maintained.policy(partition)
+        return may_have_expired(partition, policy if policy.delete else _KEEP_ALL, context.clock.now_ms())
+
     async with background_tasks(
-        _rounds("segment key roll-up", rolling_up, settings.index_interval_ms, maintained, context),
-        _rounds("merging", merging, settings.merge_interval_ms, maintained, context),
-        _rounds("retention", retaining, settings.retention_interval_ms, maintained, context),
-        _rounds("compaction", compacting, settings.compaction_interval_ms, maintained, context),
+        _rounds("segment key roll-up", rolling_up, has_many_keys, settings.index_interval_ms, maintained, context),
+        _rounds("merging", merging, _has_segments, settings.merge_interval_ms, maintained, context),
+        _rounds("retention", retaining, may_retain_less, settings.retention_interval_ms, maintained, context),
+        _rounds("compaction", compacting, _has_segments, settings.compaction_interval_ms, maintained, context),
         _sweeper(maintained, context),
     ):
         await asyncio.Event().wait()
@@ -73,17 +82,29 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
 _KEEP_ALL: Final = CleanupPolicy(retention_ms=None, retention_bytes=None)
 
 
+def _has_segments(partition: LeadingPartition) -> bool:
+    return bool(partition.segments.recent or partition.segments.indexes)
+
+
 async def _rounds(
     what: str,
     work: Callable[[LeadingPartition], Awaitable[None]],
+    needed: Callable[[LeadingPartition], bool],
     interval_ms: int,
     maintained: MaintainedAgent,
     context: MaintenanceContext,
 ) -> None:
-    """Do the work for every partition, again and again; agents that started together drift apart."""
+    """Do the work for every partition that needs it, again and again; agents that started together drift apart.
+
+    `needed` is quick and may say yes in vain. With thousands of partitions a round makes way for others now and then.
+    """
     while True:
         await context.clock.sleep_ms(context.random.jitter(interval_ms, share=context.settings.jitter_share))
-        for partition in list(maintained.partitions()):
+        for number, partition in enumerate(list(maintained.partitions()), 1):
+            if number % _BREATHER_EVERY == 0:
+                await context.clock.sleep_ms(1)
+            if not needed(partition):
+                continue
             maintained.session.check()
             await _attempt(f"{what} of {partition.partition_id}", lambda: work(partition))  # noqa: B023 - awaited right here
 

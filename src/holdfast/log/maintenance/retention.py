@@ -94,6 +94,19 @@ def _times(segments: Sequence[SegmentRecord]) -> list[int]:
     return times[::-1]
 
 
+def may_have_expired(partition: LeadingPartition, policy: CleanupPolicy, now_ms: int) -> bool:
+    """Whether `apply_retention` may have anything to do: most of the time the oldest segment tells that it has not."""
+    recent, start = partition.segments.recent, partition.record.start
+    if partition.segments.indexes or policy.retention_bytes is not None:
+        return True
+    if not recent:
+        return False
+    oldest = recent[0]
+    if oldest.max_timestamp_ms < 0 or oldest.end_offset <= start:
+        return True
+    return policy.retention_ms is not None and now_ms - oldest.max_timestamp_ms > policy.retention_ms
+
+
 async def apply_retention(
     partition: LeadingPartition,
     policy: CleanupPolicy,
