@@ -1,9 +1,9 @@
 """Coalesced commits: commits that are made at the same time are sent as one, so that ten thousand partitions do not cost ten
 thousand round trips when they are acquired, opened, reserved or released together.
 
-The one rule: nobody can tell. Merged commits write different keys, and none requires what another one writes; if one of them loses
-its race, it alone gets the `Conflict`, and the others are sent again without it. An answer that is lost is lost for all of them:
-`resolve` finds the same outcome for each.
+The one rule: nobody can tell, but for the version, which merged commits share. They write different keys, and none requires what
+another one writes; if one of them loses its race, it alone gets the `Conflict`, and the others are sent again without it. An answer
+that is lost is lost for all of them: `resolve` finds the same outcome for each.
 """
 
 import asyncio
@@ -127,6 +127,10 @@ class CoalescingStore:
     ) -> Committed | Conflict:
         if not apply or len(require) + len(apply) > self._limits.ops_max // 2 or self._closed:
             return await self._store.commit(require=require, apply=apply)
+        if len({each.key for each in require}) < len(require) or len({each.key for each in apply}) < len(apply):
+            return await self._store.commit(
+                require=require, apply=apply
+            )  # what is wrong with it is for the engine to say
         waiting = _Waiting(require, apply, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._wake()

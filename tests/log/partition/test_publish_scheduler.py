@@ -20,7 +20,7 @@ from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.partition.tail_budget import TailBudget
-from holdfast.vocabulary.errors import ClosedError, CorruptError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -287,3 +287,63 @@ def test_it_is_said_more_and_more_rarely_and_once_that_it_is_over() -> None:
     slowness.begin("c", 204_000)
     assert slowness.line(208_999) == ""
     assert slowness.line(209_000).startswith("publishing has taken 5000 ms")
+
+
+class Unanswered(SegmentPublisher):
+    """Gets no answer until it is told to go on; notes how many partitions each attempt had, and how many were under way."""
+
+    def __init__(self, publisher: SegmentPublisher) -> None:
+        for name, value in vars(publisher).items():
+            setattr(self, name, value)
+        self.answered, self.under_way = False, 0
+        self.attempts: list[tuple[int, int]] = []
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        chosen = list(partitions)
+        if self.answered:
+            return await super().publish(chosen, closing=closing)
+        self.under_way += 1
+        self.attempts.append((len(chosen), self.under_way))
+        await self._clock.sleep_ms(5)
+        self.under_way -= 1
+        raise UnavailableError("objects", "away on purpose")
+
+
+async def test_while_nobody_answers_one_group_is_tried_at_a_time_and_all_are_published_afterwards(
+    world: PartitionWorld,
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 30, roll_ms=1)
+    for partition in partitions:
+        await append(partition, batch("a"))
+    publisher = Unanswered(ann.publisher)
+    async with looping(ann, partitions, publisher, together_partitions_max=5, publish_backoff_max_ms=20) as counters:
+        await async_until(lambda: len(publisher.attempts) >= 12)
+        first, later = publisher.attempts[:4], publisher.attempts[4:]
+        assert max(size for size, _ in publisher.attempts) == 5
+        assert [under_way for _, under_way in later] == [1] * len(later), (first, later)
+        publisher.answered = True
+        await async_until(lambda: all(each.record.published == 1 for each in partitions))
+    assert counters.publish_failures >= 12
+
+
+class Undecided(SegmentPublisher):
+    """Gets no answer whenever partition 1 is among those to be published."""
+
+    async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        chosen = list(partitions)
+        if any(partition.partition_id.number == 1 for partition in chosen):
+            raise UnavailableError("partition 1", "away on purpose")
+        return await super().publish(chosen, closing=closing)
+
+
+async def test_a_partition_for_which_nobody_answers_does_not_keep_those_that_go_with_it(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 6, roll_ms=1)
+    for partition in partitions:
+        await append(partition, batch("a"))
+    undecided = Undecided(
+        store=ann.store, objects=ann.objects, clock=world.clock, random=world.random, settings=world.settings
+    )
+    async with looping(ann, partitions, undecided, together_partitions_max=3, publish_backoff_max_ms=20):
+        await async_until(lambda: [each.record.published for each in partitions] == [1, 0, 1, 1, 1, 1])

@@ -146,15 +146,21 @@ class PublishScheduler:
             return []
         if self._outage is not None and (self._busy or now_ms < self._outage.until_ms):
             return []
+        if self._outage is not None:
+            return [self._take_probe(self._outage.failures)]
         chosen, self._ready = self._ready, {}
         suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
         for each in suspects:
             del chosen[each]
-        groups = [*publication_groups(chosen, self._settings), *([each] for each in suspects)]
-        if self._outage is not None:
-            self._ready = {each: None for group in groups[1:] for each in group}
-            return groups[:1]
-        return groups
+        return [*publication_groups(chosen, self._settings), *([each] for each in suspects)]
+
+    def _take_probe(self, failures: int) -> list[LeadingPartition]:
+        """Some that became ready first, fewer after every failure: perhaps one of them is the only one that gets no answer."""
+        size = max(1, self._settings.together_partitions_max >> failures)
+        probe = next(publication_groups(islice(self._ready, size), self._settings))
+        for each in probe:
+            del self._ready[each]
+        return probe
 
     def _take_idle(self) -> list[LeadingPartition]:
         if self._outage is not None:

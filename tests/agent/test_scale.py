@@ -1,0 +1,114 @@
+"""Many partitions on one agent: nothing that is done again and again grows with what is at rest, and much is done at once."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.cluster import LocalCluster, Node, fast_settings
+from tests.support.partitions import batch
+from tests.support.waiting import async_until
+
+from holdfast.kernel import plan_actions
+from holdfast.log.partition.leading_partition import LeadingPartition
+
+MANY = 150
+
+
+async def leading_many(cluster: LocalCluster, **changes: object) -> Node:
+    ann = await cluster.node("ann", **changes)
+    await ann.service.create_topic("orders", MANY)
+    await async_until(lambda: len(ann.leads()) == MANY)
+    return ann
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Callable[[], int]:
+    """How often a function is called from now on."""
+    real, calls = getattr(owner, name), 0
+
+    def count(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, count)
+    return lambda: calls
+
+
+async def produce_to_each(node: Node) -> None:
+    await asyncio.gather(*(node.service.produce("orders", number, batch("a")) for number in range(MANY)))
+
+
+async def test_partitions_are_acquired_and_opened_in_few_commits(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster)
+    assert ann.store.calls["commit"] < MANY // 2
+    await ann.drop()
+    again = await cluster.node("ann")
+    await async_until(lambda: len(again.leads()) == MANY)
+    assert again.store.calls["commit"] < MANY // 2
+    assert again.store.calls["scan"] < 2 * MANY  # one for each partition; group shards and mirrors have their own
+
+
+async def test_first_appends_share_their_commits(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster)
+    before = ann.store.calls["commit"]
+    await produce_to_each(ann)
+    assert ann.store.calls["commit"] - before < MANY // 4
+
+
+async def test_reserved_offsets_of_idle_partitions_are_released_in_few_commits(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster, idle_ms=200)
+    await produce_to_each(ann)
+    led = list(ann.agent.log.leading.values())
+    for partition in led:
+        partition.request_publish()
+    await async_until(lambda: all(each.record.published == 1 for each in led))
+    before = ann.store.calls["commit"]
+    await async_until(lambda: all(each.record.clean for each in led))
+    assert ann.store.calls["commit"] - before < MANY // 4
+
+
+async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=60_000))
+    decided = counted(monkeypatch, plan_actions, "_decide_owned")
+    await ann.service.create_topic("more", 1)
+    await async_until(lambda: len(ann.agent.leading) == MANY + 1)
+    assert decided() < 10
+
+
+async def test_records_that_wait_for_their_time_are_not_looked_at_meanwhile(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await leading_many(cluster)
+    await produce_to_each(ann)
+    await cluster.clock.sleep_ms(50)  # every partition has been placed where it belongs
+    looked = 0
+    real = LeadingPartition.is_quiescent.fget
+    assert real is not None
+
+    def look(partition: LeadingPartition) -> bool:
+        nonlocal looked
+        looked += 1
+        return real(partition)
+
+    monkeypatch.setattr(LeadingPartition, "is_quiescent", property(look))
+    await cluster.clock.sleep_ms(100)  # ten rounds of the scheduler
+    assert looked < MANY
+
+
+async def test_what_cannot_be_opened_without_its_wal_costs_one_call_however_much_it_is(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster)
+    await produce_to_each(ann)
+    await ann.drop()
+    bob = await cluster.node("bob", open_retry_ms=20)
+    await async_until(lambda: len(bob.agent.offline) == MANY)
+    await cluster.clock.sleep_ms(100)
+    before = sum(bob.store.calls.values())
+    await cluster.clock.sleep_ms(300)
+    assert sum(bob.store.calls.values()) - before < 40  # a scan per round, and what any agent does
+    back = await cluster.node("ann")
+    await async_until(lambda: len(bob.leads()) + len(back.leads()) == MANY)
+    assert not bob.agent.offline
