@@ -11,7 +11,7 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.kernel import plan_actions
-from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.dirty_partitions import DirtyPartitions
 
 MANY = 150
 
@@ -73,6 +73,7 @@ async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=60_000))
+    await cluster.clock.sleep_ms(200)  # what was opened last is confirmed by the mirrors
     decided = counted(monkeypatch, plan_actions, "_decide_owned")
     await ann.service.create_topic("more", 1)
     await async_until(lambda: len(ann.agent.leading) == MANY + 1)
@@ -85,18 +86,11 @@ async def test_records_that_wait_for_their_time_are_not_looked_at_meanwhile(
     ann = await leading_many(cluster)
     await produce_to_each(ann)
     await cluster.clock.sleep_ms(50)  # every partition has been placed where it belongs
-    looked = 0
-    real = LeadingPartition.is_quiescent.fget
-    assert real is not None
-
-    def look(partition: LeadingPartition) -> bool:
-        nonlocal looked
-        looked += 1
-        return real(partition)
-
-    monkeypatch.setattr(LeadingPartition, "is_quiescent", property(look))
+    looked = counted(monkeypatch, DirtyPartitions, "drop_if_quiescent")
+    scanned = counted(monkeypatch, DirtyPartitions, "dirty")
     await cluster.clock.sleep_ms(100)  # ten rounds of the scheduler
-    assert looked < MANY
+    assert looked() < MANY
+    assert scanned() == 0
 
 
 async def test_what_cannot_be_opened_without_its_wal_costs_one_call_however_much_it_is(cluster: LocalCluster) -> None:
