@@ -92,6 +92,11 @@ def check_ttl(ttl_ms: int, limits: StoreLimits) -> None:
     check_at_least("session ttl_ms", ttl_ms, limits.ttl_ms_min)
 
 
+def next_key(key: str) -> str:
+    """Where a scan continues after `key`: keys are printable, and a space is the least of what is."""
+    return key + " "
+
+
 def prefix_end(prefix: str) -> str:
     """The least key above every key that starts with `prefix`."""
     for at in range(len(prefix) - 1, -1, -1):

@@ -24,6 +24,7 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.contracts.store import Absent, AtVersion, Committed, Entry, Put, Requirement, Store
+from holdfast.contracts.validation import next_key
 from holdfast.kernel.cluster_identity import cluster_identity, read_cluster_identity
 from holdfast.kernel.owner_mark import (
     CLAIMED,
@@ -85,7 +86,7 @@ async def read_mark(objects: Objects) -> OwnerMark | None:
 
 async def read_record(store: Store) -> tuple[Entry | None, int]:
     """The record of the owner in the store, and the store's version."""
-    found = await store.scan(RECORD_KEY, RECORD_KEY + "\0")
+    found = await store.scan(RECORD_KEY, next_key(RECORD_KEY))
     return (found.entries[0] if found.entries else None), found.version
 
 

@@ -17,7 +17,7 @@ from itertools import groupby
 import msgspec
 
 from holdfast.contracts.store import Absent, Committed, Delete, Entry, Operation
-from holdfast.contracts.validation import prefix_end
+from holdfast.contracts.validation import next_key, prefix_end
 from holdfast.kernel.keys import (
     EPOCH_FLOOR,
     EPOCHS,
@@ -69,7 +69,7 @@ async def forget_leases(lease: Lease, context: MaintenanceContext) -> int:
                 forgotten += await _forget(topic, list(entries), lease, context)
         if not page.more:
             return forgotten
-        start = page.entries[-1].key + "\0"
+        start = next_key(page.entries[-1].key)
 
 
 def _topic_of(entry: Entry) -> str:

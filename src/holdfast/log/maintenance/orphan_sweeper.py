@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.contracts.objects import Missing, ObjectInfo
 from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put
-from holdfast.contracts.validation import prefix_end
+from holdfast.contracts.validation import next_key, prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.keys import DELETION_MARKS, deleted_key, deletion_mark_key
 from holdfast.log.maintenance.index_objects import INDEXES
@@ -186,7 +186,7 @@ async def expire_deletion_marks(lease: Lease, context: MaintenanceContext) -> in
         forgotten += await _expire(page.entries, lease, context)
         if not page.more:
             return forgotten
-        start = page.entries[-1].key + "\0"
+        start = next_key(page.entries[-1].key)
 
 
 async def _expire(marks: Sequence[Entry], lease: Lease, context: MaintenanceContext) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.objects import Missing
 from holdfast.contracts.store import Delete, Operation, Put
-from holdfast.contracts.validation import StoreLimits, prefix_end
+from holdfast.contracts.validation import StoreLimits, next_key, prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.keys import TRASH, trash_key
 from holdfast.log.maintenance.index_objects import read_index_object
@@ -71,7 +71,7 @@ async def in_trash(keys: Collection[str], context: MaintenanceContext) -> set[st
         waiting.update(each for entry in page.entries if (each := _object_of(entry.key)) in keys)
         if not page.more:
             return waiting
-        start = page.entries[-1].key + "\0"
+        start = next_key(page.entries[-1].key)
 
 
 async def collect_trash(lease: Lease, context: MaintenanceContext) -> CollectionResult:
@@ -84,7 +84,7 @@ async def collect_trash(lease: Lease, context: MaintenanceContext) -> Collection
         if not found.entries:
             return collected
         await _collect([_trash_entry(entry.key, entry.value) for entry in found.entries], lease, context, collected)
-        start = found.entries[-1].key + " "  # what is still awaited stays behind
+        start = next_key(found.entries[-1].key)  # what is still awaited stays behind
 
 
 async def _collect(

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.contracts.store import Committed, Delete, Put, Store
-from holdfast.contracts.validation import prefix_end
+from holdfast.contracts.validation import next_key, prefix_end
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.spark.sink.pieces import HOUR_MS, STAGED_PREFIX, hour_in, hour_of, unpack
 from holdfast.spark.sink.query_state import (
@@ -83,7 +83,7 @@ async def _referenced_objects(store: Store, objects: Objects, unnamed_before_ms:
                 referenced.update(decode_piece_list(plan.listed).keys)
         if not page.more:
             return referenced
-        start = page.entries[-1].key + "\0"
+        start = next_key(page.entries[-1].key)
 
 
 async def _delete_unreferenced(hour: int, referenced: set[str], objects: Objects, owner: ObjectsOwner) -> int:
