@@ -8,7 +8,8 @@ batches without records lead over it (`gaps`).
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Missing, Objects
@@ -262,11 +263,30 @@ class LogReader:
         return piece
 
     async def _read_from(self, segment: SegmentRecord, at: int, bytes_max: int) -> _SegmentRead | None:
-        async with self._slots:
+        async with self._slot():
             batches = await self._reader(segment).read(at, bytes_max)
         if isinstance(batches, Missing):
             return None
         return _SegmentRead(segment, batches, _end(batches[-1]) if batches else segment.end_offset)
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """One of the concurrent reads. After a while it gives its slot away: those that do not answer must not stop the others."""
+        await self._slots.acquire()
+        held = True
+
+        def give_away() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._slots.release()
+
+        timer = asyncio.get_running_loop().call_later(self._settings.segment_read_slow_ms / 1000, give_away)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_away()
 
     async def offset_for_timestamp(self, log: ReadablePartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time, exactly; None if there is none.
@@ -296,7 +316,7 @@ class LogReader:
             until = log.tail.start
             async for segment in log.segments.all(self.objects):
                 if segment.end_offset > seen and segment.max_timestamp_ms >= timestamp_ms:
-                    async with self._slots:
+                    async with self._slot():
                         reached = await self._reader(segment).offset_for_timestamp(timestamp_ms, from_offset=seen)
                     if isinstance(reached, Missing):
                         self._forget(segment)

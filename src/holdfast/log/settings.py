@@ -33,7 +33,8 @@ class LogSettings:
     `check_batches`: `records` checks every record that is produced as far as a consumer has to read it, which decompresses;
     `headers` checks the headers and checksums of batches. `inflated_bytes_max`: how large a batch may be once decompressed, if the
     topic allows no larger ones; `check_threads`: how many are decompressed at once.
-    `segment_reads_max`: concurrent reads of segments; `segment_readers_max`: whose indexes are kept in RAM.
+    `segment_reads_max`: concurrent reads of segments, without those that have taken longer than `segment_read_slow_ms`: they may
+    never answer. `segment_readers_max`: whose indexes are kept in RAM.
     `reads_ahead_max`: reads ahead of sequential readers, of all partitions; `reads_ahead_depth`: of one partition;
     `read_ahead_bytes`: of one such read.
     `fetch_enough_bytes`: a fetch that has so much does not continue to another segment, even if it may return more.
@@ -57,6 +58,7 @@ class LogSettings:
     inflated_bytes_max: int = 32 * MIB
     check_threads: int = 2
     segment_reads_max: int = 64
+    segment_read_slow_ms: int = 1_000
     segment_readers_max: int = 1_024
     reads_ahead_max: int = 16
     reads_ahead_depth: int = 2
@@ -85,6 +87,7 @@ class LogSettings:
             "producers_max",
             "check_threads",
             "segment_reads_max",
+            "segment_read_slow_ms",
             "segment_readers_max",
             "fetch_enough_bytes",
             "read_ahead_bytes",

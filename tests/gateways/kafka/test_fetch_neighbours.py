@@ -16,6 +16,7 @@ from tests.support.waiting import async_until
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.settings import LogSettings
 
 PATIENCE_S = 5  # far below the 30 s for which a stalled read would hold up a fetch
 
@@ -45,12 +46,15 @@ class StalledGateway:
 
 
 @asynccontextmanager
-async def stalled_gateway(directory: Path, partitions: int, **settings: Any) -> AsyncIterator[StalledGateway]:
+async def stalled_gateway(
+    directory: Path, partitions: int, *, segment_reads_max: int = 64, **settings: Any
+) -> AsyncIterator[StalledGateway]:
     cluster = LocalCluster(directory)
     objects = StallingObjects(cluster.objects)
     cluster.objects = objects  # type: ignore[assignment]  # what its nodes get
     try:
-        async with asyncio.timeout(60), gateway_of(cluster, "ann", KafkaSettings(**settings)) as gateway:
+        log = LogSettings(publish_tick_ms=10, segment_reads_max=segment_reads_max)
+        async with asyncio.timeout(60), gateway_of(cluster, "ann", KafkaSettings(**settings), log=log) as gateway:
             await gateway.backend.log.create_topic("orders", partitions)
             await async_until(lambda: len(gateway.node.leads()) == partitions)
             yield StalledGateway(gateway, objects)
@@ -91,6 +95,15 @@ async def test_an_object_that_does_not_answer_costs_the_partition_that_needs_it_
             (1, []),
             (2, ["old 2"]),
         ]
+
+
+async def test_reads_that_do_not_answer_keep_no_other_read_from_beginning(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 3, segment_reads_max=1) as world:
+        for number in range(3):
+            await world.publish(number, f"old {number}")
+        world.stall(0, 1)
+        client = await world.gateway.client()
+        assert await fetched(client, dict.fromkeys(range(3), 0), wait_ms=30_000) == [(0, []), (1, []), (2, ["old 2"])]
 
 
 async def test_a_fetch_waits_for_object_storage_no_longer_than_it_asked_for(tmp_path: Path) -> None:
@@ -135,6 +148,7 @@ async def test_reads_that_nobody_waits_for_end(tmp_path: Path) -> None:
         client.writer.transport.abort()
         await async_until(lambda: len(reads) == 0)
         await async_until(lambda: world.objects.waiting == 0)
+        assert world.gateway.backend.responses.used_bytes == 0
 
 
 async def test_reads_of_object_storage_are_limited_and_one_that_is_waited_for_stays(tmp_path: Path) -> None:
