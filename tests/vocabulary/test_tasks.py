@@ -95,7 +95,7 @@ async def in_the_background(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def in_nested_background_tasks(work: Callable[[], Awaitable[None]]) -> None:
-    async with background_tasks(as_coroutine(work)), background_tasks(as_coroutine(work)):
+    async with cancellation_first(), background_tasks(as_coroutine(work)), background_tasks(as_coroutine(work)):
         await asyncio.Event().wait()
 
 
@@ -218,3 +218,18 @@ def test_nothing_uses_a_bare_task_group() -> None:
     own = {"vocabulary", "testing", "sim"}  # the wrapper; suites and simulators, which nobody supervises
     files = (path for path in source.rglob("*.py") if path.relative_to(source).parts[0] not in own)
     assert [path.name for path in files if "asyncio.TaskGroup()" in path.read_text()] == []
+
+
+async def test_a_failure_in_a_bare_task_group_of_the_body_is_not_taken_for_a_cancellation() -> None:
+    async def slow() -> None:
+        await RealClock().sleep_ms(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with background_tasks(asyncio.Event().wait()), asyncio.TaskGroup() as group:  # type: ignore[arg-type]
+            group.create_task(slow())  # it fails while the group is being left
+    assert raised.group_contains(ZeroDivisionError)
+    own = asyncio.current_task()
+    assert own is not None
+    while own.cancelling():  # what the bare group has left behind
+        own.uncancel()

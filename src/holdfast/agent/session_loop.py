@@ -24,7 +24,7 @@ from holdfast.kernel.session import HeldSession, hold_session, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import background_tasks, cancellation_first, leaf_errors
+from holdfast.vocabulary.tasks import background_tasks, leaf_errors, raise_if_cancelled
 from holdfast.vocabulary.types import Member
 
 _log: Final = logging.getLogger(__name__)
@@ -64,9 +64,9 @@ class SessionLoop:
         while not self._stopping.is_set():
             sessions = self._counters.sessions
             try:
-                async with cancellation_first():
-                    await self._run_session()
+                await self._run_session()
             except (HoldfastError, BaseExceptionGroup) as error:
+                raise_if_cancelled()
                 if not all(isinstance(each, _REJOIN_ON) for each in leaf_errors(error)):
                     raise
                 reason = "; ".join(dict.fromkeys(map(str, leaf_errors(error))))

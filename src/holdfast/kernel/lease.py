@@ -8,7 +8,7 @@ leases cost one keep-alive. Every effect goes through `commit_fenced`, which the
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
 
 import msgspec
@@ -195,16 +195,17 @@ async def commit_fenced(
     return outcome
 
 
-async def _retake(store: Store, held: Held, *, holder: str, session: str, clock: Clock, random: Random) -> Lease | None:
-    """Take a lease of our own session again, at the next epoch; None: it is no longer what it was."""
-    mine = Lease(resource=held.resource, holder=holder, session=session, epoch=held.epoch, version=held.version)
-    move = transfer_commit(mine, to=holder, session=session)
+async def _retake(store: Store, held: Held, *, clock: Clock, random: Random) -> Lease | Held:
+    """Take a lease of our own session again, at the next epoch; as it was, if it has changed meanwhile."""
+    session = held.session or ""
+    mine = Lease(resource=held.resource, holder=held.holder, session=session, epoch=held.epoch, version=held.version)
+    move = transfer_commit(mine, to=mine.holder, session=session)
     outcome = await commit_resolved(store, clock=clock, random=random, require=move.require, apply=move.apply)
-    if isinstance(outcome, Conflict):
-        if outcome.dead_session is not None:
-            raise ExpiredError(f"session {session}", "the store has ended it")
-        return None
-    return Lease(resource=held.resource, holder=holder, session=session, epoch=move.epoch, version=outcome.version)
+    if isinstance(outcome, Committed):
+        return replace(mine, epoch=move.epoch, version=outcome.version)
+    if outcome.dead_session is not None:
+        raise ExpiredError(f"session {session}", "the store has ended it")
+    return held
 
 
 @asynccontextmanager
@@ -217,9 +218,8 @@ async def hold_lease(
     taken again at the next epoch, which refuses whatever that body may still have on its way.
     """
     lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
-    while isinstance(lease, Held) and lease.session == session.id:
-        retaken = await _retake(store, lease, holder=holder, session=session.id, clock=clock, random=random)
-        lease = retaken or await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
+    if isinstance(lease, Held) and lease.session == session.id:
+        lease = await _retake(store, lease, clock=clock, random=random)
     try:
         yield lease
     finally:

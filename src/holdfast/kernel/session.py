@@ -20,7 +20,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least, check_between
-from holdfast.vocabulary.tasks import background_tasks, cancellation_first, leaf_errors
+from holdfast.vocabulary.tasks import background_tasks, leaf_errors, raise_if_cancelled
 
 _log: Final = logging.getLogger(__name__)
 
@@ -148,9 +148,9 @@ async def keep_running(
     logged = ""
     while True:
         try:
-            async with cancellation_first():
-                return await work()
+            return await work()
         except (HoldfastError, BaseExceptionGroup) as error:
+            raise_if_cancelled()
             leaves = list(leaf_errors(error))
             if not all(isinstance(each, _SURVIVED) for each in leaves):
                 raise

@@ -1,15 +1,16 @@
 """Structured concurrency: no task that nobody awaits, and cancellation always wins.
 
 Up to Python 3.12 `asyncio.TaskGroup`, and in every version `asyncio.gather`, drop a cancellation when a child fails at that moment:
-whoever retries after the child's error then goes on for ever. So nothing uses them bare: `task_group`, `background_tasks`,
-`gather_limited` and `gather_or_cancel` look at `cancelling()` first (docs/safety.md, rule 21).
+whoever retries after the child's error then goes on for ever. So nothing uses them bare, but `task_group`, `background_tasks`,
+`gather_limited` and `gather_or_cancel`; and a loop that begins again after errors calls `raise_if_cancelled` first
+(docs/safety.md, rule 21).
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
@@ -37,13 +38,26 @@ def leaf_errors(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def raise_if_cancelled() -> None:
+    """Raise the cancellation that this task was asked for and something in it has dropped.
+
+    For loops that begin again after errors, in tasks of our own: a bare `asyncio.TaskGroup` in a user's may leave `cancelling()`
+    too high, up to Python 3.12.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 @asynccontextmanager
 async def cancellation_first() -> AsyncIterator[None]:
-    """If this task is cancelled during the body, the body leaves with the cancellation, whatever it raises instead."""
+    """If this task is cancelled during the body, the body leaves with the cancellation, whatever it raises instead.
+
+    For bodies of our own, as `raise_if_cancelled`.
+    """
     task = asyncio.current_task()
     assert task is not None
     cancelled_before = task.cancelling()
-    displaced: BaseException
     try:
         yield
         return
@@ -51,6 +65,10 @@ async def cancellation_first() -> AsyncIterator[None]:
         if task.cancelling() <= cancelled_before:
             raise
         displaced = error
+    await _leave_cancelled(displaced)
+
+
+async def _leave_cancelled(displaced: BaseException) -> NoReturn:
     if not all(isinstance(each, HoldfastError) for each in leaf_errors(displaced)):
         _log.error("failed while being cancelled: %s", displaced, exc_info=displaced)
     # From Python 3.13 on the cancellation is still pending: it is taken here, not in somebody's `finally`.
@@ -59,11 +77,18 @@ async def cancellation_first() -> AsyncIterator[None]:
 
 
 class _TaskGroup(asyncio.TaskGroup):
-    """A group whose tasks can be awaited before it is left."""
+    """A group that knows whether its task was cancelled by somebody else, at the moment when one of its own failed.
+
+    Not by comparing `cancelling()` with what it was before: the body may be a user's, with a bare group that left it too high. So
+    it does not notice a cancellation from which the body was already on its way out: `raise_if_cancelled` does.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._own = asyncio.current_task()
         self._left: set[asyncio.Task[Any]] = set()
+        self._failed_at: int | None = None  # how often the task was cancelled when the first of ours failed
+        self._pending = False  # whether it was being cancelled then
 
     def create_task(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
         task = super().create_task(*args, **kwargs)
@@ -71,18 +96,67 @@ class _TaskGroup(asyncio.TaskGroup):
         task.add_done_callback(self._left.discard)
         return task
 
+    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:  # called by the base class, which cancels the body then
+        own = self._own
+        if own is not None and self._failed_at is None and not task.cancelled() and task.exception() is not None:
+            self._failed_at, self._pending = own.cancelling(), _is_being_cancelled(own)
+        super()._on_task_done(task)
+
     async def until_done(self) -> None:
+        """Wait for the tasks, in the body: one that fails while `__aexit__` waits would leave `cancelling()` too high."""
         while self._left:
             await asyncio.wait(set(self._left))
+
+    def cancelled_from_outside(self, raised: BaseException | None, at_exit: int) -> bool:
+        """Whether the body, which raised this, was cancelled by somebody else; `at_exit`: how often it was, when it ended."""
+        own = self._own
+        if own is None:
+            return False
+        by_us = self._failed_at is not None and at_exit > self._failed_at
+        if own.cancelling() > at_exit - by_us:
+            return True  # while the group waited for its tasks
+        if not isinstance(raised, asyncio.CancelledError) or not own.cancelling():
+            return False
+        return not by_us or self._pending or at_exit > (self._failed_at or 0) + 1
+
+
+def _is_being_cancelled(task: "asyncio.Task[Any]") -> bool:
+    """Whether a cancellation was asked for that the task has not seen yet."""
+    waits_for = getattr(task, "_fut_waiter", None)
+    if getattr(task, "_must_cancel", False):
+        return True
+    if waits_for is None:
+        return False
+    cancelling = isinstance(waits_for, asyncio.Task) and waits_for.cancelling() > 0
+    return cancelling or waits_for.cancelled() or getattr(waits_for, "_cancel_requested", False)
 
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
     """`asyncio.TaskGroup` that never drops a cancellation, nor leaves one behind that nobody asked for."""
-    async with cancellation_first(), _TaskGroup() as group:
-        yield group
-        # Not in `__aexit__`: up to Python 3.12 a task that fails while that waits leaves `cancelling()` too high for ever.
-        await group.until_done()
+    raised: BaseException | None = None
+    at_exit = 0
+    task = asyncio.current_task()
+    assert task is not None
+    group = _TaskGroup()
+    try:
+        async with group:
+            try:
+                yield group
+                await group.until_done()
+            except BaseException as error:
+                raised = error
+                raise
+            finally:
+                at_exit = task.cancelling()
+        return
+    except BaseExceptionGroup as failed:
+        if not group.cancelled_from_outside(raised, at_exit):
+            raise
+        displaced = failed
+    finally:
+        raised = None
+    await _leave_cancelled(displaced)
 
 
 @asynccontextmanager
@@ -178,7 +252,7 @@ async def gather_limited(
             return await function(item)
 
     try:
-        async with task_group() as group:
+        async with cancellation_first(), task_group() as group:
             tasks = [group.create_task(limited(item)) for item in items]
     except BaseExceptionGroup as failed:
         raise unwrap_exception_group(failed) from None
@@ -188,7 +262,7 @@ async def gather_limited(
 async def gather_or_cancel(*work: Coroutine[Any, Any, Result]) -> list[Result]:
     """`asyncio.gather` that leaves nothing behind: the first failure cancels the rest and is raised once they have ended."""
     try:
-        async with task_group() as group:
+        async with cancellation_first(), task_group() as group:
             tasks = [group.create_task(coroutine) for coroutine in work]
     except BaseExceptionGroup as failed:
         raise unwrap_exception_group(failed) from None

@@ -16,7 +16,7 @@ from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver, ToD
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import Notify, raise_if_cancelled
 
 _log: Final = logging.getLogger(__name__)
 
@@ -144,6 +144,7 @@ class DriverSupervisor:
     async def run(self) -> None:
         """Run a driver whenever one is needed, for ever."""
         while True:
+            raise_if_cancelled()
             while not self._needed:
                 await self._changed.wait()
             began_ms = self._clock.boot_ms()

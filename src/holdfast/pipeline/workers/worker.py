@@ -31,7 +31,7 @@ from holdfast.pipeline.workers.status_publisher import StatusPublisher
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import Notify, background_tasks, cancellation_first, leaf_errors
+from holdfast.vocabulary.tasks import Notify, background_tasks, leaf_errors, raise_if_cancelled
 
 _log: Final = logging.getLogger(__name__)
 _TICK_MS_MAX: Final = 1_000
@@ -88,14 +88,12 @@ class PipelineWorker:
             while not self._stopping:
                 began_ms = self._clock.boot_ms()
                 try:
-                    async with (
-                        cancellation_first(),
-                        hold_session(
-                            self._store, clock=self._clock, random=self._random, settings=self._settings.session
-                        ) as session,
-                    ):
+                    async with hold_session(
+                        self._store, clock=self._clock, random=self._random, settings=self._settings.session
+                    ) as session:
                         await self._work(session)
                 except (HoldfastError, BaseExceptionGroup) as error:
+                    raise_if_cancelled()
                     leaves = list(leaf_errors(error))
                     if not all(isinstance(each, _REJOIN_ON) for each in leaves):
                         raise
