@@ -170,7 +170,7 @@ class InProcessDriver:
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(list(self._tasks))
 
 
 class DriverStage:
