@@ -6,11 +6,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.contracts.store import Put
-from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
+from holdfast.kernel.session import HeldSession, SessionSettings, hold_session, keep_running
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.errors import ExpiredError, InvalidError
+from holdfast.vocabulary.errors import (
+    CorruptError,
+    ExpiredError,
+    FencedError,
+    InvalidError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from holdfast.vocabulary.random import SeededRandom
 
 SETTINGS = SessionSettings(ttl_ms=3_000, renew_ms=1_000, margin_ms=300, stall_ms=0, retry_ms=100)
@@ -172,3 +179,31 @@ async def test_keep_alives_survive_an_outage_shorter_than_the_ttl(
 def test_settings_that_could_not_work_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidError):
         SessionSettings(**wrong)
+
+
+async def test_what_runs_under_a_session_is_begun_again_until_the_session_ends(clock: FakeClock) -> None:
+    session = HeldSession("s", 30_000, opened_ms=0, clock=clock, settings=SETTINGS)
+    away = UnavailableError("store", "away")
+    failures = [away, OutcomeUnknownError("c", "lost"), BaseExceptionGroup("", [away, FencedError("r", 1, 2)]), away]
+
+    async def work() -> None:
+        error = failures.pop(0)
+        if not failures:
+            clock.advance_ms(session.deadline_ms)
+        raise error
+
+    running = asyncio.ensure_future(keep_running(work, "working", session=session, clock=clock, random=SeededRandom(1)))
+    await clock.run_for_ms(5_000)
+    assert not failures
+    with pytest.raises(ExpiredError):
+        await running
+
+
+async def test_what_is_neither_an_outage_nor_a_lost_lease_ends_what_runs_under_a_session(clock: FakeClock) -> None:
+    session = HeldSession("s", 30_000, opened_ms=0, clock=clock, settings=SETTINGS)
+
+    async def work() -> None:
+        raise CorruptError("store", "it went backwards")
+
+    with pytest.raises(CorruptError):
+        await keep_running(work, "working", session=session, clock=clock, random=SeededRandom(1))
