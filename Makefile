@@ -64,6 +64,7 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.kafka
+	$(BIN)/python -m bench.scale
 
 proto: $(VENV)/.dev ## generate the etcd messages from proto/etcd.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/holdfast/stores/etcd --pyi_out=src/holdfast/stores/etcd proto/etcd.proto

@@ -22,7 +22,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 
@@ -142,7 +142,7 @@ class LocalCluster:
             if node is not None:
                 try:
                     return (await node.service.produce(topic, partition, batch(*values))).base_offset
-                except (NotLeaderError, UnavailableError, UnknownTopicError):
+                except (NotLeaderError, FencedError, UnavailableError, UnknownTopicError):
                     pass
             await self.clock.sleep_ms(5)
 

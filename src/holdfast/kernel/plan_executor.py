@@ -84,7 +84,7 @@ class PlanExecutorSettings:
 
     tick_ms: int = 30_000
     transfer_timeout_ms: int = 30_000
-    actions_max: int = 256
+    actions_max: int = 64
     retry_ms: int = 500
 
     def __post_init__(self) -> None:

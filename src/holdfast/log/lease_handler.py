@@ -44,7 +44,7 @@ from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-_OPENS_MAX: Final = 256  # concurrent
+_OPENS_MAX: Final = 64  # concurrent
 _RELEASES_MAX: Final = 256
 _LOG_INTERVAL_MS: Final = 1_000
 
