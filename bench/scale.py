@@ -33,6 +33,7 @@ from holdfast.stores.urls import open_store
 from holdfast.testing.faulty_objects import FaultyObjects
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
 SIZES: Final = (1_000, 10_000, 50_000)
@@ -83,7 +84,7 @@ class Place:
         self.directory = directory
 
     @asynccontextmanager
-    async def agent(self, name: str, *, roll_ms: int = 600_000) -> AsyncIterator[Agent]:
+    async def agent(self, name: str) -> AsyncIterator[Agent]:
         settings = AgentSettings(id=name, planner=PlannerSettings(settle_ms=50), log=LogSettings(reserve_offsets=1_000))
         async with running_agent(
             settings,
@@ -105,7 +106,8 @@ class Place:
         session = agent.sessions.session
         if session is not None:
             session.deadline_ms = 0
-            await self.store.close_session(session.id)
+            with suppress(UnavailableError):  # then the next agent ends it
+                await self.store.close_session(session.id)
 
 
 async def until_led(agent: Agent, count: int) -> float:

@@ -9,6 +9,7 @@ from holdfast.kernel.session import HeldSession
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.fenced_record import FencedRecord
+from holdfast.log.partition.partition_reads import PartitionReads
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
@@ -38,6 +39,7 @@ class PartitionResources:
     published_tail_cache: PublishedTailCache = field(default_factory=lambda: PublishedTailCache(0))
     budget: TailBudget | None = None
     counters: LeadershipCounters = field(default_factory=LeadershipCounters)
+    reads: PartitionReads | None = None  # None: each partition is read by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

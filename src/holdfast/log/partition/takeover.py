@@ -12,16 +12,16 @@ from typing import Final
 import msgspec
 
 from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Entry, Put, Requirement
-from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.errors import TailNotLocalError
-from holdfast.log.keys import deleted_key, offline_key, partition_prefix, state_key
+from holdfast.log.keys import deleted_key, offline_key, state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.left_out_tails import set_aside_gaps
+from holdfast.log.partition.partition_reads import PartitionReads
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_recovery import TailHole, cover, recover_tail
@@ -51,8 +51,8 @@ async def open_partition(
     config = config or PartitionConfig()
     store, wal_id = resources.store, resources.wal_id
     source, key = frames or resources.wal.recovered.of, (bytes.fromhex(partition_id.topic_id), partition_id.number)
-    prefix = partition_prefix(partition_id.topic_id, partition_id.number)
-    entries = (await store.scan(prefix, prefix_end(prefix))).entries  # the record and what it lists, as of one commit
+    # The record and what it lists, as of one commit.
+    entries = await (resources.reads or PartitionReads(store)).read(partition_id.topic_id, partition_id.number)
     entry = next(
         (each for each in reversed(entries) if each.key == state_key(partition_id.topic_id, partition_id.number)), None
     )
