@@ -8,7 +8,12 @@ from tests.support.cluster import LocalCluster, Node, fast_settings
 from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
 
+from holdfast.contracts.store import Store
+from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
+from holdfast.testing.faulty_objects import FaultyObjects
+from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random
 
 PARTITIONS = 4
 
@@ -81,7 +86,18 @@ async def test_a_stop_ends_in_time_when_object_storage_does_not_answer_and_nothi
         assert await cluster.read("orders", partition) == [(0, "a")]
 
 
-async def test_a_restart_during_an_object_outage_opens_partitions_from_what_is_local(cluster: LocalCluster) -> None:
+async def test_a_restart_during_an_object_outage_opens_partitions_from_what_is_local(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Object storage is asked once, for the mark of its owner (docs/safety.md, rule 20), and does not answer from then on."""
+
+    async def claim(store: Store, objects: FaultyObjects, *, clock: Clock, random: Random) -> ObjectsOwner:
+        owner = await claim_objects(store, objects, clock=clock, random=random)
+        objects.delay_ms = delay_ms
+        return owner
+
+    delay_ms = 0
+    monkeypatch.setattr("holdfast.agent.agent.claim_objects", claim)
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", PARTITIONS)
     await async_until(lambda: len(ann.leads()) == PARTITIONS)
@@ -90,10 +106,8 @@ async def test_a_restart_during_an_object_outage_opens_partitions_from_what_is_l
         await ann.service.flush("orders", partition)
         await ann.service.produce("orders", partition, batch("local", producer=7, sequence=1))
     await ann.drop()
-    again = Node(cluster, "ann")
-    cluster.nodes.append(again)
-    again.objects.delay_ms = 60_000
-    await again.up()
+    delay_ms = 60_000
+    again = await cluster.node("ann")
     await async_until(lambda: len(again.leads()) == PARTITIONS, within_s=10)
     for partition in range(PARTITIONS):
         fetched = await again.service.fetch("orders", partition, 1)
