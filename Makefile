@@ -14,7 +14,7 @@ DIST := --dist loadgroup
 # A run of the tests starts hundreds of processes; each would compile everything it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help up test test-quick test-long check fix bench proto lock clean
+.PHONY: help up test test-quick test-long check fix bench conformance proto lock clean
 
 help: ## list the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.scale
+
+conformance: $(VENV)/.dev ## foreign test suites and programs against a server; writes docs/conformance.md
+	$(BIN)/python -m conformance
 
 proto: $(VENV)/.dev ## generate the etcd messages from proto/etcd.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/holdfast/stores/etcd --pyi_out=src/holdfast/stores/etcd proto/etcd.proto

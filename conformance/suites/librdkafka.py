@@ -1,0 +1,135 @@
+"""librdkafka's own test suite, from the sources inside the crate `rdkafka-sys`: each test number in a process of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from conformance.model import Case, Outcome, Workplace
+from conformance.programs import build, require, started
+
+CRATE: Final = "4.10.0"  # its build metadata is librdkafka's version
+KAFKA_VERSION: Final = "4.0.0"  # what the suite takes the broker for: record format 2 alone, current admin errors
+BUILD_TIMEOUT_S: Final = 3600
+TEST_TIMEOUT_S: Final = 900
+TIMEOUT_MULTIPLIER: Final = 2
+
+_MANIFEST: Final = """[package]
+name = "conformance"
+version = "0.0.0"
+edition = "2021"
+
+[lib]
+path = "lib.rs"
+
+[dependencies]
+rdkafka-sys = "={}"
+"""
+_TEST: Final = re.compile(r"^ +_TEST\((?P<name>\d{4}\w*),\s*(?P<flags>[\w| ]+)", re.MULTILINE)
+_LINE: Final = re.compile(r"^\| *(?P<name>\d{4}\w*) +\| +(?P<state>[A-Z_]+) +\| +[\d.]+s +\|(?P<why>.*)$")
+_COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
+
+
+class Librdkafka:
+    """A case is a test of its `test.c`. One that hangs or crashes harms only those of its own number."""
+
+    name = "librdkafka"
+    title = "librdkafka"
+    about = (
+        "The tests of its `tests` folder that need a broker, in quick mode (`-Q -L`), told that the broker is Kafka "
+        f"{KAFKA_VERSION}, with {TIMEOUT_MULTIPLIER} times its time-outs. "
+        "Those that need Kafka's shell scripts (`KAFKA_PATH`), SASL or TLS skip themselves."
+    )
+    server_options: Sequence[str] = ()
+    lists_cases = False
+
+    def prepare(self, cache: Path) -> str:
+        for program in ("make", "cc", "c++"):
+            require(program, used_for="to build librdkafka")
+        built, log = cache / f"built-{CRATE}", cache / "build.log"
+        if not built.exists():
+            sources = self._fetch(cache, log)
+            made = cache / "building"
+            shutil.rmtree(made, ignore_errors=True)
+            shutil.copytree(sources, made)
+            make = require("make", used_for="to build librdkafka")
+            steps = [["./configure"], [make, "libs"], [make, "-C", "tests", "build"]]
+            for argv in steps:
+                build(argv, cwd=made, log=log, timeout_s=BUILD_TIMEOUT_S)
+            made.rename(built)
+        return _version(built)
+
+    def _fetch(self, cache: Path, log: Path) -> Path:
+        """The crate's sources, where `cargo` puts them."""
+        cargo = require("cargo", used_for="to fetch the sources of librdkafka")
+        (cache / "Cargo.toml").write_text(_MANIFEST.format(CRATE))
+        (cache / "lib.rs").write_text("")
+        argv = [cargo, "vendor", "--quiet", "--versioned-dirs", "vendor"]
+        build(argv, cwd=cache, log=log, timeout_s=BUILD_TIMEOUT_S)
+        (found,) = (cache / "vendor").glob(f"rdkafka-sys-{CRATE}*")
+        return found / "librdkafka"
+
+    def run(self, cache: Path, at: Workplace) -> Iterator[Case]:
+        folder = cache / f"built-{CRATE}" / "tests"
+        settings = at.scratch / "test.conf"
+        settings.write_text(
+            f"metadata.broker.list={at.broker.bootstrap}\n"
+            f"test.timeout.multiplier={TIMEOUT_MULTIPLIER}\ntest.topic.random=true\n"
+        )
+        numbers: dict[str, list[str]] = {}
+        for name in tests((folder / "test.c").read_text()):
+            numbers.setdefault(name[:4], []).append(name)
+        env = {
+            "RDKAFKA_TEST_CONF": str(settings),
+            "TEST_KAFKA_VERSION": KAFKA_VERSION,
+            "LD_LIBRARY_PATH": os.pathsep.join(str(folder.parent / each) for each in ("src", "src-cpp")),
+        }
+        for number, names in numbers.items():
+            output = _output(["./test-runner", "-p1", "-Q", "-L"], folder, at.log, {**env, "TESTS": number})
+            yield from cases(output, names)
+
+
+def tests(source: str) -> list[str]:
+    """The names of all tests in `test.c` that need a broker and no person."""
+    found = [(match["name"], match["flags"]) for match in _TEST.finditer(source)]
+    return [name for name, flags in found if "TEST_F_LOCAL" not in flags and "TEST_F_MANUAL" not in flags]
+
+
+def cases(output: str, names: Sequence[str]) -> Iterator[Case]:
+    """What the summary says about each of `names`; without a line there, what was printed last."""
+    lines = [_COLOR.sub("", line) for line in output.splitlines()]
+    states = {match["name"]: match for line in lines if (match := _LINE.match(line))}
+    for name in names:
+        found = states.get(name)
+        if found is None:
+            yield Case(name, Outcome.FAILED, "no result: " + " ".join(lines[-3:]))
+        elif found["state"] == "PASSED":
+            yield Case(name, Outcome.PASSED)
+        elif found["state"] == "SKIPPED":
+            yield Case(name, Outcome.SKIPPED, found["why"].strip())
+        else:
+            yield Case(name, Outcome.FAILED, f"{found['state'].lower()}: {found['why'].strip()}")
+
+
+def _output(argv: Sequence[str], folder: Path, log: Path, env: dict[str, str]) -> str:
+    """Everything it prints, up to its end or the end of its time."""
+    with started(argv, cwd=folder, log=log, env=env) as process:
+        try:
+            output, _ = process.communicate(timeout=TEST_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            text = late.stdout or b""
+            output = text.decode(errors="replace") if isinstance(text, bytes) else text
+            output += f"\nnot finished in {TEST_TIMEOUT_S} s"
+    with log.open("a") as kept:
+        kept.write(output)
+    return output
+
+
+def _version(folder: Path) -> str:
+    found = re.search(r"#define RD_KAFKA_VERSION +0x([0-9a-f]{8})", (folder / "src" / "rdkafka.h").read_text())
+    assert found is not None
+    digits = bytes.fromhex(found[1])
+    return ".".join(str(each) for each in digits[:3])
