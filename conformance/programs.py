@@ -41,18 +41,35 @@ def build(argv: Sequence[str], *, cwd: Path, log: Path, timeout_s: float, env: M
     return done.stdout
 
 
+def launch(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    piped: bool = False,
+) -> subprocess.Popen[str]:
+    """Start a program, in a session of its own. What it prints goes into the log, or its stdout into a pipe if `piped`."""
+    with log.open("a") as output:
+        output.write(f"$ {' '.join(argv)[:2000]}\n")
+        output.flush()
+        return subprocess.Popen(
+            argv, cwd=cwd, env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if piped else output,
+            stderr=output, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+
+
 @contextmanager
 def started(
-    argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    piped: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program for the body, its stdout a pipe and its stderr in the log; killed, with all it started, at the end."""
-    with log.open("a") as errors:
-        errors.write(f"$ {' '.join(argv)}\n")
-        errors.flush()
-        process = subprocess.Popen(
-            argv, cwd=cwd, env=environment(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+    """A program for the body; killed, with all it started, at the end."""
+    process = launch(argv, log=log, cwd=cwd, env=env, piped=piped)
     try:
         yield process
     finally:

@@ -5,8 +5,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from tests.support.apache_kafka import VERSION, kafka_classpath
 
 from conformance.model import Case, Outcome, Workplace
 from conformance.programs import build, require, started
@@ -16,6 +19,7 @@ KAFKA_VERSION: Final = "4.0.0"  # what the suite takes the broker for: record fo
 BUILD_TIMEOUT_S: Final = 3600
 TEST_TIMEOUT_S: Final = 900
 TIMEOUT_MULTIPLIER: Final = 2
+SPLIT: Final = "0081-admin"
 
 _MANIFEST: Final = """[package]
 name = "conformance"
@@ -28,6 +32,11 @@ path = "lib.rs"
 [dependencies]
 rdkafka-sys = "={}"
 """
+_SCRIPTS: Final = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-run-class.sh": "",
+}
 _TEST: Final = re.compile(r"^ +_TEST\((?P<name>\d{4}\w*),\s*(?P<flags>[\w| ]+)", re.MULTILINE)
 _LINE: Final = re.compile(r"^\| *(?P<name>\d{4}\w*) +\| +(?P<state>[A-Z_]+) +\| +[\d.]+s +\|(?P<why>.*)$")
 _COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
@@ -40,10 +49,12 @@ class Librdkafka:
     title = "librdkafka"
     about = (
         "The tests of its `tests` folder that need a broker, in quick mode (`-Q -L`), told that the broker is Kafka "
-        f"{KAFKA_VERSION}, with {TIMEOUT_MULTIPLIER} times its time-outs. "
-        "Those that need Kafka's shell scripts (`KAFKA_PATH`), SASL or TLS skip themselves."
+        f"{KAFKA_VERSION}, with {TIMEOUT_MULTIPLIER} times its time-outs, and four partitions "
+        "per auto-created topic, as its own cluster has. "
+        f"Its `KAFKA_PATH` has the tools of Kafka {VERSION}. The many parts of `0081_admin` are run one by one: the first that "
+        "fails would hide the others."
     )
-    server_options: Sequence[str] = ()
+    server_options: Sequence[str] = ("--set", "kafka.auto_create_partitions=4")  # as in its scenarios/default.json
     lists_cases = False
 
     def prepare(self, cache: Path) -> str:
@@ -59,7 +70,11 @@ class Librdkafka:
             steps = [["./configure"], [make, "libs"], [make, "-C", "tests", "build"]]
             for argv in steps:
                 build(argv, cwd=made, log=log, timeout_s=BUILD_TIMEOUT_S)
+            java = [require("javac", used_for="to compile its Java clients"), "-nowarn", "-cp", kafka_classpath()]
+            programs = [str(path) for path in sorted((made / "tests" / "java").glob("*.java"))]
+            build([*java, "-d", "tests/java", *programs], cwd=made, log=log, timeout_s=BUILD_TIMEOUT_S)
             made.rename(built)
+        kafka_classpath()
         return _version(built)
 
     def _fetch(self, cache: Path, log: Path) -> Path:
@@ -79,23 +94,36 @@ class Librdkafka:
             f"metadata.broker.list={at.broker.bootstrap}\n"
             f"test.timeout.multiplier={TIMEOUT_MULTIPLIER}\ntest.topic.random=true\n"
         )
-        numbers: dict[str, list[str]] = {}
-        for name in tests((folder / "test.c").read_text()):
-            numbers.setdefault(name[:4], []).append(name)
         env = {
+            "BROKERS": at.broker.bootstrap,
+            "KAFKA_PATH": str(_kafka_home(at.scratch / "kafka")),
             "RDKAFKA_TEST_CONF": str(settings),
             "TEST_KAFKA_VERSION": KAFKA_VERSION,
             "LD_LIBRARY_PATH": os.pathsep.join(str(folder.parent / each) for each in ("src", "src-cpp")),
         }
+        # It aborts after its summary where threads are left, which would take the summary along.
+        argv = [require("stdbuf", used_for="to read the summary"), "-oL", "./test-runner"]
+        numbers: dict[str, list[str]] = {}
+        for name in tests((folder / "test.c").read_text()):
+            numbers.setdefault(name[:4], []).append(name)
         for number, names in numbers.items():
-            output = _output(["./test-runner", "-p1", "-Q", "-L"], folder, at.log, {**env, "TESTS": number})
-            yield from cases(output, names)
+            for part in parts((folder / f"{SPLIT}.c").read_text()) if SPLIT.startswith(number) else [""]:
+                chosen = {"TESTS": number, **({"SUBTESTS": f"{part}:"} if part else {})}
+                output = _output([*argv, "-p1", "-Q", "-L"], folder, at.log, {**env, **chosen})
+                for case in cases(output, names):
+                    yield replace(case, name=f"{case.name}/{part}") if part else case
 
 
 def tests(source: str) -> list[str]:
     """The names of all tests in `test.c` that need a broker and no person."""
     found = [(match["name"], match["flags"]) for match in _TEST.finditer(source)]
     return [name for name, flags in found if "TEST_F_LOCAL" not in flags and "TEST_F_MANUAL" not in flags]
+
+
+def parts(source: str) -> list[str]:
+    """The subtests in the source of a test."""
+    _, *pieces = re.split(r"^(?:static void )?(do_test_\w+)\(", source, flags=re.MULTILINE)
+    return [name for name, body in zip(pieces[::2], pieces[1::2], strict=True) if "SUB_TEST" in body]
 
 
 def cases(output: str, names: Sequence[str]) -> Iterator[Case]:
@@ -111,12 +139,12 @@ def cases(output: str, names: Sequence[str]) -> Iterator[Case]:
         elif found["state"] == "SKIPPED":
             yield Case(name, Outcome.SKIPPED, found["why"].strip())
         else:
-            yield Case(name, Outcome.FAILED, f"{found['state'].lower()}: {found['why'].strip()}")
+            yield Case(name, Outcome.FAILED, found["why"].strip() or found["state"].lower())
 
 
 def _output(argv: Sequence[str], folder: Path, log: Path, env: dict[str, str]) -> str:
     """Everything it prints, up to its end or the end of its time."""
-    with started(argv, cwd=folder, log=log, env=env) as process:
+    with started(argv, cwd=folder, log=log, env=env, piped=True) as process:
         try:
             output, _ = process.communicate(timeout=TEST_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
@@ -126,6 +154,17 @@ def _output(argv: Sequence[str], folder: Path, log: Path, env: dict[str, str]) -
     with log.open("a") as kept:
         kept.write(output)
     return output
+
+
+def _kafka_home(home: Path) -> Path:
+    """A folder that looks like Kafka's distribution as far as the suite uses it: scripts around the jars."""
+    (home / "bin").mkdir(parents=True)
+    run_class = f'exec java -Xmx256m -XX:TieredStopAtLevel=1 -cp "$CLASSPATH:{kafka_classpath()}"'
+    for name, main in _SCRIPTS.items():
+        script = home / "bin" / name
+        script.write_text(f'#!/bin/sh\n{run_class} {main} "$@"\n')
+        script.chmod(0o755)
+    return home
 
 
 def _version(folder: Path) -> str:

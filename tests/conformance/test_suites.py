@@ -17,10 +17,12 @@ def events(*told: tuple[str, str, str]) -> list[str]:
 def test_go_tests_with_subtests_count_by_subtest() -> None:
     lines = events(
         ("run", "TestA", ""), ("run", "TestA/x", ""), ("output", "TestA/x", "    a_test.go:1: lost\n"), ("fail", "TestA/x", ""),
-        ("run", "TestA/y", ""), ("pass", "TestA/y", ""), ("fail", "TestA", ""), ("skip", "TestB", ""),
+        ("run", "TestA/y", ""), ("run", "TestA/y/static", ""), ("pass", "TestA/y/static", ""), ("pass", "TestA/y", ""),
+        ("fail", "TestA", ""), ("skip", "TestB", ""),
     )  # fmt: skip
     assert list(franz_go.cases(lines, ["TestA", "TestB"])) == [
         Case("TestA/x", Outcome.FAILED, "a_test.go:1: lost"),
+        Case("TestA/y/static", Outcome.PASSED),
         Case("TestA/y", Outcome.PASSED),
         Case("TestB", Outcome.SKIPPED),
     ]
@@ -63,7 +65,7 @@ def test_librdkafkas_summary_becomes_cases() -> None:
     names = ["0001_multiobj", "0045_subscribe_update", "0097_ssl_verify", "0098_gone"]
     assert list(librdkafka.cases(SUMMARY, names)) == [
         Case("0001_multiobj", Outcome.PASSED),
-        Case("0045_subscribe_update", Outcome.FAILED, "failed: test_x():12: late"),
+        Case("0045_subscribe_update", Outcome.FAILED, "test_x():12: late"),
         Case("0097_ssl_verify", Outcome.SKIPPED, "no SSL"),
         Case(
             "0098_gone", Outcome.FAILED, "no result: " + " ".join(librdkafka._COLOR.sub("", SUMMARY).splitlines()[-3:])
@@ -80,3 +82,19 @@ def test_librdkafkas_tests_that_need_no_broker_are_left_out() -> None:
     _TEST(8000_idle, TEST_F_MANUAL),
 """
     assert librdkafka.tests(source) == ["0001_multiobj", "0028_long_topicnames"]
+
+
+def test_librdkafkas_subtests_are_found_in_their_source() -> None:
+    source = """
+static void do_test_CreateTopics(const char *what) {
+        SUB_TEST_QUICK("%s", what);
+}
+static void
+do_test_acls_count(rd_kafka_t *rk) {
+}
+static void do_test_DeleteTopics(const char *what,
+                                 int timeout) {
+        SUB_TEST();
+}
+"""
+    assert librdkafka.parts(source) == ["do_test_CreateTopics", "do_test_DeleteTopics"]
