@@ -60,8 +60,8 @@ class Workplace(Protocol):
     @property
     def broker(self) -> Broker: ...
 
-    def second_broker(self) -> Broker:
-        """Another cluster, for programs that connect two."""
+    def second_broker(self, *options: str) -> Broker:
+        """Another cluster, for programs that connect two, or with other flags of `holdfast serve`."""
         ...
 
 

@@ -42,21 +42,21 @@ class ServedWorkplace:
 
     def __init__(self, scratch: Path, log: Path, options: Sequence[str], serving: ExitStack) -> None:
         self.scratch, self.log = scratch, log
-        self._options, self._serving = options, serving
-        self._broker = self._serve("server")
+        self._serving = serving
+        self._broker = self._serve("server", options)
 
     @property
     def broker(self) -> RunningBroker:
         return self._broker
 
-    def second_broker(self) -> RunningBroker:
-        return self._serve("second-server")
+    def second_broker(self, *options: str) -> RunningBroker:
+        return self._serve("second-server", options)
 
-    def _serve(self, name: str) -> RunningBroker:
+    def _serve(self, name: str, options: Sequence[str]) -> RunningBroker:
         directory = self.scratch / name
         directory.mkdir()
         self._serving.callback(self._keep_log, directory)
-        return RunningBroker(self._serving.enter_context(HoldfastServer(directory, *self._options).running()))
+        return RunningBroker(self._serving.enter_context(HoldfastServer(directory, *options).running()))
 
     def _keep_log(self, directory: Path) -> None:
         kept = directory / "holdfast.log"
@@ -89,8 +89,9 @@ def run_suite(suite: Suite, cache: Path, console: Console) -> SuiteResult:
         began_ms, cases = clock.boot_ms(), []
         with workplace(suite, log) as at:
             status.update(f"{suite.title}: running")
+            places = (str(at.scratch), str(cache), str(Path(__file__).parents[1]))
             for case in suite.run(place, at):
-                cases.append(_shortened(case))
+                cases.append(_shortened(case, places))
                 why = f" {case.detail.strip().splitlines()[0][:200]}" if case.detail.strip() else ""
                 shown = f"[{_STYLE[case.outcome]}]{case.outcome}[/] {escape(case.name)}"
                 console.log(shown + (escape(why) if case.outcome is not Outcome.PASSED else ""))
@@ -112,5 +113,9 @@ def version_and_commit() -> str:
     return f"{told}, {found.stdout.strip()}{'+' if changed else ''}"
 
 
-def _shortened(case: Case) -> Case:
-    return Case(case.name, case.outcome, " ".join(case.detail.split())[:DETAIL_CHARS_MAX])
+def _shortened(case: Case, places: Sequence[str]) -> Case:
+    """What is worth keeping of why: its beginning, and nothing of where it ran."""
+    detail = " ".join(case.detail.split())
+    for place in places:
+        detail = detail.replace(place, "…")
+    return Case(case.name, case.outcome, detail[:DETAIL_CHARS_MAX])

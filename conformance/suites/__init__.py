@@ -12,6 +12,7 @@ from conformance.suites.debezium import Debezium
 from conformance.suites.flink import Flink
 from conformance.suites.franz_go import FranzGo
 from conformance.suites.java_clients import JavaClients
+from conformance.suites.kafka_python import KafkaPython
 from conformance.suites.karapace import Karapace
 from conformance.suites.librdkafka import Librdkafka
 from conformance.suites.mirror_maker import MirrorMaker
@@ -21,6 +22,7 @@ from conformance.suites.streams import Streams
 SUITES: Final[Sequence[Suite]] = (
     FranzGo(),
     Librdkafka(),
+    KafkaPython(),
     JavaClients(),
     MirrorMaker(),
     Connect(),

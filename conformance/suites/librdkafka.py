@@ -37,7 +37,7 @@ _SCRIPTS: Final = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
     "kafka-run-class.sh": "",
 }
-_TEST: Final = re.compile(r"^ +_TEST\((?P<name>\d{4}\w*),\s*(?P<flags>[\w| ]+)", re.MULTILINE)
+_TEST: Final = re.compile(r"^ +_TEST\((?P<name>\d{4}\w*),(?P<more>.*?)(?=^ +_TEST\(|\Z)", re.MULTILINE | re.DOTALL)
 _LINE: Final = re.compile(r"^\| *(?P<name>\d{4}\w*) +\| +(?P<state>[A-Z_]+) +\| +[\d.]+s +\|(?P<why>.*)$")
 _COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
 
@@ -50,7 +50,7 @@ class Librdkafka:
     about = (
         "The tests of its `tests` folder that need a broker, in quick mode (`-Q -L`), told that the broker is Kafka "
         f"{KAFKA_VERSION}, with {TIMEOUT_MULTIPLIER} times its time-outs, and four partitions "
-        "per auto-created topic, as its own cluster has. "
+        "per auto-created topic, as its own cluster has; its scenarios `default` and `noautocreate`. "
         f"Its `KAFKA_PATH` has the tools of Kafka {VERSION}. The many parts of `0081_admin` are run one by one: the first that "
         "fails would hide the others."
     )
@@ -89,35 +89,46 @@ class Librdkafka:
 
     def run(self, cache: Path, at: Workplace) -> Iterator[Case]:
         folder = cache / f"built-{CRATE}" / "tests"
-        settings = at.scratch / "test.conf"
-        settings.write_text(
-            f"metadata.broker.list={at.broker.bootstrap}\n"
-            f"test.timeout.multiplier={TIMEOUT_MULTIPLIER}\ntest.topic.random=true\n"
-        )
-        env = {
-            "BROKERS": at.broker.bootstrap,
-            "KAFKA_PATH": str(_kafka_home(at.scratch / "kafka")),
-            "RDKAFKA_TEST_CONF": str(settings),
-            "TEST_KAFKA_VERSION": KAFKA_VERSION,
-            "LD_LIBRARY_PATH": os.pathsep.join(str(folder.parent / each) for each in ("src", "src-cpp")),
-        }
+        home = _kafka_home(at.scratch / "kafka")
+        brokers = {"default": at.broker, "noautocreate": at.second_broker("--set", "kafka.auto_create_topics=false")}
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name, scenario in tests((folder / "test.c").read_text()):
+            groups.setdefault((scenario, name[:4]), []).append(name)
         # It aborts after its summary where threads are left, which would take the summary along.
-        argv = [require("stdbuf", used_for="to read the summary"), "-oL", "./test-runner"]
-        numbers: dict[str, list[str]] = {}
-        for name in tests((folder / "test.c").read_text()):
-            numbers.setdefault(name[:4], []).append(name)
-        for number, names in numbers.items():
+        argv = [require("stdbuf", used_for="to read the summary"), "-oL", "./test-runner", "-p1", "-Q", "-L"]
+        for (scenario, number), names in groups.items():
+            env = _environment(brokers[scenario].bootstrap, scenario, folder, home, at.scratch)
             for part in parts((folder / f"{SPLIT}.c").read_text()) if SPLIT.startswith(number) else [""]:
                 chosen = {"TESTS": number, **({"SUBTESTS": f"{part}:"} if part else {})}
-                output = _output([*argv, "-p1", "-Q", "-L"], folder, at.log, {**env, **chosen})
+                output = _output(argv, folder, at.log, {**env, **chosen})
                 for case in cases(output, names):
                     yield replace(case, name=f"{case.name}/{part}") if part else case
 
 
-def tests(source: str) -> list[str]:
-    """The names of all tests in `test.c` that need a broker and no person."""
-    found = [(match["name"], match["flags"]) for match in _TEST.finditer(source)]
-    return [name for name, flags in found if "TEST_F_LOCAL" not in flags and "TEST_F_MANUAL" not in flags]
+def _environment(bootstrap: str, scenario: str, folder: Path, home: Path, scratch: Path) -> dict[str, str]:
+    """The environment of its test runner, with its settings in a file."""
+    settings = scratch / f"{scenario}.conf"
+    settings.write_text(
+        f"metadata.broker.list={bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\ntest.topic.random=true\n"
+    )
+    return {
+        "RDKAFKA_TEST_CONF": str(settings),
+        "TEST_SCENARIO": scenario,
+        "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "BROKERS": bootstrap,
+        "KAFKA_PATH": str(home),
+        "LD_LIBRARY_PATH": os.pathsep.join(str(folder.parent / each) for each in ("src", "src-cpp")),
+    }
+
+
+def tests(source: str) -> list[tuple[str, str]]:
+    """All tests in `test.c` that need a broker and no person, with their scenario. Those named `mock` bring a broker."""
+    found = []
+    for match in _TEST.finditer(source):
+        name, more = match["name"], match["more"]
+        if not name.endswith("_mock") and "TEST_F_LOCAL" not in more and "TEST_F_MANUAL" not in more:
+            found.append((name, "noautocreate" if '"noautocreate"' in more else "default"))
+    return found
 
 
 def parts(source: str) -> list[str]:

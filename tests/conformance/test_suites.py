@@ -5,6 +5,8 @@ import json
 from conformance.model import Case, Outcome
 from conformance.suites import SUITES, franz_go, librdkafka
 
+from conformance import pytest_suite
+
 
 def test_every_suite_has_a_name_of_its_own() -> None:
     assert len({suite.name for suite in SUITES}) == len(SUITES)
@@ -79,9 +81,18 @@ def test_librdkafkas_tests_that_need_no_broker_are_left_out() -> None:
     _TEST(0004_conf, TEST_F_LOCAL),
     _TEST(0028_long_topicnames,
           TEST_F_KNOWN_ISSUE),
+    _TEST(0107_topic_recreate,
+          0,
+          TEST_BRKVER_TOPIC_ADMINAPI,
+          .scenario = "noautocreate"),
+    _TEST(0150_telemetry_mock, 0),
     _TEST(8000_idle, TEST_F_MANUAL),
 """
-    assert librdkafka.tests(source) == ["0001_multiobj", "0028_long_topicnames"]
+    assert librdkafka.tests(source) == [
+        ("0001_multiobj", "default"),
+        ("0028_long_topicnames", "default"),
+        ("0107_topic_recreate", "noautocreate"),
+    ]
 
 
 def test_librdkafkas_subtests_are_found_in_their_source() -> None:
@@ -98,3 +109,16 @@ static void do_test_DeleteTopics(const char *what,
 }
 """
     assert librdkafka.parts(source) == ["do_test_CreateTopics", "do_test_DeleteTopics"]
+
+
+def test_a_junit_report_becomes_cases() -> None:
+    report = """<testsuites><testsuite>
+      <testcase classname="tests.clients.test_java" name="test_a"/>
+      <testcase classname="tests.clients.test_java" name="test_b"><failure message="lost"/></testcase>
+      <testcase classname="tests.clients.test_java" name="test_c"><skipped message="no java"/></testcase>
+    </testsuite></testsuites>"""
+    assert list(pytest_suite.cases(report)) == [
+        Case("test_java::test_a", Outcome.PASSED),
+        Case("test_java::test_b", Outcome.FAILED, "lost"),
+        Case("test_java::test_c", Outcome.SKIPPED, "no java"),
+    ]
