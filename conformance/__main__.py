@@ -35,7 +35,6 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and programs are ended
     console, failed, found = Console(stderr=True, log_path=False), False, []
     chosen = [suite for suite in SUITES if not args.suite or suite.name in args.suite]
     for suite in [] if args.page or args.list else chosen:
@@ -62,4 +61,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and programs are ended
     sys.exit(main())

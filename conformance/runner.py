@@ -103,11 +103,12 @@ def run_suite(suite: Suite, cache: Path, console: Console) -> SuiteResult:
 
 
 def version_and_commit() -> str:
-    """Holdfast's version, and the commit where it is a checkout; `+` where files differ from the commit."""
+    """Holdfast's version and, in a checkout, the commit that last changed `src`; `+` where files differ from it."""
     told = f"Holdfast {holdfast.__version__}"
     git = ["git", "-C", str(Path(__file__).parent)]
-    found = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
-    if found.returncode != 0:
+    last = [*git, "log", "-1", "--abbrev=10", "--format=%h", "--", "../src"]
+    found = subprocess.run(last, capture_output=True, text=True)
+    if found.returncode != 0 or not found.stdout:
         return told
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "../src"], capture_output=True).returncode
     return f"{told}, {found.stdout.strip()}{'+' if changed else ''}"

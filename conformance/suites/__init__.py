@@ -14,7 +14,7 @@ from conformance.suites.franz_go import FranzGo
 from conformance.suites.java_clients import JavaClients
 from conformance.suites.kafka_python import KafkaPython
 from conformance.suites.karapace import Karapace
-from conformance.suites.librdkafka import Librdkafka
+from conformance.suites.librdkafka import IdempotentLibrdkafka, Librdkafka
 from conformance.suites.mirror_maker import MirrorMaker
 from conformance.suites.spark import Spark
 from conformance.suites.streams import Streams
@@ -22,6 +22,7 @@ from conformance.suites.streams import Streams
 SUITES: Final[Sequence[Suite]] = (
     FranzGo(),
     Librdkafka(),
+    IdempotentLibrdkafka(),
     KafkaPython(),
     JavaClients(),
     MirrorMaker(),

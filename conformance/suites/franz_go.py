@@ -28,7 +28,8 @@ class FranzGo:
     title = "franz-go"
     about = (
         f"The tests of `{PACKAGE}` that talk to a broker; those that exercise the client alone are left out. "
-        f"`KGO_TEST_RF=1`, since a partition has one replica here, and {RECORDS:,} records instead of 500,000 through each chain."
+        f"`KGO_TEST_RF=1`, since a partition has one replica here, and {RECORDS:,} records instead of 500,000 through each chain; "
+        f"a test may take {TEST_TIMEOUT_S} s."
     )
     server_options: Sequence[str] = ()
     lists_cases = False
@@ -98,7 +99,7 @@ def cases(lines: Iterable[str], tests: Sequence[str]) -> Iterator[Case]:
     for name in [*output, *tests]:
         if name not in ended and name not in parents:
             ended.add(name)
-            yield Case(name, Outcome.FAILED, _why(output.get(name, ())) or "it was not reached")
+            yield Case(name, Outcome.FAILED, _why(output.get(name, ())) or f"no result within {TEST_TIMEOUT_S} s")
 
 
 _OUTCOMES: Final = {"pass": Outcome.PASSED, "fail": Outcome.FAILED, "skip": Outcome.SKIPPED}

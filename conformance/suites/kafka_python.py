@@ -47,7 +47,7 @@ class KafkaPython:
     title = "kafka-python"
     about = (
         f"`test/integration` of its source distribution, told that the broker is Kafka {KAFKA_VERSION}; four partitions per "
-        "auto-created topic, as its own broker has."
+        "auto-created topic, as its own broker has. Two modules that the distribution leaves out are supplied."
     )
     server_options: Sequence[str] = ("--set", "kafka.auto_create_partitions=4")
     lists_cases = False

@@ -47,6 +47,7 @@ class Librdkafka:
 
     name = "librdkafka"
     title = "librdkafka"
+    flags: Sequence[str] = ("-p1", "-Q", "-L")
     about = (
         "The tests of its `tests` folder that need a broker, in quick mode (`-Q -L`), told that the broker is Kafka "
         f"{KAFKA_VERSION}, with {TIMEOUT_MULTIPLIER} times its time-outs, and four partitions "
@@ -58,6 +59,7 @@ class Librdkafka:
     lists_cases = False
 
     def prepare(self, cache: Path) -> str:
+        cache = _shared(cache)
         for program in ("make", "cc", "c++"):
             require(program, used_for="to build librdkafka")
         built, log = cache / f"built-{CRATE}", cache / "build.log"
@@ -88,14 +90,14 @@ class Librdkafka:
         return found / "librdkafka"
 
     def run(self, cache: Path, at: Workplace) -> Iterator[Case]:
-        folder = cache / f"built-{CRATE}" / "tests"
+        folder = _shared(cache) / f"built-{CRATE}" / "tests"
         home = _kafka_home(at.scratch / "kafka")
         brokers = {"default": at.broker, "noautocreate": at.second_broker("--set", "kafka.auto_create_topics=false")}
         groups: dict[tuple[str, str], list[str]] = {}
         for name, scenario in tests((folder / "test.c").read_text()):
             groups.setdefault((scenario, name[:4]), []).append(name)
         # It aborts after its summary where threads are left, which would take the summary along.
-        argv = [require("stdbuf", used_for="to read the summary"), "-oL", "./test-runner", "-p1", "-Q", "-L"]
+        argv = [require("stdbuf", used_for="to read the summary"), "-oL", "./test-runner", *self.flags]
         for (scenario, number), names in groups.items():
             env = _environment(brokers[scenario].bootstrap, scenario, folder, home, at.scratch)
             for part in parts((folder / f"{SPLIT}.c").read_text()) if SPLIT.startswith(number) else [""]:
@@ -103,6 +105,22 @@ class Librdkafka:
                 output = _output(argv, folder, at.log, {**env, **chosen})
                 for case in cases(output, names):
                     yield replace(case, name=f"{case.name}/{part}") if part else case
+
+
+class IdempotentLibrdkafka(Librdkafka):
+    """The same once more, every producer of it idempotent, as librdkafka's own releases are tested."""
+
+    name = "librdkafka-idempotent"
+    title = "librdkafka, idempotent"
+    about = "The same tests once more with `-P`: every producer is idempotent."
+    flags = (*Librdkafka.flags, "-P")
+
+
+def _shared(cache: Path) -> Path:
+    """One build for both suites."""
+    shared = cache.with_name(Librdkafka.name)
+    shared.mkdir(exist_ok=True)
+    return shared
 
 
 def _environment(bootstrap: str, scenario: str, folder: Path, home: Path, scratch: Path) -> dict[str, str]:

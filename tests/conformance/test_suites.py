@@ -34,7 +34,7 @@ def test_go_tests_that_a_panic_cut_off_failed() -> None:
     lines = events(("run", "TestA", ""), ("output", "TestA", "panic: boom\n"))
     assert list(franz_go.cases([*lines, "exit status 2"], ["TestA", "TestB"])) == [
         Case("TestA", Outcome.FAILED, "panic: boom"),
-        Case("TestB", Outcome.FAILED, "it was not reached"),
+        Case("TestB", Outcome.FAILED, "no result within 300 s"),
     ]
 
 
