@@ -21,7 +21,8 @@ def run_pytest(
 ) -> Iterator[Case]:
     """The cases of a run of `python -m pytest`; one failed case where there is no report."""
     report = scratch / "report.xml"
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    argv += [f"--junitxml={report}", f"--basetemp={scratch / 'pytest'}"]
     with started([*argv, *args], cwd=cwd, log=log, env=env) as process:
         try:
             process.wait(timeout_s)
