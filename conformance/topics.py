@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -87,19 +87,20 @@ def read_all(bootstrap: str, topic: str) -> list[Record]:
 
 
 def _end(consumer: Consumer, at: TopicPartition) -> int:
-    """The end of a partition; a leader that is not there yet, after a restart, is waited for."""
-    found: list[int] = []
+    """The end of a partition. Right after a restart it has no leader, which librdkafka gives various names: waited for."""
+    answers: list[int | KafkaException] = []
 
     def known() -> bool:
         try:
-            found.append(consumer.get_watermark_offsets(at, timeout=WAIT_S)[1])
+            answers.append(consumer.get_watermark_offsets(at, timeout=WAIT_S)[1])
         except KafkaException as failure:
-            if not failure.args[0].retriable() and failure.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
-                raise
-        return bool(found)
+            answers.append(failure)
+        return isinstance(answers[-1], int)
 
-    until(known, what=f"{at.topic} has a leader", within_s=WAIT_S)
-    return found[0]
+    until(known, what=lambda: f"the end of {at.topic} is known: {answers[-1]}", within_s=WAIT_S)
+    end = answers[-1]
+    assert isinstance(end, int)
+    return end
 
 
 @contextmanager
