@@ -1,16 +1,19 @@
 """Offsets are booked before they are used, given back when they are not, and never belong to two (SAFETY 8, 9)."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
-from tests.support.partitions import PartitionWorld, append, batch, published, records, stored
+from tests.support.partitions import HastyClock, Owner, PartitionWorld, append, batch, published, records, stored
 from tests.support.waiting import async_until
 
 from holdfast.log.errors import TailNotLocalError
 from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.draining import close_together
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import release_reservation
 from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
 
 async def test_an_idle_partition_is_clean_and_a_partition_in_use_is_not(world: PartitionWorld) -> None:
@@ -187,3 +190,35 @@ async def test_two_lives_of_one_wal_never_mix_up_their_offsets(world: PartitionW
     await ann.end()
     again = await (await world.owner()).open()
     assert records(again.read_tail(0, bytes_max=1 << 20) or []) == [(0, "a"), (1, "b")]
+
+
+async def given_back_in_doubt(owner: Owner, partition: LeadingPartition, *, drained: bool) -> None:
+    """The booking is given back, the answer is lost, and the store stays away for longer than a commit waits."""
+    owner.store.stop_answering_at("/state")
+    clock, hasty = owner.world.clock, HastyClock()
+    with (
+        patch.object(clock, "sleep_ms", hasty.sleep_ms),
+        patch.object(clock, "boot_ms", hasty.boot_ms),
+        pytest.raises(OutcomeUnknownError),
+    ):
+        await (close_together([partition], owner.publisher) if drained else release_reservation(partition))
+    partition.resume_accepting()
+    assert partition.fenced_record.in_doubt
+
+
+@pytest.mark.parametrize("drained", [False, True])
+async def test_what_may_have_been_given_back_is_not_handed_out_before_the_answer_is_known(
+    world: PartitionWorld, drained: bool
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    await ann.publisher.publish([partition])
+    if drained:
+        await append(partition, batch("b"))
+    await given_back_in_doubt(ann, partition, drained=drained)
+    with pytest.raises(UnavailableError):  # acknowledged, it would be lost: for the next owner the partition is clean
+        await append(partition, batch("acknowledged"))
+    ann.store.answering = True
+    end = (await append(partition, batch("c"))).end_offset
+    assert end <= (await stored(world)).reserved

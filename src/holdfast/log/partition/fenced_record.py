@@ -39,6 +39,7 @@ class FencedRecord:
         "_doubt",
         "_random",
         "_store",
+        "ceiling",
         "key",
         "lease",
         "lock",
@@ -63,6 +64,8 @@ class FencedRecord:
         self.lock = asyncio.Lock()
         self._store, self._clock, self._random = store, clock, random
         self._doubt: _UnresolvedChange | None = None
+        # Below this, offsets are reserved whatever became of a change in doubt. Read by every append.
+        self.ceiling = record.reserved
 
     @property
     def in_doubt(self) -> bool:
@@ -79,13 +82,14 @@ class FencedRecord:
 
     def applied(self, record: PartitionRecord, version: int) -> None:
         """The store now holds `record` as of commit `version`."""
-        self.record, self.version = record, version
+        self.record, self.version, self.ceiling = record, version, record.reserved
 
     def mark_unresolved(
         self, lost: OutcomeUnknownError, record: PartitionRecord, segments: tuple[SegmentRecord, ...] = ()
     ) -> None:
         """The answer to a change was lost for good."""
         self._doubt = _UnresolvedChange(lost.commit_id, record, segments)
+        self.ceiling = min(self.record.reserved, record.reserved)
 
     async def resolve(self) -> tuple[SegmentRecord, ...]:
         """Resolve an unresolved change; returns the segments that were published after all."""
@@ -95,6 +99,7 @@ class FencedRecord:
         outcome = await self._store.resolve(doubt.commit_id)
         self._doubt = None
         if not isinstance(outcome, Committed):
+            self.ceiling = self.record.reserved
             return ()
         self.applied(doubt.record, outcome.version)
         return doubt.segments

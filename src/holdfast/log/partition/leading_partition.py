@@ -1,7 +1,8 @@
 """A partition under this agent's lease: append, read the tail, track what is durable and what is to be published.
 
 Its rules (docs/safety.md, rules 7–9):
-- Offsets are handed out only below the ceiling reserved in the store, and never twice.
+- Offsets are handed out only below the ceiling reserved in the store, and never twice; while the answer to a change is lost, below
+  the lower of the two that may be.
 - Nothing is visible before it is durable at the topic's level: `high_watermark` moves after fdatasync (`local`) or after the fenced
   commit that names the object (`object`), and reads stop there.
 - Before an acknowledgement the session is checked again: an agent that was suspended does not acknowledge for a newer leader.
@@ -187,7 +188,7 @@ class LeadingPartition:
         if (
             self._queued
             or self._order.locked()
-            or self._next + count > self.fenced_record.record.reserved
+            or self._next + count > self.fenced_record.ceiling
             or not self._wal.has_room(size)
             or self._backpressure
             or not (self._recovery.finish_now() or all(header.producer_id < 0 for header, _ in batches))
@@ -233,13 +234,13 @@ class LeadingPartition:
         while True:
             if self._backpressure:
                 await self._backpressure.over(self._check_accepting)
-            if self._next + count > self.fenced_record.record.reserved:
+            if self._next + count > self.fenced_record.ceiling:
                 self._check_accepting()
                 await self.reserve(count)
                 continue
             await self._wal.room(size)
             self._check_accepting()
-            if self._next + count <= self.fenced_record.record.reserved:
+            if self._next + count <= self.fenced_record.ceiling:
                 return
 
     def _append_in_order(self, batches: Sequence[RecordBatch]) -> AppendResult:
