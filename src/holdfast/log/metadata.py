@@ -41,6 +41,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A published segment: bytes [`start`, `end`) of an object, which several partitions may share.
 
     `producers_since`: its footer has only the producers that changed since this offset (`log.producer_snapshots`); -1: all of them.
+    `merged_from_ms`: of the segments it was merged from, the time of the one that would have been too old first; -1: it was not.
     """
 
     base_offset: int
@@ -54,10 +55,16 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_timestamp_ms: int
     compacted_at_ms: int = 0  # when its tombstones began to wait for their end; 0: never compacted
     producers_since: int = -1
+    merged_from_ms: int = -1
 
     @property
     def size_bytes(self) -> int:
         return self.end - self.start
+
+    @property
+    def oldest_ms(self) -> int:
+        """From when on retention by time would have begun to let go of it, had nothing been merged; -1: unknown."""
+        return self.merged_from_ms if self.merged_from_ms >= 0 else self.max_timestamp_ms
 
 
 class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, MaintenanceWorld, crash_at
 
-from holdfast.log.maintenance import compact, merge_segments, roll_up_segment_keys
+from holdfast.log.maintenance import apply_retention, compact, merge_segments, roll_up_segment_keys
 from holdfast.log.maintenance.segment_merge import FAN_IN, MergeLimits, choose_merge
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import CleanupPolicy
@@ -52,8 +52,9 @@ def replace_bounds(chosen: list[SegmentRecord]) -> SegmentRecord:
         end=size_bytes,
         epoch=1,
         records=len(chosen),
-        min_timestamp_ms=first.min_timestamp_ms,
-        max_timestamp_ms=last.max_timestamp_ms,
+        min_timestamp_ms=min(each.min_timestamp_ms for each in chosen),
+        max_timestamp_ms=max(each.max_timestamp_ms for each in chosen),
+        merged_from_ms=min(each.oldest_ms for each in chosen),
     )
 
 
@@ -95,6 +96,19 @@ class TestChoice:
         listed = [segment(at, KIB, time_ms=at * HOUR_MS // 4) for at in range(20)]
         assert [each.base_offset for each in choose_merge(listed, limits)] == [0, 1, 2, 3, 4]
 
+    def test_what_was_merged_before_does_not_grow_beyond_the_span(self) -> None:
+        limits = MergeLimits(bytes_max=8 * MIB, span_ms_max=10 * HOUR_MS)
+        listed: list[SegmentRecord] = []
+        written = 0
+        for at in range(3_000):  # a quiet topic, for a month
+            listed.append(segment(at, KIB, time_ms=at * HOUR_MS // 4))
+            while chosen := list(choose_merge(listed, limits)):
+                written += sum(each.size_bytes for each in chosen)
+                listed = merged(listed, chosen)
+        assert max(each.max_timestamp_ms - each.min_timestamp_ms for each in listed) <= 10 * HOUR_MS
+        assert len(listed) <= 3_000 // 40 + 2 * FAN_IN
+        assert written <= 4 * 3_000 * KIB
+
     def test_a_policy_without_deletion_has_no_span(self) -> None:
         assert MergeLimits.of(CleanupPolicy(delete=False, compact=True), MIB) == MergeLimits(
             bytes_max=MIB, span_ms_max=None
@@ -124,6 +138,18 @@ async def test_merging_keeps_every_record_and_bounds_the_number_of_segments(worl
     assert [(each.offset, each.value) for each in records] == [(at, b"v%d" % at) for at in range(1_200)]
     await world.settle()
     assert await world.read() == records
+
+
+async def test_a_quiet_topic_keeps_nothing_much_longer_than_its_retention(world: MaintenanceWorld) -> None:
+    partition, policy = await world.open(), CleanupPolicy(retention_ms=32 * HOUR_MS)
+    for _ in range(100):
+        await world.fill(partition, 2, each_ms=HOUR_MS // 2)
+        while await merge_segments(partition, policy, world.context()):
+            pass
+        await apply_retention(partition, policy, world.context())
+    oldest = (await world.read())[0]
+    assert world.clock.now_ms() - oldest.timestamp_ms <= 36 * HOUR_MS
+    assert len(partition.segments.recent) <= 32
 
 
 async def test_segments_that_an_earlier_release_listed_in_an_index_are_merged_too(world: MaintenanceWorld) -> None:

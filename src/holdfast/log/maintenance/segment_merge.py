@@ -83,26 +83,23 @@ def _small_stretches(segments: Sequence[SegmentRecord], bytes_max: int) -> Itera
 
 
 def _windows(stretch: Sequence[SegmentRecord], limits: MergeLimits) -> Iterator[list[SegmentRecord]]:
-    """The stretch, cut where one segment would be too large or too long. All but the last are final: nothing more fits."""
+    """The stretch, cut where one segment would be too large or too long. All but the last are final: nothing more fits.
+
+    What was merged before counts from the oldest of what it was merged from: otherwise it would grow with every round.
+    """
     window: list[SegmentRecord] = []
-    size_bytes = 0
+    size_bytes, oldest_ms, newest_ms = 0, -1, -1
     for each in stretch:
-        if window and (
-            size_bytes + each.size_bytes > limits.bytes_max
-            or len(window) == _RUN_MAX
-            or _spans_too_much(window[0], each, limits.span_ms_max)
-        ):
-            yield window
-            window, size_bytes = [], 0
-        window.append(each)
         size_bytes += each.size_bytes
+        if each.max_timestamp_ms >= 0:
+            oldest_ms = min(oldest_ms, each.oldest_ms) if oldest_ms >= 0 else each.oldest_ms
+            newest_ms = max(newest_ms, each.max_timestamp_ms)
+        too_long = limits.span_ms_max is not None and newest_ms - oldest_ms > limits.span_ms_max
+        if window and (size_bytes > limits.bytes_max or len(window) == _RUN_MAX or too_long):
+            yield window
+            window, size_bytes, oldest_ms, newest_ms = [], each.size_bytes, each.oldest_ms, each.max_timestamp_ms
+        window.append(each)
     yield window
-
-
-def _spans_too_much(first: SegmentRecord, last: SegmentRecord, span_ms_max: int | None) -> bool:
-    if span_ms_max is None or first.max_timestamp_ms < 0 or last.max_timestamp_ms < 0:
-        return False
-    return abs(last.max_timestamp_ms - first.max_timestamp_ms) > span_ms_max
 
 
 def _run_of_a_size(window: Sequence[SegmentRecord]) -> Sequence[SegmentRecord]:

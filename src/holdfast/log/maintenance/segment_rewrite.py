@@ -66,6 +66,7 @@ async def upload_rewritten(
         max_timestamp_ms=meta.max_timestamp_ms,
         compacted_at_ms=compacted_at_ms,
         producers_since=built.producers_since,
+        merged_from_ms=min((each.oldest_ms for each in old if each.oldest_ms >= 0), default=-1),
     )
 
 
