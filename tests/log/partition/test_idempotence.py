@@ -120,3 +120,22 @@ async def test_a_first_batch_nobody_waited_for_is_not_overtaken(world: Partition
             await impatient
     assert await refusal(partition, sent(1)) is ProducerRefusal.TOO_SOON
     assert [(await append(partition, sent(sequence))).base_offset for sequence in (0, 1)] == [0, 1]
+
+
+async def test_a_batch_refused_before_the_producers_were_read_is_not_overtaken(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(0))
+    await ann.publisher.publish([partition])
+    await append(partition, sent(1))
+    await ann.end()
+    ann = await world.owner()
+    partition = await ann.open()
+    ann.objects.reachable = False
+    with pytest.raises(UnavailableError):
+        await append(partition, sent(2))
+    ann.objects.reachable = True
+    await partition.recover_producers()
+    assert await refusal(partition, sent(3)) is ProducerRefusal.TOO_SOON  # not out of order: 2 is on its way
+    assert (await append(partition, sent(2))).base_offset == 2
+    assert (await append(partition, sent(3))).base_offset == 3

@@ -100,7 +100,7 @@ class ProducerRecovery:
         now_ms = self._clock.now_ms()
         for batch in self._tail.between(self._tail.start, self._tail.end):
             # Seen now, not at the timestamp of its records: a producer may write any time into them.
-            self._producers.append(batch.header, batch.base_offset, now_ms)
+            self._producers.replay(batch.header, batch.base_offset, now_ms)
         self._producers.settle(self._tail.end)
         self.done = True
 

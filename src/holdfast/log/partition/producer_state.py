@@ -162,6 +162,12 @@ class ProducerStates:
 
     def append(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Remember a batch that `validate` accepted."""
+        self.replay(header, base_offset, now_ms)
+        if self._missed:
+            self._missed.pop(header.producer_id, None)
+
+    def replay(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remember a batch that was appended before. What was refused since is still to come."""
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
@@ -180,8 +186,6 @@ class ProducerStates:
             self._producers.move_to_end(header.producer_id)
         elif len(self._producers) > self._count_max:
             self._evict(base_offset)
-        if self._missed:
-            self._missed.pop(header.producer_id, None)
 
     def settle(self, below_offset: int) -> None:
         """Batches below the offset are durable: they are not going to be taken back."""
