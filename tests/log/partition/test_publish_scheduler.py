@@ -14,7 +14,7 @@ from tests.support.waiting import async_until
 from holdfast.agent.settings import AgentCounters
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
-from holdfast.log.partition.due_partitions import is_due, is_idle
+from holdfast.log.partition.due_partitions import DuePartitions, is_due, is_idle
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
@@ -347,3 +347,42 @@ async def test_a_partition_for_which_nobody_answers_does_not_keep_those_that_go_
     )
     async with looping(ann, partitions, undecided, together_partitions_max=3, publish_backoff_max_ms=20):
         await async_until(lambda: [each.record.published for each in partitions] == [1, 0, 1, 1, 1, 1])
+
+
+async def test_a_partition_whose_only_append_was_refused_rests(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    (partition,) = await opened(ann, roll_ms=1)
+    async with looping(ann, [partition], idle_ms=1) as counters:
+        ann.disk.full = True
+        with pytest.raises(UnavailableError):
+            await append(partition, batch("refused"))
+        await async_until(lambda: partition.is_quiescent)  # what was reserved for it is given back, too
+        assert counters.publications == 0
+
+
+async def test_an_outage_that_nobody_waits_for_keeps_no_offsets_reserved(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    gone, idle = await opened(ann, 2)
+    await append(idle, batch("a"))
+    await ann.publisher.publish([idle])
+    ann.objects.reachable = False
+    async with looping(ann, [gone, idle], idle_ms=300) as counters:
+        await append(gone, batch("b"))
+        gone.request_publish()
+        await async_until(lambda: counters.publish_failures > 0)
+        gone.close(ClosedError("partition"))
+        await async_until(lambda: idle.record.clean)
+
+
+async def test_partitions_that_are_due_sooner_than_was_said_leave_nothing_behind(world: PartitionWorld) -> None:
+    (partition, other) = await opened(await world.owner(), 2)
+    due = DuePartitions()
+    due.put(other, 7)
+    for at_ms in range(10_000, 20_000):  # published by size again and again, and due by age in a week
+        due.put(partition, at_ms)
+        due.discard(partition)
+    due.put(partition, 30_000)
+    assert len(due._heap) <= 100
+    assert due.take(7) == [other]
+    assert due.take(29_999) == []
+    assert due.take(30_000) == [partition]

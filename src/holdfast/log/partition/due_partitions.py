@@ -7,9 +7,12 @@ another time, and goes back to where it belongs.
 import heapq
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.settings import LeadershipSettings
+
+_STALE_MAX: Final = 64
 
 
 def is_due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int) -> bool:
@@ -79,6 +82,8 @@ class DuePartitions:
         if self._at_ms.get(partition) != at_ms:
             self._at_ms[partition] = at_ms
             heapq.heappush(self._heap, (at_ms, next(self._turn), partition))
+            if len(self._heap) > 2 * len(self._at_ms) + _STALE_MAX:
+                self._drop_stale()
 
     def discard(self, partition: LeadingPartition) -> None:
         """Do not look at it."""
@@ -93,3 +98,8 @@ class DuePartitions:
                 del self._at_ms[partition]
                 taken.append(partition)
         return taken
+
+    def _drop_stale(self) -> None:
+        """Leave out what was said and does not hold any more: it may be due in a week, and holds partitions that are closed."""
+        self._heap = [each for each in self._heap if self._at_ms.get(each[2]) == each[0]]
+        heapq.heapify(self._heap)

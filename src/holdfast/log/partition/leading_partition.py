@@ -306,6 +306,9 @@ class LeadingPartition:
             self.record_missed(lost)
             self.tail.cut_from(base)
             self._next = base
+            if not self.tail.size_bytes:  # there is nothing to publish after all, only offsets to give back
+                self.oldest_unpublished_ms = None
+                self._dirty_partitions.mark_dirty(self)
             self._visible.fail_above(base, error)
             self._synced.fail_above(base, error)
         self._settled.notify()

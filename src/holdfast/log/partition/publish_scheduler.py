@@ -143,6 +143,8 @@ class PublishScheduler:
     def _take_ready(self, now_ms: int) -> list[list[LeadingPartition]]:
         """What to publish now: everything, but one group only while nobody answers."""
         if not self._ready:
+            if self._outage is not None and not self._busy and now_ms >= self._outage.until_ms:
+                self._outage = None  # nobody is left to find out whether it is over
             return []
         if self._outage is not None and (self._busy or now_ms < self._outage.until_ms):
             return []
