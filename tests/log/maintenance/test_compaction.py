@@ -12,8 +12,9 @@ from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, Maintena
 from holdfast.contracts.store import Put
 from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.keys import deletion_mark_key
-from holdfast.log.maintenance import compact, delete_records, roll_up_segment_keys
+from holdfast.log.maintenance import compact, delete_records, merge_segments, roll_up_segment_keys
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES
+from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
 from holdfast.log.segment_list import load_segments
@@ -378,3 +379,21 @@ async def test_the_keys_of_one_segment_are_taken_in_slices_when_ram_is_short(wor
         await compact(partition, COMPACT_NOW, world.context())
     check_left(before, await world.read())
     assert len(await world.read()) == 40
+
+
+@pytest.mark.parametrize("merging", [False, True])
+async def test_tombstones_go_even_if_the_log_is_compacted_more_often_than_they_are_kept(
+    world: MaintenanceWorld, merging: bool
+) -> None:
+    policy = CleanupPolicy(compact=True, delete=False, min_dirty_ratio=0.0, delete_retention_ms=4 * HOUR_MS)
+    partition = await world.open()
+    for hour in range(40):
+        await world.append(partition, [(b"k%d" % hour, b"v")])
+        await world.append(partition, [(b"k%d" % hour, None)])
+        await world.publish(partition)
+        world.clock.advance_ms(HOUR_MS)
+        await compact(partition, policy, world.context())
+        while merging and await merge_segments(partition, policy, world.context()):
+            pass
+    assert len(await world.read()) <= 7
+    assert len(partition.segments.recent) <= 8

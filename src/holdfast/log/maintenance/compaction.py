@@ -21,7 +21,7 @@ from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES, CompactionFi
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.retention import Protect, nothing_protected
 from holdfast.log.maintenance.segment_replacement import replace_segments
-from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten
+from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten, wait_alike
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import CleanupPolicy
@@ -159,7 +159,7 @@ async def _rewrite(
     listed = [each for each in await _list(partition, context) if each.segment.end_offset <= plan.until]
     unchanged: list[_ListedSegment] = []  # only to be marked; many at once, because a list is rewritten for it
     while listed:
-        run = _next_run(listed, context.settings.merge_bytes_max)
+        run = _next_run(listed, plan, context.settings.merge_bytes_max)
         del listed[: len(run)]
         left, dropped = await _filter(run, plan, context)
         if len(run) == 1 and not dropped:
@@ -212,15 +212,18 @@ def _compacted_at_ms(old: Sequence[SegmentRecord], plan: _CompactionPass) -> int
     return max(each.compacted_at_ms for each in old) or (plan.now_ms if plan.mark else 0)
 
 
-def _next_run(listed: Sequence[_ListedSegment], merge_bytes_max: int) -> list[_ListedSegment]:
-    """The next segments that may become one: listed in one place, all compacted before or none, and small together."""
+def _next_run(listed: Sequence[_ListedSegment], plan: _CompactionPass, merge_bytes_max: int) -> list[_ListedSegment]:
+    """The next segments that may become one: listed in one place, with tombstones that wait alike, and small together."""
     first = listed[0]
     size_bytes = 0
 
     def joins(each: _ListedSegment) -> bool:
         nonlocal size_bytes
         size_bytes += each.segment.size_bytes
-        alike = each.home == first.home and bool(each.segment.compacted_at_ms) == bool(first.segment.compacted_at_ms)
+        alike = each.home == first.home and (
+            wait_alike(first.segment, each.segment, plan.policy.delete_retention_ms)
+            or (_tombstones_expired(first.segment, plan) and _tombstones_expired(each.segment, plan))
+        )
         return each is first or (alike and size_bytes <= merge_bytes_max)
 
     return list(takewhile(joins, listed[:_RUN_MAX]))

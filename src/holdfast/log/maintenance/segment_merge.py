@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.segment_replacement import replace_segments
-from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten
+from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten, wait_alike
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import CleanupPolicy
@@ -36,10 +36,11 @@ _MERGES_PER_VISIT: Final = 4  # then it is the next partition's turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """How large a merged segment may be, and how much time it may span."""
+    """How large a merged segment may be, and how much time it may span; how long its tombstones are kept."""
 
     bytes_max: int
     span_ms_max: int | None
+    delete_retention_ms: int = CleanupPolicy().delete_retention_ms
 
     @classmethod
     def of(cls, policy: CleanupPolicy, bytes_max: int) -> "MergeLimits":
@@ -48,6 +49,7 @@ class MergeLimits:
         return cls(
             bytes_max=min(bytes_max, max(1, by_bytes // _RETENTION_SHARE)) if by_bytes else bytes_max,
             span_ms_max=max(1, by_time // _RETENTION_SHARE) if by_time else None,
+            delete_retention_ms=policy.delete_retention_ms,
         )
 
 
@@ -55,7 +57,7 @@ def choose_merge(
     segments: Sequence[SegmentRecord], limits: MergeLimits, *, complete: bool = False
 ) -> Sequence[SegmentRecord]:
     """The next neighbours to merge, none if there are none. `complete`: nothing will be appended to `segments`."""
-    for stretch in _small_stretches(segments, limits.bytes_max):
+    for stretch in _small_stretches(segments, limits):
         windows = list(_windows(stretch, limits))
         for window in windows if complete else windows[:-1]:
             if len(window) > 1:
@@ -65,15 +67,15 @@ def choose_merge(
     return ()
 
 
-def _small_stretches(segments: Sequence[SegmentRecord], bytes_max: int) -> Iterator[list[SegmentRecord]]:
+def _small_stretches(segments: Sequence[SegmentRecord], limits: MergeLimits) -> Iterator[list[SegmentRecord]]:
     """Neighbours without a gap between them that are worth merging: less than half full, and compacted alike."""
     stretch: list[SegmentRecord] = []
     for each in segments:
         follows = stretch and stretch[-1].end_offset == each.base_offset
-        if stretch and not (follows and bool(stretch[-1].compacted_at_ms) == bool(each.compacted_at_ms)):
+        if stretch and not (follows and wait_alike(stretch[-1], each, limits.delete_retention_ms)):
             yield stretch
             stretch = []
-        if 2 * each.size_bytes < bytes_max:
+        if 2 * each.size_bytes < limits.bytes_max:
             stretch.append(each)
         elif stretch:
             yield stretch

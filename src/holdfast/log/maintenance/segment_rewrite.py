@@ -22,6 +22,18 @@ from holdfast.vocabulary.errors import UnavailableError
 T = TypeVar("T")
 
 _ALL_BYTES: Final = 1 << 62
+_WAIT_SHARE: Final = 16
+
+
+def wait_alike(one: SegmentRecord, other: SegmentRecord, delete_retention_ms: int) -> bool:
+    """Whether the tombstones of both wait for about the same moment; neither was compacted, or both were.
+
+    Joined, all wait for the later one. The bounds are fixed: otherwise a segment that is joined with a younger one again and
+    again would keep its tombstones for ever.
+    """
+    share_ms = max(1, delete_retention_ms // _WAIT_SHARE)
+    compacted = bool(one.compacted_at_ms), bool(other.compacted_at_ms)
+    return compacted[0] == compacted[1] and one.compacted_at_ms // share_ms == other.compacted_at_ms // share_ms
 
 
 async def read_batches(segment: SegmentRecord, context: MaintenanceContext) -> list[memoryview]:
