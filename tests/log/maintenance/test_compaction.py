@@ -12,7 +12,7 @@ from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, Maintena
 from holdfast.contracts.store import Put
 from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.keys import deletion_mark_key
-from holdfast.log.maintenance import compact, delete_records, merge_segments, roll_up_segment_keys
+from holdfast.log.maintenance import apply_retention, compact, delete_records, merge_segments, roll_up_segment_keys
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -397,3 +397,17 @@ async def test_tombstones_go_even_if_the_log_is_compacted_more_often_than_they_a
             pass
     assert len(await world.read()) <= 7
     assert len(partition.segments.recent) <= 8
+
+
+async def test_a_log_that_is_compacted_and_deleted_keeps_nothing_much_longer_than_its_retention(
+    world: MaintenanceWorld,
+) -> None:
+    policy = CleanupPolicy(compact=True, delete=True, min_dirty_ratio=0.0, retention_ms=32 * HOUR_MS)
+    partition = await world.open()
+    for hour in range(80):
+        await world.append(partition, [(b"k%d" % hour, b"v")])
+        await world.publish(partition)
+        world.clock.advance_ms(HOUR_MS)
+        await compact(partition, policy, world.context())
+        await apply_retention(partition, policy, world.context())
+    assert world.clock.now_ms() - (await world.read())[0].timestamp_ms <= 36 * HOUR_MS

@@ -20,6 +20,7 @@ from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.compaction_filter import ENTRY_BYTES, CompactionFilter, CompactionScan, KeyOffsetMap
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.retention import Protect, nothing_protected
+from holdfast.log.maintenance.segment_merge import MergeLimits
 from holdfast.log.maintenance.segment_replacement import replace_segments
 from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten, wait_alike
 from holdfast.log.maintenance.settings import MaintenanceContext
@@ -213,20 +214,28 @@ def _compacted_at_ms(old: Sequence[SegmentRecord], plan: _CompactionPass) -> int
 
 
 def _next_run(listed: Sequence[_ListedSegment], plan: _CompactionPass, merge_bytes_max: int) -> list[_ListedSegment]:
-    """The next segments that may become one: listed in one place, with tombstones that wait alike, and small together."""
+    """The next segments that may become one: listed in one place, with tombstones that wait alike, and small together.
+
+    Together they span no more time than what is merged may: retention stays exact.
+    """
     first = listed[0]
-    size_bytes = 0
-
-    def joins(each: _ListedSegment) -> bool:
-        nonlocal size_bytes
-        size_bytes += each.segment.size_bytes
-        alike = each.home == first.home and (
-            wait_alike(first.segment, each.segment, plan.policy.delete_retention_ms)
-            or (_tombstones_expired(first.segment, plan) and _tombstones_expired(each.segment, plan))
+    span_ms_max = MergeLimits.of(plan.policy, merge_bytes_max).span_ms_max
+    run: list[_ListedSegment] = []
+    size_bytes, oldest_ms, newest_ms = 0, first.segment.oldest_ms, first.segment.max_timestamp_ms
+    for each in listed[:_RUN_MAX]:
+        segment = each.segment
+        size_bytes += segment.size_bytes
+        if segment.max_timestamp_ms >= 0:
+            oldest_ms = min(oldest_ms, segment.oldest_ms) if oldest_ms >= 0 else segment.oldest_ms
+            newest_ms = max(newest_ms, segment.max_timestamp_ms)
+        alike = wait_alike(first.segment, segment, plan.policy.delete_retention_ms) or (
+            _tombstones_expired(first.segment, plan) and _tombstones_expired(segment, plan)
         )
-        return each is first or (alike and size_bytes <= merge_bytes_max)
-
-    return list(takewhile(joins, listed[:_RUN_MAX]))
+        too_long = span_ms_max is not None and newest_ms - oldest_ms > span_ms_max
+        if run and (each.home != first.home or not alike or too_long or size_bytes > merge_bytes_max):
+            break
+        run.append(each)
+    return run
 
 
 def _tombstones_expired(segment: SegmentRecord, plan: _CompactionPass) -> bool:
