@@ -72,6 +72,10 @@ class ReadProgress(Protocol):
         """A waiter for `offset` has stopped waiting."""
         ...
 
+    def read_tail(self, offset: int, *, bytes_max: int) -> Sequence[Buffer] | None:
+        """Visible batches from `offset` on; None: not in the tail any more, read segments."""
+        ...
+
 
 class PartitionRead(NamedTuple):
     """Whole batches in offset order, the log's bounds and leader epoch when they were read, and what to wait on for more.

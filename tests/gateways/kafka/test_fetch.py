@@ -91,6 +91,16 @@ async def test_limits_hold_except_for_the_first_batch(tmp_path: Path) -> None:
         assert not answer.responses[0].partitions[1].records
 
 
+@pytest.mark.parametrize("limits", [{"bytes_max": 0}, {"partition_bytes_max": 0}])
+async def test_a_limit_of_zero_brings_the_first_batch(tmp_path: Path, limits: dict[str, int]) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
+        await filled(gateway, "orders", 2)
+        client = await gateway.client()
+        answer = await client.ask(FETCH, 12, fetch_request("orders", {0: 1, 1: 0}, **limits))
+        assert read(answer) == [(1, "b")]
+        assert not answer.responses[0].partitions[1].records
+
+
 async def test_an_offset_out_of_range_returns_the_range(tmp_path: Path) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}) as gateway:
         await filled(gateway)

@@ -258,3 +258,18 @@ async def test_min_bytes_are_made_up_of_object_storage_and_what_comes_meanwhile(
             answer = client.understood(FETCH, 12, correlation, await client.receive())
         assert [value for _, value in records([answer.responses[0].partitions[0].records])] == ["old", "new"]
         assert calls < 5  # it waits, and does not look again and again
+
+
+async def test_new_records_do_not_cost_those_that_object_storage_has_brought(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 1, fetch_read_ms=50) as world:
+        await world.publish(0, "old")
+        client = await world.gateway.client()
+        given = fetch_request("orders", {0: 0}, wait_ms=500, bytes_min=1_000_000)
+        correlation = await client.send(FETCH, 12, given)
+        await async_until(lambda: world.led(0)._visible._waiters)
+        world.stall(0)  # another read would find nothing before the deadline
+        for value in ("new", "newer"):
+            await world.log.produce("orders", 0, batch(value))
+        async with asyncio.timeout(PATIENCE_S):
+            answer = client.understood(FETCH, 12, correlation, await client.receive())
+        assert [value for _, value in records([answer.responses[0].partitions[0].records])] == ["old", "new", "newer"]

@@ -108,7 +108,7 @@ def _parse(call: RequestContext, reader: WireReader) -> _FetchRequest:
     limits = FetchLimits(
         wait_ms=max(0, min(wait_ms, settings.fetch_wait_max_ms)),
         bytes_min=bytes_min,
-        bytes_max=max(0, min(bytes_max, settings.fetch_bytes_max)),
+        bytes_max=max(1, min(bytes_max, settings.fetch_bytes_max)),  # 0 is allowed, and brings one batch
         rack=rack,
     )
     return _FetchRequest(limits, session_id, session_epoch, wanted, forgotten)
@@ -125,7 +125,7 @@ def _topic(version: int, reader: WireReader) -> list[FetchPartition]:
             reader.int32()  # last fetched epoch, of replicas
         if version >= _START_FROM:
             reader.int64()  # log start offset, of replicas
-        wanted.append(FetchPartition((named, number), offset, reader.int32(), leader_epoch))
+        wanted.append(FetchPartition((named, number), offset, max(1, reader.int32()), leader_epoch))
         reader.tags()
     reader.tags()
     return wanted

@@ -25,7 +25,7 @@ from holdfast.gateways.kafka.remote_reads import RemoteRead
 from holdfast.gateways.kafka.response_budget import SMALL_BYTES
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
-from holdfast.log.batches import Buffer
+from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
 from holdfast.log.service import ReadProgress
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
@@ -155,8 +155,8 @@ class _PartitionReads:
         to_read = [at for at, read in enumerate(self._reads) if read is None or read.outdated]
         for at in to_read:
             old, self._reads[at] = self._reads[at], None
-            if old is not None and old.source is not None:
-                self._forget(old.source)  # there is more by now
+            if old is not None and old.source is not None and not old.size:
+                self._forget(old.source)  # there is more by now; what it brought would be thrown away
         left = bytes_max - sum(read.size for read in self._reads if read is not None)
         to_begin: list[tuple[PartitionFetch, Hashable]] = []
         for at in to_read:
@@ -226,7 +226,9 @@ class _PartitionReads:
             read.code, read.preferred, read.batches, read.size = found.code, found.preferred, found.batches, found.size
             if read.progress is None or found.settled:  # otherwise what is known is younger
                 read.high_watermark, read.start_offset = found.high_watermark, found.start_offset
-                read.progress = found.progress
+                read.progress = found.progress if not found.size else None  # records are not read again for more
+            elif found is whole and found.size:
+                _read_on(read, min(room, read.wanted.bytes_max) - found.size)
             if found.size or not whole.size:  # otherwise it does not fit: next time
                 read.source = remote
 
@@ -309,6 +311,15 @@ def _cut(read: PartitionFetch, bytes_max: int, *, first: bool) -> PartitionFetch
         kept.append(batch)
         size += len(batch)
     return replace(read, batches=kept, size=size)
+
+
+def _read_on(read: PartitionFetch, bytes_max: int) -> None:
+    """Add what memory has behind what object storage has brought."""
+    assert read.progress is not None
+    more = read.progress.read_tail(parse_header(read.batches[-1]).last_offset + 1, bytes_max=bytes_max) or ()
+    size = sum(map(len, more))
+    if size <= bytes_max:  # a first batch may be larger
+        read.batches, read.size = [*read.batches, *more], read.size + size
 
 
 async def _read_remotely(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.contracts.store import Store
+from holdfast.log.batches import Buffer
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord
@@ -77,3 +78,9 @@ class RetainedPartition:
 
     def forget(self, offset: int) -> None:
         """Nothing waits."""
+
+    def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
+        """What is known from `offset` on; None: it is not in the tail."""
+        if offset < self.tail.start:
+            return None
+        return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
