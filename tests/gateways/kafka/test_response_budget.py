@@ -130,6 +130,7 @@ async def test_answers_without_records_count_too(tmp_path: Path) -> None:
     async with asyncio.timeout(60), gateway_on(tmp_path, responses_bytes_max=MIB, buffered_bytes_max=MIB) as gateway:
         for number in range(30):
             await gateway.backend.log.create_topic(f"a-rather-long-name-for-a-topic-{number}", 100)
+        await async_until(lambda: len(list(gateway.backend.cluster.topics)) == 30)  # before that, answers are small
         everything = {"topics": None}
         made = [Sleeper() for _ in range(30)]
         for each in made:
