@@ -92,7 +92,7 @@ async def test_limits_hold_except_for_the_first_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"bytes_max": 0}, {"partition_bytes_max": 0}])
-async def test_a_limit_of_zero_brings_the_first_batch(tmp_path: Path, limits: dict[str, int]) -> None:
+async def test_a_limit_of_zero_brings_the_first_batch(tmp_path: Path, limits: dict[str, Any]) -> None:
     async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
         await filled(gateway, "orders", 2)
         client = await gateway.client()

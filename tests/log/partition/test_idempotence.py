@@ -139,3 +139,28 @@ async def test_a_batch_refused_before_the_producers_were_read_is_not_overtaken(w
     assert await refusal(partition, sent(3)) is ProducerRefusal.TOO_SOON  # not out of order: 2 is on its way
     assert (await append(partition, sent(2))).base_offset == 2
     assert (await append(partition, sent(3))).base_offset == 3
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("published", [False, True])  # then the producers have to be read first
+async def test_a_batch_nobody_waits_for_is_not_overtaken_before_it_has_noticed(
+    world: PartitionWorld, known: bool, published: bool
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    if published:
+        await append(partition, batch("other"))
+        await ann.publisher.publish([partition])
+        await ann.hand_back(partition)
+        await ann.end()
+        partition = await (await world.owner()).open()
+    if known:
+        await append(partition, sent(0))
+    async with partition.appends_paused():
+        impatient = asyncio.ensure_future(append(partition, sent(int(known))))
+        await RealClock().sleep_ms(20)
+        next_one = asyncio.ensure_future(refusal(partition, sent(int(known) + 1)))  # its turn of the loop comes first
+        impatient.cancel()
+    assert await next_one is ProducerRefusal.TOO_SOON
+    with pytest.raises(asyncio.CancelledError):
+        await impatient

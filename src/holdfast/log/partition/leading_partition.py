@@ -22,7 +22,7 @@ from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionConfig, PartitionId
-from holdfast.log.partition.append_place import AppendPlace
+from holdfast.log.partition.append_place import AppendOrder, AppendPlace
 from holdfast.log.partition.backpressure import Backpressure
 from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
@@ -76,7 +76,7 @@ class LeadingPartition:
         self._recovery = ProducerRecovery(
             self._producers, state.segments, state.tail, objects=resources.objects, clock=resources.clock
         )
-        self._order = asyncio.Lock()  # first come, first numbered
+        self._order = AppendOrder()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
         self._next = self._durable = max(state.tail.end, state.record.record.published)
         self._acknowledged = self._durable  # what became durable while the session lived

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import BatchHeader
+from holdfast.log.partition.append_place import AppendOrder
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.tail import Tail
 from holdfast.log.producer_snapshots import read_section, read_snapshot
@@ -30,7 +31,7 @@ class ProducerRecovery:
     ) -> None:
         self._producers, self._segments, self._tail = producers, segments, tail
         self._objects, self._clock = objects, clock
-        self._gate: asyncio.Lock | None = None
+        self._gate: AppendOrder | None = None
         self._waiting = 0
         self.done = False
 
@@ -104,7 +105,7 @@ class ProducerRecovery:
         self._producers.settle(self._tail.end)
         self.done = True
 
-    def _gate_lock(self) -> asyncio.Lock:
+    def _gate_lock(self) -> AppendOrder:
         if self._gate is None:
-            self._gate = asyncio.Lock()
+            self._gate = AppendOrder()
         return self._gate
