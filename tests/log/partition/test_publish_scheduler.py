@@ -1,6 +1,8 @@
 """When partitions are due, what goes together, and what a failure does to whom."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -241,15 +243,59 @@ async def test_a_closed_partition_asks_for_nothing(world: PartitionWorld) -> Non
     assert partition._dirty_partitions.dirty() == []
 
 
+WEEK_MS = 7 * 86_400_000
+
+
+async def let_go(partitions: list[LeadingPartition]) -> None:
+    """Close them, and return once nobody has them any more, but for variables that still name the last one of a loop."""
+    closed = [weakref.ref(each) for each in partitions]
+    while partitions:
+        partitions.pop().close(ClosedError("test"))
+    await async_until(lambda: gc.collect() >= 0 and len([ref for ref in closed if ref() is not None]) <= 2)
+
+
+async def test_a_closed_partition_is_let_go_at_once_and_not_when_it_would_have_been_due(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 6, roll_ms=WEEK_MS)
+    async with looping(ann, partitions):
+        for each in partitions:
+            await append(each, batch("a"))
+        dirty = each._dirty_partitions
+        await async_until(lambda: not dirty._marked)  # the scheduler knows when they are due
+        await let_go(partitions)
+
+
+async def test_a_partition_that_is_closed_while_it_turns_out_to_be_lost_is_let_go_as_well(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 6, roll_ms=1)
+    publisher = Hanging(ann.publisher)
+    publisher.all_lost = True
+    async with looping(ann, partitions, publisher) as counters:
+        for each in partitions:
+            await append(each, batch("a"))
+        await async_until(lambda: publisher.waiting == 6)
+        closing = asyncio.ensure_future(let_go(partitions))
+        await async_until(lambda: not partitions)
+        publisher.answered.set()
+        await async_until(lambda: counters.lost_while_publishing == 6)
+        await closing
+
+
 class Hanging(SegmentPublisher):
     """Waits for object storage until it is told to go on."""
 
     def __init__(self, publisher: SegmentPublisher) -> None:
         self.__dict__.update(publisher.__dict__)
         self.answered = asyncio.Event()
+        self.waiting = 0
+        self.all_lost = False
 
     async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
+        partitions = list(partitions)
+        self.waiting += len(partitions)
         await self.answered.wait()
+        if self.all_lost:
+            return partitions
         return await super().publish(partitions, closing=closing)
 
 

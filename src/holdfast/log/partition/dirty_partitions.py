@@ -39,14 +39,15 @@ class DirtyPartitions(Notify, Generic[P]):
         self._dirty[partition] = self._marked[partition] = None
 
     def forget(self, partition: P) -> None:
-        """It is closed."""
-        self._dirty.pop(partition, None)
-        self._marked.pop(partition, None)
+        """It is closed: who watches looks at it once more, and lets it go, too."""
+        if partition in self._dirty:
+            del self._dirty[partition]
+            self._marked[partition] = None
 
     def drop_if_quiescent(self, partition: P) -> bool:
         """Whether it needs nothing more: then it is forgotten until it is marked again."""
         if partition.is_quiescent:
-            self.forget(partition)
+            self._drop(partition)
         return partition not in self._dirty
 
     def mark_all(self) -> None:
@@ -61,5 +62,9 @@ class DirtyPartitions(Notify, Generic[P]):
     def dirty(self) -> list[P]:
         """Those that still are."""
         for partition in [each for each in self._dirty if each.is_quiescent]:
-            self.forget(partition)
+            self._drop(partition)
         return list(self._dirty)
+
+    def _drop(self, partition: P) -> None:
+        self._dirty.pop(partition, None)
+        self._marked.pop(partition, None)

@@ -88,6 +88,8 @@ class DuePartitions:
     def discard(self, partition: LeadingPartition) -> None:
         """Do not look at it."""
         self._at_ms.pop(partition, None)
+        if not self._at_ms:
+            self._heap.clear()
 
     def take(self, now_ms: float) -> list[LeadingPartition]:
         """Those whose time has come, the earliest first."""

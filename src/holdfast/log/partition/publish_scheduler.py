@@ -78,16 +78,18 @@ class PublishScheduler:
                 await self._dirty_partitions.wait_ms(self._clock, self._log_settings.publish_tick_ms)
                 self._session.check()
                 self._log_if_slow()
-                now_ms = self._clock.boot_ms()
-                for partition in (*self._dirty_partitions.take_marked(), *self._due.take(now_ms)):
-                    self._place(partition, now_ms)
-                self._relieve_pressure(now_ms)
-                for together in self._take_ready(now_ms):
-                    self._busy.update(together)
-                    group.create_task(self._publish(together, probe=self._outage is not None))
-                if idle := self._take_idle():
-                    self._busy.update(idle)
-                    group.create_task(self._release_reservations(idle))
+                self._begin_what_is_due(group, self._clock.boot_ms())
+
+    def _begin_what_is_due(self, group: asyncio.TaskGroup, now_ms: int) -> None:
+        for partition in (*self._dirty_partitions.take_marked(), *self._due.take(now_ms)):
+            self._place(partition, now_ms)
+        self._relieve_pressure(now_ms)
+        for together in self._take_ready(now_ms):
+            self._busy.update(together)
+            group.create_task(self._publish(together, probe=self._outage is not None))
+        if idle := self._take_idle():
+            self._busy.update(idle)
+            group.create_task(self._release_reservations(idle))
 
     def _log_if_slow(self) -> None:
         if line := self._slow.line(self._clock.boot_ms()):
@@ -224,11 +226,13 @@ class PublishScheduler:
             self._release(partitions)
 
     def _release(self, partitions: Sequence[LeadingPartition]) -> None:
-        """They are not busy any more: look at those that still are dirty in the next round."""
+        """They are not busy any more: look at those that still are dirty in the next round, and let go of the others."""
         self._busy.difference_update(partitions)
         for each in partitions:
             if each in self._dirty_partitions:
                 self._dirty_partitions.mark_dirty(each)
+            else:
+                self._pauses.pop(each, None)
 
     def _failed(self, partitions: Collection[LeadingPartition], error: HoldfastError) -> None:
         if not isinstance(error, (UnavailableError, OutcomeUnknownError)):
