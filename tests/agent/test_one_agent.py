@@ -149,6 +149,9 @@ async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Loc
     await ann.service.delete_topic("orders")
     await async_until(lambda: not ann.agent.leading)
     await async_until(lambda: not ann.agent.wal.unreleased())
+    handler = ann.agent.log._handler
+    assert handler is not None
+    await async_until(lambda: not handler._configs)
 
 
 async def test_settings_take_effect_while_the_partition_is_led(cluster: LocalCluster) -> None:

@@ -194,6 +194,9 @@ class PartitionLeaseHandler:
                 self._retry.notify()
             elif partition_config is not partition.partition_config:
                 partition.change_config(partition_config)
+        for known, _ in list(self._configs.values()):
+            if self._topic(known.name) is not known:
+                del self._configs[known.id]
         if self.offline:
             self._retry.notify()
 
