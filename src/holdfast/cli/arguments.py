@@ -44,12 +44,14 @@ def parse_number(text: str, option: str, *, above: float, most: float) -> float:
     return value
 
 
-def parse_int(text: str | None, option: str, *, least: int = 0) -> int | None:
+def parse_int(text: str | None, option: str, *, least: int = 0, most: int | None = None) -> int | None:
     """An integer, or None if the option was not given."""
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
-        raise InvalidError(option, text, f"an integer, at least {least}")
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least or (most is not None and int(text) > most):
+        raise InvalidError(
+            option, text, f"an integer, at least {least}" if most is None else f"an integer between {least} and {most}"
+        )
     return int(text)
 
 

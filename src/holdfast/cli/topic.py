@@ -12,6 +12,8 @@ from holdfast.vocabulary.errors import UsageError
 PARTITION_COLUMNS = ("partition", "leader", "epoch", "earliest", "latest", "records")
 SETTING_COLUMNS = ("name", "value", "source", "default")
 
+_PARTITIONS_MAX = 100_000  # librdkafka's own; a cluster may allow fewer, and says so
+
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register this family's commands."""
@@ -91,7 +93,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run_create(args: argparse.Namespace) -> int:
     """Create a topic; returns once every partition has a leader."""
     partitions, factor = (
-        parse_int(args.partitions, "--partitions", least=1),
+        parse_int(args.partitions, "--partitions", least=1, most=_PARTITIONS_MAX),
         parse_int(args.replication_factor, "--replication-factor", least=1),
     )
     config, bootstrap = dict(parse_pairs(args.config, "--config")), bootstrap_from(args)
@@ -157,7 +159,7 @@ def run_describe(args: argparse.Namespace) -> int:
 
 def run_alter(args: argparse.Namespace) -> int:
     """Add partitions; returns once every partition has a leader."""
-    partitions = parse_int(args.partitions, "--partitions", least=1)
+    partitions = parse_int(args.partitions, "--partitions", least=1, most=_PARTITIONS_MAX)
     bootstrap = bootstrap_from(args)
     from holdfast.cli.kafka.topics import add_partitions
 

@@ -116,6 +116,7 @@ class PipelineService:
 
     async def _maintenance(self) -> None:
         trim_at_ms = self._clock.boot_ms() + self._random.jitter(self.settings.dlq_interval_ms)
+        logged = ""  # an outage is logged once, however long it lasts
         while True:
             await self._clock.sleep_ms(self._random.jitter(self.settings.upkeep_interval_ms))
             try:
@@ -123,12 +124,15 @@ class PipelineService:
                 if self._clock.boot_ms() >= trim_at_ms:
                     trim_at_ms = self._clock.boot_ms() + self._random.jitter(self.settings.dlq_interval_ms)
                     await self.trim_dead_letters()
+                logged = ""
             except ClosedError:
                 raise
             except CorruptError:
                 _log.exception("pipeline maintenance failed: stored state is corrupt")
             except HoldfastError as error:
-                _log.warning("pipeline maintenance failed, retrying: %s", error)
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("pipeline maintenance failed, retrying: %s", error)
 
 
 @contextmanager
