@@ -265,7 +265,9 @@ async def test_a_closed_partition_is_let_go_at_once_and_not_when_it_would_have_b
         await let_go(partitions)
 
 
-async def test_a_partition_that_is_closed_while_it_turns_out_to_be_lost_is_let_go_as_well(world: PartitionWorld) -> None:
+async def test_a_partition_that_is_closed_while_it_turns_out_to_be_lost_is_let_go_as_well(
+    world: PartitionWorld,
+) -> None:
     ann = await world.owner()
     partitions = await opened(ann, 6, roll_ms=1)
     publisher = Hanging(ann.publisher)
