@@ -377,6 +377,27 @@ async def test_a_task_that_never_began_leaves_its_place(setting: Setting) -> Non
     assert after.appended is not None
 
 
+async def test_a_batch_nobody_waits_for_is_not_overtaken_even_if_its_task_never_began(setting: Setting) -> None:
+    topic = await setting.topic()
+    setting.led.known["orders"] = topic
+
+    def sent(sequence: int) -> bytes:
+        return batch("x", producer=7, epoch=0, sequence=sequence)
+
+    await setting.service.produce("orders", 0, sent(0))
+    async with setting.led.partitions[topic.id, 0].appends_paused():
+        first, second = (setting.service.begin_produce("orders", 0, sent(sequence)) for sequence in (1, 2))
+        assert first is not None
+        assert second is not None
+        gone, result = first.start(acks=-1), second.start(acks=-1)
+        first.cancel()
+    with pytest.raises(ProducerRefusedError) as refused:
+        await result
+    assert refused.value.refusal is ProducerRefusal.TOO_SOON
+    assert gone.cancelled()
+    assert [(await setting.service.produce("orders", 0, sent(each))).base_offset for each in (1, 2)] == [1, 2]
+
+
 async def test_records_without_a_key_are_named_for_a_compacted_topic(setting: Setting) -> None:
     await setting.topic(cleanup_policy="compact")
     setting.checks("headers")

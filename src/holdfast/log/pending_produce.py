@@ -31,6 +31,7 @@ class PendingProduce:
     _checked: "asyncio.Future[None] | None"  # None: they were checked
     appended: AppendResult | None = None
     _place: AppendPlace | None = None
+    _task: "asyncio.Future[ProduceResult] | None" = None
 
     def append_now(self) -> None:
         """Append if nothing has to be waited for; otherwise hold a place before all that come later."""
@@ -41,16 +42,23 @@ class PendingProduce:
 
     def start(self, *, acks: int) -> "asyncio.Future[ProduceResult]":
         """`finish` as a task. One that is cancelled before it began leaves its place."""
-        task = asyncio.ensure_future(self.finish(acks=acks))
+        self._task = task = asyncio.ensure_future(self.finish(acks=acks))
         task.add_done_callback(lambda _: self._leave())
         return task
+
+    def cancel(self) -> None:
+        """Wait no longer. What has no offsets yet gets none, which is noted at once: the task may not even have begun."""
+        if self._task is not None and not self._task.done():
+            if self.appended is None:
+                self._partition.record_missed(header for header, _ in self._batches)
+            self._task.cancel()
 
     async def finish(self, *, acks: int) -> ProduceResult:
         """Return once they are as durable as `acks` asks for. Raises what `LogService.produce` raises."""
         partition, appended = self._partition, self.appended
         if appended is None:
             try:
-                appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
+                appended = self.appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
             finally:
                 self._leave()
         await partition.acknowledged(appended, acks=acks)

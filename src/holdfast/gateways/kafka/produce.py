@@ -11,7 +11,7 @@ idempotent producer needs. With acks=0 there is no response: an error closes the
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
@@ -125,7 +125,7 @@ def _reject(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | 
 class _PendingProduce:
     """A request until every append is done, or until its timeout."""
 
-    __slots__ = ("_acks", "_call", "_left", "_on_response", "_outcomes", "_partitions", "_tasks", "_timer", "_topics")
+    __slots__ = ("_acks", "_call", "_cancels", "_left", "_on_response", "_outcomes", "_partitions", "_timer", "_topics")
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _PendingProduce:
         )
         self._outcomes: list[_PartitionResult | None] = [None] * len(partitions)
         self._left = len(partitions) + 1  # one for `wait`: no response before every append has begun
-        self._tasks: list[asyncio.Future[ProduceResult]] = []
+        self._cancels: list[Callable[[], object]] = []  # of what has to be waited for
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at: int) -> None:
@@ -167,9 +167,10 @@ class _PendingProduce:
         task: asyncio.Future[ProduceResult]
         if begun is None:
             task = asyncio.ensure_future(log.produce(data.topic, data.number, data.records, acks=self._acks))
+            self._cancels.append(task.cancel)
         else:
             task = begun.start(acks=self._acks)
-        self._tasks.append(task)
+            self._cancels.append(begun.cancel)
         task.add_done_callback(partial(self._finished, at))
 
     def wait(self, timeout_ms: int) -> None:
@@ -215,8 +216,8 @@ class _PendingProduce:
     def _respond(self, error: BaseException | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        for cancel in self._cancels:
+            cancel()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if error is None and self._acks == 0:
             error = next((UnackedError(each) for each in outcomes if each.code is not ErrorCode.NONE), None)
