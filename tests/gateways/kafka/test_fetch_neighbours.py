@@ -273,3 +273,19 @@ async def test_new_records_do_not_cost_those_that_object_storage_has_brought(tmp
         async with asyncio.timeout(PATIENCE_S):
             answer = client.understood(FETCH, 12, correlation, await client.receive())
         assert [value for _, value in records([answer.responses[0].partitions[0].records])] == ["old", "new", "newer"]
+
+
+async def test_partitions_that_cannot_be_read_keep_no_other_from_being_read_however_many_they_are(
+    tmp_path: Path,
+) -> None:
+    async with stalled_gateway(tmp_path, 40) as world:
+        for number in range(40):
+            await world.publish(number, f"old {number}")
+        lost = [each.object for number in range(36) for each in world.led(number).segments.recent]
+        await world.objects.delete(lost)
+        client = await world.gateway.client()
+        found: set[int] = set()
+        for _ in range(5):
+            answer = await client.ask(FETCH, 12, fetch_request("orders", dict.fromkeys(range(40), 0), wait_ms=100))
+            found |= {each.partition_index for each in answer.responses[0].partitions if each.records}
+        assert found == set(range(36, 40))

@@ -238,6 +238,9 @@ class _PartitionReads:
         if not to_begin or (left < self._limits.bytes_max and left <= self._limits.bytes_max // _NEARLY_FULL):
             return
         share = max(left // len(to_begin), min(left, _REMOTE_BYTES_MIN))
+        if len(to_begin) > _REMOTE_READS_MAX:  # not always the first ones: they may fail, again and again
+            first = self._remote_reads.begun % len(to_begin)
+            to_begin = [*to_begin[first:], *to_begin[:first]]
         for read, key in to_begin[:_REMOTE_READS_MAX]:
             bytes_max = max(1, min(share, read.wanted.bytes_max))
             reading = partial(_read_remotely, self._call, read.wanted, read.topic or "", bytes_max, self._limits.rack)
