@@ -1,12 +1,12 @@
 """Commits that are made at the same time go together, and nobody can tell."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from holdfast.contracts.coalesced_commits import CoalescingStore, coalescing
-from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Put, Requirement
+from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Operation, Put, Requirement
 from holdfast.contracts.validation import StoreLimits
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
@@ -60,6 +60,26 @@ async def test_a_dead_session_fails_those_that_put_under_it(store: CoalescingSto
     )
     assert [isinstance(each, Committed) for each in outcomes] == [True, False] * 5
     assert {each.dead_session for each in outcomes if isinstance(each, Conflict)} == {dead.id}
+
+
+async def test_who_lost_its_race_next_to_a_dead_session_is_not_told_that_its_own_is_dead(below: FaultyStore) -> None:
+    class AnswersBoth(FaultyStore):
+        """Like etcd, which looks for the dead session and reads what was required one after the other."""
+
+        async def commit(
+            self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
+        ) -> Committed | Conflict:
+            if any(isinstance(each, Put) and each.session == "dead" for each in apply):
+                return Conflict({each.key: await self.get(each.key) for each in require}, "dead")
+            return await super().commit(require=require, apply=apply)
+
+    async with coalescing(AnswersBoth(below, random=SeededRandom(3))) as store:
+        late, dead, other = await asyncio.gather(
+            put(store, "k/1", AtVersion("k/1", 7)), store.commit(apply=(Put("k/2", b"", "dead"),)), put(store, "k/3")
+        )
+    assert late == Conflict({"k/1": None})
+    assert dead == Conflict({}, "dead")
+    assert isinstance(other, Committed)
 
 
 async def test_commits_that_depend_on_each_other_are_not_merged(store: CoalescingStore, below: FaultyStore) -> None:

@@ -56,11 +56,11 @@ class _Waiting:
 
     def fails(self, conflict: Conflict) -> bool:
         """Whether the conflict is this commit's own."""
-        if conflict.dead_session is not None and any(
-            isinstance(each, Put) and each.session == conflict.dead_session for each in self.apply
-        ):
-            return True
-        return any(each.key in conflict.found and not _holds(each, conflict.found) for each in self.require)
+        lost = any(each.key in conflict.found and not _holds(each, conflict.found) for each in self.require)
+        return lost or self._puts_under(conflict.dead_session)
+
+    def _puts_under(self, session: str | None) -> bool:
+        return session is not None and any(isinstance(each, Put) and each.session == session for each in self.apply)
 
     def answer_with(self, outcome: "Committed | Conflict | HoldfastError") -> None:
         if self.answer.done():
@@ -69,7 +69,8 @@ class _Waiting:
             self.answer.set_exception(outcome)
         elif isinstance(outcome, Conflict):
             found = {each.key: outcome.found[each.key] for each in self.require if each.key in outcome.found}
-            self.answer.set_result(Conflict(found, outcome.dead_session))
+            dead_session = outcome.dead_session if self._puts_under(outcome.dead_session) else None
+            self.answer.set_result(Conflict(found, dead_session))
         else:
             self.answer.set_result(outcome)
 
