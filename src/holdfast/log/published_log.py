@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast.contracts.store import Changed, Entry, Resync, Store
-from holdfast.log.keys import state_key
+from holdfast.contracts.validation import prefix_end
+from holdfast.log.keys import partition_prefix, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import Tail
-from holdfast.log.segment_list import SegmentList, load_segments
+from holdfast.log.segment_list import SegmentList, list_segments
 from holdfast.log.segments import EpochStart
 from holdfast.vocabulary.clock import Clock
 
@@ -57,12 +58,14 @@ class PublishedLog:
         """Always: what is published stays published."""
 
     async def refresh(self) -> None:
-        """Read record and segments from the store again."""
-        entry = await self._store.get(self._key)
+        """Read record and segments from the store again, as of one commit: what is not listed then is below its start, or a gap."""
+        which = self.partition_id
+        prefix = partition_prefix(which.topic_id, which.number)
+        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries
+        entry = next((each for each in reversed(entries) if each.key == self._key), None)
         if entry is not None and entry.version != self._version:
             self._take(entry)
-        # After the record: segments that came meanwhile are beyond what is shown, and none below it is missing.
-        self.segments = await load_segments(self._store, self.partition_id.topic_id, self.partition_id.number)
+        self.segments = list_segments(entries, which.topic_id, which.number)
 
     async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
         """Wait until something beyond `offset` is published, at most `wait_ms`."""

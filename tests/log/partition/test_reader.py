@@ -9,10 +9,11 @@ import pytest
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, append, batch, records
 from tests.support.waiting import async_until
 
-from holdfast.contracts.store import Delete, Put
+from holdfast.contracts.store import Delete, Entry, Put, Scan
 from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.keys import index_entry_key, segment_entry_key
+from holdfast.log.maintenance import delete_records
 from holdfast.log.metadata import IndexRecord
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -20,6 +21,7 @@ from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
 from holdfast.log.segment_list import load_segments
 from holdfast.log.settings import LogSettings
+from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -402,3 +404,33 @@ async def test_a_read_ahead_of_what_is_gone_by_then_is_read_again(world: Partiti
     guess.read.cancel()
     assert (await values(reading, partition, 1, 1))[0] == "1"
     await reading.close()
+
+
+async def test_what_goes_while_a_reader_looks_at_the_list_is_not_skipped_in_silence(
+    world: PartitionWorld, reading: LogReader
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    for value in "abcd":
+        await append(partition, batch(value))
+        await ann.publisher.publish([partition])
+
+    class Deletes(FaultyStore):
+        """Half of the records go right after the first answer."""
+
+        async def get(self, key: str) -> Entry | None:
+            found = await super().get(key)
+            await delete_records(partition, 2, ann.maintenance())
+            return found
+
+        async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+            found = await super().scan(start, end, limit=limit, reverse=reverse)
+            await delete_records(partition, 2, ann.maintenance())
+            return found
+
+    log = await PublishedLog.open(ORDERS, store=Deletes(world.store, random=world.random), clock=world.clock)
+    try:
+        found = await values(reading, log, 0)
+    except OffsetOutOfRangeError:
+        return
+    assert found == "abcd"  # they are kept for a while, for readers that know them

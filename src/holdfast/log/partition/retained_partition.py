@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.contracts.store import Store
+from holdfast.contracts.validation import prefix_end
 from holdfast.log.batches import Buffer
 from holdfast.log.errors import NotLeaderError
-from holdfast.log.keys import state_key
+from holdfast.log.keys import partition_prefix, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import Tail
-from holdfast.log.segment_list import SegmentList, load_segments
+from holdfast.log.segment_list import SegmentList, list_segments
 from holdfast.log.segments import EpochStart
 from holdfast.vocabulary.clock import Clock
 
@@ -59,8 +60,10 @@ class RetainedPartition:
     async def refresh(self) -> None:
         """A segment is gone: read from the store what took its place. `UnavailableError`: the store is away, too."""
         which = self.partition_id
-        entry = await self._store.get(state_key(which.topic_id, which.number))
-        self.segments = await load_segments(self._store, which.topic_id, which.number)
+        prefix = partition_prefix(which.topic_id, which.number)
+        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries  # as of one commit
+        entry = next((each for each in entries if each.key == state_key(which.topic_id, which.number)), None)
+        self.segments = list_segments(entries, which.topic_id, which.number)
         if entry is None:
             return
         record = msgspec.json.decode(entry.value, type=PartitionRecord)
