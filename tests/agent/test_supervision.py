@@ -54,6 +54,18 @@ async def test_an_agent_that_is_told_to_end_while_its_session_ends_does_not_rejo
     assert ann.agent.counters.sessions == 1
 
 
+async def test_an_agent_that_stops_while_the_store_is_away_does_not_say_that_it_rejoins(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = await leading(cluster, session=SHORT_SESSION)
+    await cluster.produce("orders", 0, "a")
+    ann.store.reachable = False
+    await ann.stop()
+    told = [each for each in caplog.messages if "session" in each and "joined" not in each]
+    assert not [each for each in told if "rejoining" in each], told
+    assert "what it had not published stays in its WAL" in "".join(told)
+
+
 @pytest.mark.parametrize("session_ends", [True, False])
 async def test_a_wal_that_fails_ends_the_agent_also_together_with_its_session(
     cluster: LocalCluster, session_ends: bool

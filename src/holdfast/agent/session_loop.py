@@ -73,7 +73,13 @@ class SessionLoop:
                 if self._counters.sessions > sessions:
                     self._counters.sessions_lost += 1
                     logged = ""
-                    _log.warning("agent %s lost its session, rejoining: %s", self._settings.id, reason)
+                    _log.warning(
+                        "agent %s lost its session, stopping; what it had not published stays in its WAL: %s"
+                        if self._stopping.is_set()
+                        else "agent %s lost its session, rejoining: %s",
+                        self._settings.id,
+                        reason,
+                    )
                 elif reason != logged:
                     logged = reason
                     _log.warning("agent %s cannot join, retrying: %s", self._settings.id, reason)

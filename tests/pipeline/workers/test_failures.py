@@ -79,6 +79,22 @@ async def test_a_worker_cut_off_from_the_store_stops_before_another_begins_and_r
     assert len(world.acting()) == 4
 
 
+async def test_a_long_outage_of_the_store_is_told_in_two_lines(
+    world: WorkerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await working(world, "ann")
+    for _ in range(2):
+        caplog.clear()
+        world.hired["ann"].store.reachable = False
+        await world.run_ms(120_000)
+        told = [each for each in caplog.messages if each.startswith("worker ann ")]
+        assert len(told) == 2, told
+        assert told[0].startswith("worker ann lost its session, rejoining: ")
+        assert told[1].startswith("worker ann cannot join, retrying: ")
+        world.hired["ann"].store.reachable = True
+        await world.run_until(lambda: len(world.acting()) == 4)
+
+
 async def test_a_store_that_is_down_past_the_ttl_stops_all_workers_which_resume_afterwards(
     world: WorkerCluster,
 ) -> None:

@@ -84,13 +84,14 @@ class PipelineWorker:
     async def run(self) -> None:
         """Work until `stop`, through lost sessions and dead drivers."""
         async with background_tasks(self.supervisor.run()):
-            attempt = 0
+            attempt, logged = 0, ""  # an outage is logged once, however often joining is tried
             while not self._stopping:
-                began_ms = self._clock.boot_ms()
+                began_ms, joined = self._clock.boot_ms(), False
                 try:
                     async with hold_session(
                         self._store, clock=self._clock, random=self._random, settings=self._settings.session
                     ) as session:
+                        joined = True
                         await self._work(session)
                 except (HoldfastError, BaseExceptionGroup) as error:
                     raise_if_cancelled()
@@ -101,7 +102,12 @@ class PipelineWorker:
                     lived_ms = self._clock.boot_ms() - began_ms
                     attempt = 0 if lived_ms > self._settings.lease_ttl_ms else attempt + 1
                     pause_ms = backoff_ms(attempt, base_ms=100, max_ms=5_000, random=self._random)
-                    _log.warning("worker %s lost its session, rejoining in %.0f ms: %s", self.id, pause_ms, reason)
+                    if joined:
+                        logged = ""
+                        _log.warning("worker %s lost its session, rejoining: %s", self.id, reason)
+                    elif reason != logged:
+                        logged = reason
+                        _log.warning("worker %s cannot join, retrying: %s", self.id, reason)
                     await self._clock.sleep_ms(pause_ms)
             self.supervisor.need(False)
             self.supervisor.stop_now()
