@@ -123,9 +123,13 @@ class LocalLog:
         """The partition if it is led here, or was until the session was lost and no other leader is known."""
         handler, which = self._handler, TopicPartition(topic.name, number)
         led = handler.leading.get(which) if handler is not None else None
-        if led is not None and led.partition_id.topic_id == topic.id:
-            return led if led.is_current() else led.retained()
         kept = self._retained.get(which)
+        if led is not None and led.partition_id.topic_id == topic.id:
+            if led.is_current():
+                return led
+            if kept is None or kept.epoch != led.epoch:  # one, so that the reads of several fetches are shared
+                kept = self._retained[which] = led.retained()
+            return kept
         if kept is not None:
             held = self._cluster.leader(topic.name, number)
             elsewhere = held is not None and held.holder != self._agent and held.epoch > kept.epoch
