@@ -141,7 +141,10 @@ async def test_damage_is_logged_and_skipped(world: MaintenanceWorld, caplog: pyt
         for partition in (damaged, sound):
             await world.fill(partition, 70, each_ms=0)
         await maintained_until(world, lambda: len(sound.segments.recent) <= 64)
-    assert "failed, and will fail until the damage is repaired" in caplog.text
+        await world.clock.run_for_ms(60_000, step_ms=1_000)
+    told = [each for each in caplog.messages if "failed, and will fail until the damage is repaired" in each]
+    assert told
+    assert len(set(told)) == len(told), "once, and not in every round"
 
 
 async def test_a_store_that_is_away_for_a_while_is_waited_for(world: MaintenanceWorld) -> None:
@@ -154,6 +157,24 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(world: Maintenance
         world.store.reachable = True
         await maintained_until(world, lambda: len(partition.segments.recent) <= 64)
     assert len(await world.read()) == 140
+
+
+async def test_an_outage_is_one_line_for_all_partitions_and_rounds(
+    world: MaintenanceWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    partitions = [await world.open(number) for number in range(3)]
+    async with upkeep(world, maintained(world, *partitions)):
+        for _ in range(2):
+            for partition in partitions:
+                await world.fill(partition, 70, each_ms=0)
+            world.store.reachable = False
+            await world.clock.run_for_ms(60_000, step_ms=1_000)
+            world.store.reachable = True
+            await maintained_until(world, lambda: all(len(each.segments.recent) <= 64 for each in partitions))
+            await world.clock.run_for_ms(10_000, step_ms=1_000)
+    told = [each for each in caplog.messages if each.startswith("segment key roll-up of")]
+    assert len(told) == 2, told
+    assert all("of 3 partitions failed, retrying later: store is unavailable" in each for each in told)
 
 
 async def test_maintenance_ends_with_the_session(world: MaintenanceWorld) -> None:

@@ -22,7 +22,15 @@ from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, FencedError, HoldfastError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    CorruptError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
@@ -98,15 +106,58 @@ async def _rounds(
 
     `needed` is quick and may say yes in vain. With thousands of partitions a round makes way for others now and then.
     """
+    failures = _Failures(what)
     while True:
         await context.clock.sleep_ms(context.random.jitter(interval_ms, share=context.settings.jitter_share))
+        failures.begin_round()
         for number, partition in enumerate(list(maintained.partitions()), 1):
             if number % _BREATHER_EVERY == 0:
                 await context.clock.sleep_ms(1)
             if not needed(partition):
                 continue
             maintained.session.check()
-            await _attempt(f"{what} of {partition.partition_id}", lambda: work(partition))  # noqa: B023 - awaited right here
+            try:
+                await work(partition)
+            except (ExpiredError, ClosedError):
+                raise
+            except HoldfastError as error:
+                failures.add(str(partition.partition_id), error)
+        failures.end_round()
+
+
+class _Failures:
+    """Failures of one kind of work, told once: an outage for all partitions, and what is wrong with one for that one."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._unavailable: list[HoldfastError] = []
+        self._in_outage = False
+        self._told: dict[str, str] = {}  # what was said of a partition the last time
+        self._failed: set[str] = set()  # in this round
+
+    def begin_round(self) -> None:
+        self._unavailable.clear()
+        self._failed.clear()
+
+    def add(self, partition: str, error: HoldfastError) -> None:
+        """The work has failed for this partition."""
+        if isinstance(error, (UnavailableError, OutcomeUnknownError)):
+            self._unavailable.append(error)
+            return
+        self._failed.add(partition)
+        if self._told.get(partition) != str(error):
+            self._told[partition] = str(error)
+            _log_failure(f"{self._what} of {partition}", error)
+
+    def end_round(self) -> None:
+        """Tell what was not told yet."""
+        if self._unavailable and not self._in_outage:
+            count = len(self._unavailable)
+            partitions = f"{count} partition{'s' if count != 1 else ''}"
+            _log.warning("%s of %s failed, retrying later: %s", self._what, partitions, self._unavailable[0])
+        self._in_outage = bool(self._unavailable)
+        if not self._in_outage:
+            self._told = {partition: said for partition, said in self._told.items() if partition in self._failed}
 
 
 async def _sweeper(maintained: MaintainedAgent, context: MaintenanceContext) -> None:
@@ -156,9 +207,14 @@ async def _attempt(what: str, work: Callable[[], Awaitable[None]]) -> None:
         await work()
     except (ExpiredError, ClosedError):
         raise
-    except FencedError as error:
-        _log.info("%s stopped: %s", what, error)
-    except CorruptError:
-        _log.exception("%s failed, and will fail until the damage is repaired", what)
     except HoldfastError as error:
+        _log_failure(what, error)
+
+
+def _log_failure(what: str, error: HoldfastError) -> None:
+    if isinstance(error, FencedError):
+        _log.info("%s stopped: %s", what, error)
+    elif isinstance(error, CorruptError):
+        _log.error("%s failed, and will fail until the damage is repaired", what, exc_info=error)
+    else:
         _log.warning("%s failed, retrying later: %s", what, error)
