@@ -13,7 +13,7 @@ from holdfast.kafka.error_codes import ErrorCode
 
 TRANSACTIONS = {24, 25, 26, 27, 28}  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
 SASL = {17, 36}
-NEWER_GROUPS = {68, 69, 76, 77, 78, 79}  # KIP-848 and share groups
+NEWER_GROUPS = {69, 76, 77, 78, 79}  # KIP-848, but for the heartbeat, which is there to be refused; share groups
 
 
 def test_only_implemented_apis_are_advertised(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 from tests.docs.test_snippets import SNIPPETS
@@ -21,7 +22,8 @@ def record(key: bytes, value: bytes) -> bytes:
 
 async def run(command: str, port: int) -> None:
     environment = {**os.environ, "HOLDFAST_BOOTSTRAP": f"127.0.0.1:{port}"}  # noqa: TID251 - what a child process is given
-    shell = await asyncio.create_subprocess_exec("sh", "-ec", command, env=environment)
+    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{command}'
+    shell = await asyncio.create_subprocess_exec("sh", "-ec", script, env=environment)
     assert await shell.wait() == 0
 
 

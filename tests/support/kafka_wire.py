@@ -206,7 +206,7 @@ async def gateway_on(
                 await agent.service.create_topic(name, partitions, config)
             wanted = sum((topics or {}).values())
             async with asyncio.timeout(20):
-                while len(agent.leading) < wanted:
+                while len(agent.leading) < wanted or gateway.backend.me() is None:  # the view of the cluster lags
                     await cluster.clock.sleep_ms(5)
             yield gateway
     finally:

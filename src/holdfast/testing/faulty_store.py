@@ -160,6 +160,11 @@ class _FaultyWatch(AsyncIterator[Changed | Resync]):
         resync = asyncio.ensure_future(self.resync.wait())
         try:
             await asyncio.wait((self._next, resync), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.close()  # what a caller's timeout does to the engine's watch is the engine's affair
+            if self._next.cancelled():
+                self._next = None
+            raise
         finally:
             resync.cancel()
         if self.resync.is_set():
