@@ -158,6 +158,7 @@ async def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> No
         assert len(revoked) == so_far
 
 
+@pytest.mark.long  # as kafka-python and kafkajs
 def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker) -> None:
     topic, group = broker.create_topic("lives", 6), broker.unique("group")
     sent: list[bytes] = []

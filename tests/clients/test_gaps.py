@@ -23,6 +23,8 @@ from holdfast.client.types import PartitionRange
 from holdfast.log.batches import decode
 from holdfast.vocabulary.errors import UnavailableError
 
+pytestmark = pytest.mark.xdist_group("gaps")  # one broker that lost its WAL serves them all
+
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 UNCLEAN = {"holdfast.unclean.takeover": "true"}
 

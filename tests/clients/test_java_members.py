@@ -65,6 +65,7 @@ def test_one_member_freezes_and_one_is_killed(work: Work) -> None:
     assert judged.clean, judged
 
 
+@pytest.mark.long
 def test_the_late_commit_of_a_frozen_member_is_refused(work: Work) -> None:
     ann = work.start("ann", assignor="RangeAssignor", hold_at=3)
     work.send()

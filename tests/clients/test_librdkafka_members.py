@@ -79,7 +79,7 @@ def test_members_join_and_leave_while_records_flow(work: Work, assignor: str) ->
     work.finish()
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
 def test_a_killed_members_partitions_go_to_the_others(work: Work, assignor: str) -> None:
     ann, bob = work.join("ann", "bob", assignor=assignor)
     await_shared([ann, bob], PARTITIONS)
@@ -91,7 +91,7 @@ def test_a_killed_members_partitions_go_to_the_others(work: Work, assignor: str)
     work.finish()
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"])
 def test_a_frozen_members_late_commit_is_refused(work: Work, assignor: str) -> None:
     (ann,) = work.join("ann", assignor=assignor, hold_at=5)
     work.send()

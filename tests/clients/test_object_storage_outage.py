@@ -98,7 +98,7 @@ def read(broker: Broker, topic: str, partition: int, count: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("frozen", marks=pytest.mark.long)])
 def test_a_producer_waits_while_object_storage_is_away_and_loses_nothing(
     node: Broker, s3: SeaweedServer, how: str
 ) -> None:
