@@ -20,7 +20,7 @@ names others. A case that fails is either listed with its reason (`conformance/e
 case passes is reported as outdated. What a suite skips by itself says nothing about Holdfast and is counted apart. Each row is
 the suite's own last run: its date, and the commit that had last changed `src`.
 
-<!-- not run: an hour of foreign test suites, which it downloads and builds -->
+<!-- not run: foreign test suites, which it downloads and builds -->
 ```sh
 make conformance                                    # everything, then this page
 python -m conformance --suite franz-go librdkafka   # only these; the page keeps the others' last results

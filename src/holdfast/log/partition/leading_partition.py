@@ -48,7 +48,7 @@ class AppendResult:
 
 
 class LeadingPartition:
-    """One partition that this agent leads. Made by `opening.open_partition`."""
+    """One partition that this agent leads. Made by `takeover.open_partition`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
         "__weakref__ _accepting _acknowledged _backpressure _clock _closed _dirty_partitions _durable _next _order _producers "
