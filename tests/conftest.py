@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
+from tests.support.open_transports import close_with_loop
 from tests.support.spark_session import spark  # noqa: F401 (a fixture for every folder)
 from tests.support.store_engines import STORE_ENGINES, NewStoreHarness, serving
 
@@ -57,6 +58,8 @@ SERVER_HELPERS = {
 }
 
 _databases = count(1)
+
+close_with_loop()
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -83,6 +83,7 @@ class ScriptedServer:
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.ensure_future(self.serve(reader, writer))
         self._links.add(link)
+        link.add_done_callback(lambda _: writer.transport.abort())  # also if it is cancelled before it begins
         link.add_done_callback(self._links.discard)
 
 

@@ -146,12 +146,11 @@ async def tiny_broker() -> AsyncIterator[TinyBroker]:
     broker = TinyBroker()
     tasks: set[asyncio.Task[None]] = set()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(broker.serve(reader, writer))
         tasks.add(task)
-        await broker.serve(reader, writer)
-        tasks.discard(task)
+        task.add_done_callback(lambda _: writer.transport.abort())  # also if it is cancelled before it begins
+        task.add_done_callback(tasks.discard)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     broker.port = server.sockets[0].getsockname()[1]
@@ -159,7 +158,7 @@ async def tiny_broker() -> AsyncIterator[TinyBroker]:
         yield broker
     finally:
         server.close()
-        for task in tasks:
+        for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.kafka_wire import (
     METADATA,
     PRODUCE,
     KafkaGateway,
+    WireClient,
     fetch_request,
     gateway_on,
     produce_request,
@@ -75,6 +77,20 @@ async def test_large_and_small_requests_mix_in_one_stream(tmp_path: Path) -> Non
             answer = client.understood(PRODUCE, 9, correlation, await client.receive())
             assert answer.responses[0].partition_responses[0].base_offset == correlation
         await sending
+
+
+async def test_a_connection_that_is_accepted_while_the_server_closes_is_closed(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path) as gateway:
+        accepting = gateway.server._listeners[0]._protocol_factory  # what the event loop calls for a connection
+        gateway.server.close()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            client = WireClient(*await asyncio.open_connection(*listening.getsockname()))
+            accepted, _ = listening.accept()
+            await asyncio.get_running_loop().connect_accepted_socket(accepting, accepted)
+            async with asyncio.timeout(10):
+                assert await gone(client)
+            client.close()
+        assert not gateway.server.connections
 
 
 GARBAGE = {

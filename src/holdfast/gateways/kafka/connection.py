@@ -60,8 +60,7 @@ class KafkaConnection(FrameReceiver):
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self._peer = ClientInfo(str(host), int(port))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
-        if not self._server.joined(self):
-            _log.warning("connection from %s rejected: %d connections are open", host, self._settings.connections_max)
+        if not self._server.joined(self, self._peer.host):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:

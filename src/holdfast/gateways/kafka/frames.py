@@ -46,7 +46,7 @@ class ConnectionHost(Protocol):
         """Call the connection's `memory_freed` once requests of others are answered."""
         ...
 
-    def joined(self, connection: "FrameReceiver") -> bool:
+    def joined(self, connection: "FrameReceiver", peer: str) -> bool:
         """Add a connection; False: there are too many."""
         ...
 

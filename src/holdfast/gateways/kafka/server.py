@@ -5,6 +5,7 @@ sockets; `serving_kafka` accepts on them.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
+
+_log: Final = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * KIB
 _SLAB_BYTES: Final = MIB
@@ -40,6 +43,7 @@ class KafkaServer:
         self._bytes_max = backend.settings.requests_bytes_max
         self._waiting_for_memory: set[FrameReceiver] = set()
         self._listeners: list[asyncio.Server] = []
+        self._closed = False
 
     def memory(self, size: int) -> memoryview:
         """Memory for a request of `size` bytes."""
@@ -81,9 +85,12 @@ class KafkaServer:
         """Call the connection's `memory_freed` once requests of others are answered."""
         self._waiting_for_memory.add(connection)
 
-    def joined(self, connection: FrameReceiver) -> bool:
-        """Add a connection; False: there are too many."""
+    def joined(self, connection: FrameReceiver, peer: str) -> bool:
+        """Add a connection; False: there are too many, or it was accepted just when the server closed."""
+        if self._closed:
+            return False
         if len(self.connections) >= self.backend.settings.connections_max:
+            _log.warning("connection from %s rejected: %d connections are open", peer, len(self.connections))
             return False
         self.connections.add(cast(KafkaConnection, connection))
         return True
@@ -140,6 +147,7 @@ class KafkaServer:
             listener.close()
 
     def _close_connections(self) -> None:
+        self._closed = True
         for connection in list(self.connections):
             connection.close()
 
