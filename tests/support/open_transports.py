@@ -24,4 +24,4 @@ def close_with_loop() -> None:
                 transport._sock, transport._closing = None, True
         close(loop)
 
-    BaseSelectorEventLoop.close = close_all  # type: ignore[method-assign]
+    BaseSelectorEventLoop.close = close_all  # type: ignore[method-assign,assignment]

@@ -81,7 +81,7 @@ async def test_large_and_small_requests_mix_in_one_stream(tmp_path: Path) -> Non
 
 async def test_a_connection_that_is_accepted_while_the_server_closes_is_closed(tmp_path: Path) -> None:
     async with gateway_on(tmp_path) as gateway:
-        accepting = gateway.server._listeners[0]._protocol_factory  # what the event loop calls for a connection
+        accepting = gateway.server._listeners[0]._protocol_factory  # type: ignore[attr-defined]  # what the loop calls
         gateway.server.close()
         with socket.create_server(("127.0.0.1", 0)) as listening:
             client = WireClient(*await asyncio.open_connection(*listening.getsockname()))
