@@ -1,4 +1,4 @@
-"""A partition under this agent's lease: append, read the tail, track what is durable and what is to be published.
+"""A partition under this agent's lease: append, track what is durable and what is to be published.
 
 Its rules (docs/safety.md, rules 7–9):
 - Offsets are handed out only below the ceiling reserved in the store, and never twice; while the answer to a change is lost, below
@@ -7,7 +7,7 @@ Its rules (docs/safety.md, rules 7–9):
   commit that names the object (`object`), and reads stop there.
 - Before an acknowledgement the session is checked again: an agent that was suspended does not acknowledge for a newer leader.
 
-It does not upload (`publisher`), recover (`takeover`) or read segments (`log.reader`).
+What readers see of it is `visible_log`. It does not upload (`publisher`), recover (`takeover`) or read segments (`log.reader`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
-from holdfast.log.batches import BatchHeader, Buffer, RecordBatch
+from holdfast.log.batches import BatchHeader, RecordBatch
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionConfig, PartitionId
 from holdfast.log.partition.append_place import AppendOrder, AppendPlace
@@ -29,10 +29,10 @@ from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.tail import TailBatch
+from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.partition.watermark import Watermark
-from holdfast.log.segments import EpochStart, ProducerSection, ProducerSnapshot
+from holdfast.log.segments import ProducerSection, ProducerSnapshot
 from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.tasks import Notify
@@ -47,27 +47,24 @@ class AppendResult:
     duplicate: bool = False
 
 
-class LeadingPartition:
+class LeadingPartition(VisibleLog):
     """One partition that this agent leads. Made by `takeover.open_partition`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "__weakref__ _accepting _acknowledged _backpressure _clock _closed _dirty_partitions _durable _next _order _producers "
-        "_published _published_tail_cache _queued _recovery _session _settings _settled _store _synced _visible _wal "
-        "_wal_failures appended_at_ms counters fenced_record lease level oldest_unpublished_ms partition_config partition_id "
-        "publish_lock publish_requested record_lock segments segments_published tail wal_key"
+        "__weakref__ _accepting _backpressure _dirty_partitions _next _order _producers _published "
+        "_published_tail_cache _queued _recovery _settings _settled _synced _wal _wal_failures appended_at_ms "
+        "counters oldest_unpublished_ms partition_config publish_lock publish_requested record_lock "
+        "segments_published wal_key"
     ).split()
 
     def __init__(
         self, partition_id: PartitionId, lease: Lease, state: RecoveredPartition, resources: PartitionResources
     ) -> None:
-        self.partition_id, self.lease, self.segments, self.tail = partition_id, lease, state.segments, state.tail
-        self.level = state.record.record.level  # until it is opened again: what was visible must not become invisible
+        super().__init__(partition_id, lease, state, resources)
         self.partition_config = state.config
-        self.fenced_record = state.record
         self.record_lock = state.record.lock  # held by every change of the record in the store
         self.publish_lock = asyncio.Lock()  # one publication at a time
-        self._session, self._wal, self._clock = resources.session, resources.wal, resources.clock
-        self._store = resources.store
+        self._wal = resources.wal
         self._settings = resources.settings
         self._dirty_partitions = resources.dirty_partitions
         self._published_tail_cache = resources.published_tail_cache
@@ -78,13 +75,11 @@ class LeadingPartition:
         )
         self._order = AppendOrder()  # first come, first numbered
         self._queued = 0  # appends that wait for their turn
-        self._next = self._durable = max(state.tail.end, state.record.record.published)
-        self._acknowledged = self._durable  # what became durable while the session lived
-        self._visible, self._synced = Watermark(self.high_watermark), Watermark(self._durable)
+        self._next = self._durable
+        self._synced = Watermark(self._durable)
         self._wal_failures = 0
         self.wal_key = (bytes.fromhex(partition_id.topic_id), partition_id.number)
         self._accepting = True
-        self._closed: HoldfastError | None = None
         self._published = Notify()
         self._settled = Notify()
         if resources.budget is not None:
@@ -105,34 +100,9 @@ class LeadingPartition:
         return self.oldest_unpublished_ms is None and self.record.clean and self._next == self.record.published
 
     @property
-    def record(self) -> PartitionRecord:
-        """The partition's record, as the store holds it."""
-        return self.fenced_record.record
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the lease, which is the leader epoch."""
-        return self.lease.epoch
-
-    @property
     def next_offset(self) -> int:
         """The offset the next record gets."""
         return self._next
-
-    @property
-    def high_watermark(self) -> int:
-        """Everything below is durable at the topic's level, and visible."""
-        return self._durable if self.level == "local" else self.record.published
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset that is still kept."""
-        return self.record.start
-
-    @property
-    def epochs(self) -> tuple[EpochStart, ...]:
-        """The leader history."""
-        return self.record.epochs
 
     @property
     def unpublished_bytes(self) -> int:
@@ -390,52 +360,6 @@ class LeadingPartition:
         self.publish_requested = True
         self._dirty_partitions.mark_dirty(self)
         self._dirty_partitions.notify()
-
-    def check_readable(self) -> None:
-        """Raise unless this partition is still served under a live session."""
-        if self._closed is not None:
-            raise self._closed
-        self._session.check()
-
-    def is_current(self) -> bool:
-        """Whether nobody else can lead it: served, and under a live session."""
-        return self._closed is None and self._session.alive()
-
-    def retained(self) -> RetainedPartition:
-        """What may be read here without a session: what was acknowledged before it was lost."""
-        acknowledged = self._acknowledged if self.level == "local" else self.record.published
-        return RetainedPartition(
-            self.partition_id,
-            epoch=self.epoch,
-            high_watermark=min(self.high_watermark, acknowledged),
-            record=self.record,
-            segments=self.segments,
-            tail=self.tail,
-            store=self._store,
-            clock=self._clock,
-        )
-
-    def read_tail(self, offset: int, *, bytes_max: int) -> list[Buffer] | None:
-        """Visible batches from `offset` on; None: not in the tail any more, read segments."""
-        if offset < self.tail.start:
-            return None
-        return self.tail.read(offset, below=self.high_watermark, bytes_max=bytes_max)
-
-    def resolve_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` (shared by several partitions) once the high watermark is above `offset`, or fail it."""
-        self._visible.resolve_at(offset + 1, waiter)
-
-    def forget(self, offset: int) -> None:
-        """A waiter for `offset` has stopped waiting."""
-        self._visible.forget(offset + 1)
-
-    async def wait_beyond(self, offset: int, wait_ms: float) -> bool:
-        """Wait until the high watermark is above `offset`, at most `wait_ms`."""
-        self.check_readable()
-        return await self._visible.reaches_within(offset + 1, self._clock, wait_ms)
-
-    async def refresh(self) -> None:
-        """Nothing to do: the leader's list of segments is current."""
 
     def publishable(self) -> list[TailBatch]:
         """Durable batches that object storage does not have."""
