@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from holdfast.log.errors import FencedLeaderEpochError, UnknownLeaderEpochError
+from holdfast.log.model import PartitionId
 from holdfast.log.segments.model import EpochStart
 
 
@@ -40,3 +42,11 @@ def end_of_epoch(epochs: Sequence[EpochStart], epoch: int, next_offset: int) -> 
     known = max(each.epoch for each in epochs if each.epoch <= epoch)
     ends = [each.start_offset for each in epochs if each.epoch > known]
     return known, ends[0] if ends else next_offset
+
+
+def check_leader_epoch(partition_id: PartitionId, expected: int, current: int) -> None:
+    """Raise unless the caller's leader epoch is ours: an older one is fenced, a newer one has not reached this agent."""
+    if expected < current:
+        raise FencedLeaderEpochError(str(partition_id), expected, current)
+    if expected > current:
+        raise UnknownLeaderEpochError(str(partition_id), expected, current)

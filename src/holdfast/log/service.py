@@ -4,7 +4,6 @@ It validates requests itself: limits, keys of compacted topics, append time, lea
 the agent's. A partition that another agent leads is a `NotLeaderError`, and the gateway redirects or forwards.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -12,7 +11,6 @@ from typing import Final, NamedTuple, Protocol
 from holdfast.kafka.special_offsets import LATEST, MAX_TIMESTAMP, NO_EPOCH
 from holdfast.log.batch_checker import BatchChecker
 from holdfast.log.batches import (
-    BatchHeader,
     Buffer,
     RecordBatch,
     RecordBatchLimits,
@@ -20,14 +18,14 @@ from holdfast.log.batches import (
     set_append_time,
     split_batches,
 )
-from holdfast.log.batches.header import HEADER_BYTES
-from holdfast.log.errors import FencedLeaderEpochError, NotLeaderError, UnknownLeaderEpochError
-from holdfast.log.leader_epochs import epoch_at
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.leader_epochs import check_leader_epoch, epoch_at
 from holdfast.log.maintenance import MaintenanceContext, delete_records
+from holdfast.log.missed_batches import MissedBatches
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.producer_state import MISSED_MAX, MISSED_MS
 from holdfast.log.partition.retained_partition import RetainedPartition
+from holdfast.log.partition_read import PartitionRead
 from holdfast.log.pending_produce import PendingProduce, ProduceResult
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
@@ -54,42 +52,6 @@ class LeaderLookup(Protocol):
     def readable(self, topic: Topic, number: int) -> LeadingPartition | RetainedPartition:
         """The partition if it is led here, or what is left of a leadership whose session was lost. `NotLeaderError`."""
         ...
-
-
-class ReadProgress(Protocol):
-    """The visible end of a partition that is led here, to wait on. Nothing awaits: a reader of many partitions asks often."""
-
-    @property
-    def high_watermark(self) -> int:
-        """Everything below is visible."""
-        ...
-
-    def resolve_beyond(self, offset: int, waiter: "asyncio.Future[None]") -> None:
-        """Resolve `waiter` (shared by several partitions) once the high watermark is above `offset`, or fail it."""
-        ...
-
-    def forget(self, offset: int) -> None:
-        """A waiter for `offset` has stopped waiting."""
-        ...
-
-    def read_tail(self, offset: int, *, bytes_max: int) -> Sequence[Buffer] | None:
-        """Visible batches from `offset` on; None: not in the tail any more, read segments."""
-        ...
-
-
-class PartitionRead(NamedTuple):
-    """Whole batches in offset order, the log's bounds and leader epoch when they were read, and what to wait on for more.
-
-    Not `in_memory`: there are batches, and only object storage has them.
-    """
-
-    batches: Sequence[Buffer]
-    size_bytes: int
-    start_offset: int
-    high_watermark: int
-    epoch: int
-    progress: ReadProgress
-    in_memory: bool = True
 
 
 class PartitionDescription(NamedTuple):
@@ -127,8 +89,7 @@ class LogService:
         self._leading, self._reading, self._context, self._clock = leading, reading, context, clock
         self._configs: dict[str, tuple[Topic, TopicConfig, RecordBatchLimits]] = {}
         self._checker = BatchChecker(context.log)
-        # By topic id and partition, then by producer id and epoch: what was sent while it was not led here.
-        self._missed: dict[tuple[str, int], dict[tuple[int, int], tuple[BatchHeader, int]]] = {}
+        self._missed = MissedBatches()
         self._published: dict[PartitionId, PublishedLog] = {}  # read lately, led elsewhere
 
     async def close(self) -> None:
@@ -186,7 +147,7 @@ class LogService:
             self._note_missed(topic, partition, payload)
             raise
         if self._missed:
-            for header, at_ms in self._missed.pop((topic.id, partition), {}).values():
+            for header, at_ms in self._missed.take(topic.id, partition):
                 led.record_missed((header,), at_ms)
         batches = split_batches(payload, limits=limits)
         for header, _ in batches:
@@ -248,7 +209,7 @@ class LogService:
     ) -> LeadingPartition | RetainedPartition:
         log = self._leading.readable(topic, self._number(topic, partition))
         if 0 <= leader_epoch != log.epoch:
-            _check_epoch(log, leader_epoch)
+            check_leader_epoch(log.partition_id, leader_epoch, log.epoch)
         if isinstance(log, RetainedPartition):
             log.check_known(offset)
         return log
@@ -346,33 +307,21 @@ class LogService:
         led = await self._led(topic, partition)
         led.check_readable()
         if leader_epoch != NO_EPOCH:
-            _check_epoch(led, leader_epoch)
+            check_leader_epoch(led.partition_id, leader_epoch, led.epoch)
         return led
 
     async def _readable(self, topic: str, partition: int, leader_epoch: int) -> LeadingPartition | RetainedPartition:
         found = await self._topic(topic)
         log = self._leading.readable(found, self._number(found, partition))
         if leader_epoch != NO_EPOCH:
-            _check_epoch(log, leader_epoch)
+            check_leader_epoch(log.partition_id, leader_epoch, log.epoch)
         return log
 
     async def _topic(self, name: str) -> Topic:
         return self._leading.topic(name) or await self.topics.get(name)  # created a moment ago, perhaps elsewhere
 
     def _note_missed(self, topic: Topic, partition: int, payload: Buffer) -> None:
-        """Remember the first batch of a producer that was refused: this process may lead the partition in a moment."""
-        if len(payload) < HEADER_BYTES:
-            return
-        header, now_ms = parse_header(payload), self._clock.now_ms()
-        if header.producer_id >= 0:
-            noted = self._missed.setdefault((topic.id, partition), {})
-            who = (header.producer_id, header.producer_epoch)
-            if who not in noted or now_ms - noted[who][1] >= MISSED_MS:
-                noted[who] = (header, now_ms)
-            if len(noted) > MISSED_MAX:
-                del noted[next(iter(noted))]
-            if len(self._missed) > MISSED_MAX:
-                del self._missed[next(iter(self._missed))]
+        self._missed.note(topic.id, partition, payload, self._clock.now_ms())
 
     def _config(self, topic: Topic) -> tuple[TopicConfig, RecordBatchLimits]:
         known = self._configs.get(topic.name)
@@ -385,15 +334,6 @@ class LogService:
         if not 0 <= partition < topic.partitions:
             raise UnknownTopicError(f"{topic.name}:{partition}")
         return partition
-
-
-def _check_epoch(led: LeadingPartition | RetainedPartition, expected: int) -> None:
-    """Raise unless the caller's leader epoch is ours: an older one is fenced, a newer one has not reached this agent."""
-    current = led.epoch
-    if expected < current:
-        raise FencedLeaderEpochError(str(led.partition_id), expected, current)
-    if expected > current:
-        raise UnknownLeaderEpochError(str(led.partition_id), expected, current)
 
 
 def _with_append_time(batches: Sequence[RecordBatch], append_time_ms: int) -> list[RecordBatch]:

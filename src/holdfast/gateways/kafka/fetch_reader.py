@@ -27,7 +27,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
-from holdfast.log.service import ReadProgress
+from holdfast.log.partition_read import ReadProgress
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.settings import KIB
 
