@@ -14,6 +14,7 @@ static PyMethodDef methods[] = {
     {"address", address, METH_O, "Where a buffer lies in memory."},
     {"joined", joined, METH_VARARGS, "The CRC-32C of two parts one behind the other, from theirs."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
+    {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -18,7 +18,7 @@ static int64_t number(reader_t *r, int size)
     }
     for (int each = 0; each < size; each++)
         value = (int64_t)((uint64_t)value << 8 | *r->at++);
-    return size == 2 ? (int16_t)value : (int32_t)value;
+    return size == 4 ? (int32_t)value : size == 2 ? (int16_t)value : value;
 }
 
 static uint32_t uvarint(reader_t *r)
@@ -143,6 +143,151 @@ PyObject *produce(PyObject *module, PyObject *args)
     Py_XDECREF(id);
     Py_XDECREF(topics);
     PyBuffer_Release(&body);
+    if (found != NULL)
+        return found;
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* ── runs ── */
+
+enum { PRODUCE_KEY = 0, BATCH_LENGTH_AT = 8, RUN_MAX = 1024 };
+
+typedef struct {
+    const uint8_t *frame, *same, *same_end; /* `same`: from the client's id to the partition's number */
+    PyObject *client_id, *topic;
+    int64_t bytes_max; /* of one request */
+    long version, acks, timeout, partition;
+    int flexible;
+} run_t;
+
+/* One whole frame, without its length; 0: there is none at `at`. */
+static int whole_frame(const uint8_t *at, const uint8_t *end, int64_t bytes_max, const uint8_t **frame_end)
+{
+    int64_t size = end - at < 4 ? -1 : (int32_t)load_u32(at);
+
+    if (size < HEADER_BYTES || size > bytes_max || end - at - 4 < size)
+        return 0;
+    *frame_end = at + 4 + size;
+    return 1;
+}
+
+/* What the first request of a run asks for, up to its records; 0: not what a run is made of. */
+static int run_head(reader_t *r, run_t *run, const long versions[4])
+{
+    reader_t header;
+    const uint8_t *id;
+    long key = (long)number(r, 2);
+
+    run->version = (long)number(r, 2);
+    if (r->odd || key != PRODUCE_KEY || run->version < versions[0] || run->version > versions[1])
+        return 0;
+    number(r, 4); /* the correlation id */
+    run->same = r->at;
+    header = *r; /* its strings are never compact */
+    run->client_id = string(&header);
+    r->at = header.at;
+    if (run->client_id == NULL || header.odd)
+        return 0;
+    r->flexible = run->flexible = run->version >= versions[2];
+    if (run->flexible && number(r, 1) != 0)
+        return 0; /* tags */
+    if (length(r, 2) != -1)
+        return 0; /* transactional */
+    run->acks = (long)number(r, 2);
+    run->timeout = (long)number(r, 4);
+    if (r->odd || (run->acks != -1 && run->acks != 1) || length(r, 4) != 1)
+        return 0;
+    if (run->version >= versions[3])
+        run->topic = (id = take(r, 16)) == NULL ? NULL : PyBytes_FromStringAndSize((const char *)id, 16);
+    else
+        run->topic = string(r);
+    if (run->topic == NULL || run->topic == Py_None || length(r, 4) != 1)
+        return 0;
+    run->partition = (long)number(r, 4);
+    run->same_end = r->at;
+    return !r->odd;
+}
+
+/* The records of a request, which have to be one batch, and nothing behind them; NULL: something else. */
+static const uint8_t *one_batch(reader_t *r, int64_t *size)
+{
+    const uint8_t *records;
+
+    *size = length(r, 4);
+    records = r->odd || *size < HEADER_BYTES ? NULL : take(r, *size);
+    if (records == NULL || (int64_t)load_u32(records + BATCH_LENGTH_AT) + LENGTH_COVERS_FROM != *size)
+        return NULL;
+    for (int tag = 0; r->flexible && tag < 3; tag++)
+        if (number(r, 1) != 0)
+            return NULL;
+    return !r->odd && r->at == r->end ? records : NULL;
+}
+
+static PyObject *run_of(run_t *run, reader_t *r, const uint8_t *start, const uint8_t *end, Py_ssize_t most)
+{
+    const uint8_t *batches[RUN_MAX], *frame = start, *frame_end = r->end;
+    int64_t sizes[RUN_MAX];
+    Py_ssize_t count = 0, total = 0, same = run->same_end - run->same;
+    PyObject *correlations = PyList_New(0), *payload, *each;
+
+    while (correlations != NULL && (batches[count] = one_batch(r, &sizes[count])) != NULL) {
+        each = PyLong_FromLong((int32_t)load_u32(frame + 8));
+        if (each == NULL || PyList_Append(correlations, each) < 0)
+            Py_CLEAR(correlations);
+        Py_XDECREF(each);
+        total += (Py_ssize_t)sizes[count++];
+        frame = frame_end;
+        if (count == most || count == RUN_MAX || !whole_frame(frame, end, run->bytes_max, &frame_end) ||
+            frame_end - frame < 12 + same || memcmp(frame + 4, run->frame, 4) != 0 || memcmp(frame + 12, run->same, (size_t)same) != 0)
+            break;
+        r->at = frame + 12 + same;
+        r->end = frame_end;
+    }
+    payload = correlations == NULL || count == 0 ? NULL : PyByteArray_FromStringAndSize(NULL, total);
+    if (payload == NULL) {
+        Py_XDECREF(correlations);
+        return NULL;
+    }
+    total = 0;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        memcpy(PyByteArray_AS_STRING(payload) + total, batches[at], (size_t)sizes[at]);
+        total += (Py_ssize_t)sizes[at];
+    }
+    return Py_BuildValue("(nlOllOlNN)", (Py_ssize_t)(frame - start), run->version, run->client_id, run->acks, run->timeout,
+                         run->topic, run->partition, correlations, payload);
+}
+
+/* produce_run(data, at, most, bytes_max, (version_min, version_max, flexible_from, ids_from)): whole Produce requests one behind the other,
+ * up to `most`, that differ in nothing but their correlation ids and one batch each; None if the first is no such request. The
+ * answer is (bytes, version, client id, acks, timeout, topic, partition, correlation ids, the batches one behind the other). There
+ * is no twin: without it requests are read one by one. */
+PyObject *produce_run(PyObject *module, PyObject *args)
+{
+    Py_buffer data;
+    Py_ssize_t at, most, bytes_max;
+    long versions[4];
+    reader_t r = {0};
+    run_t run = {0};
+    const uint8_t *start, *end;
+    PyObject *found = NULL;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*nnn(llll)", &data, &at, &most, &bytes_max, &versions[0], &versions[1], &versions[2], &versions[3]))
+        return NULL;
+    run.bytes_max = bytes_max;
+    start = (const uint8_t *)data.buf + at;
+    end = (const uint8_t *)data.buf + data.len;
+    if (at >= 0 && at <= data.len && most > 0 && whole_frame(start, end, run.bytes_max, &r.end)) {
+        r.start = r.at = run.frame = start + 4;
+        if (run_head(&r, &run, versions))
+            found = run_of(&run, &r, start, end, most);
+    }
+    Py_XDECREF(run.client_id);
+    Py_XDECREF(run.topic);
+    PyBuffer_Release(&data);
     if (found != NULL)
         return found;
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))

@@ -37,21 +37,8 @@ class BatchChecker:
         self, batches: Sequence[RecordBatch], *, limits: RecordBatchLimits, keyed: bool
     ) -> "asyncio.Future[None] | None":
         """Check batches as `check_records` does. None: all is well; otherwise it is being decided, and the answer will raise."""
-        if not keyed and self._settings.check_batches == "headers":
+        if self.check_now(batches, limits=limits, keyed=keyed):
             return None
-        size_bytes = sum(len(data) for _, data in batches)
-        if not any(header.attributes & CODEC_MASK for header, _ in batches):
-            if size_bytes <= _HERE_PLAIN_MAX:
-                check_records(batches, limits=limits, keyed=keyed)
-                return None
-        elif len(batches) == 1 and size_bytes <= _HERE_PACKED_MAX:
-            try:
-                check_records(batches, limits=_HERE_LIMITS, keyed=keyed)
-            except InvalidBatchError as error:
-                if error.rule is not BatchRule.INFLATED_SIZE:
-                    raise
-            else:
-                return None
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._settings.check_threads, thread_name_prefix="batch-check")
         checked = asyncio.get_running_loop().run_in_executor(
@@ -59,6 +46,26 @@ class BatchChecker:
         )
         checked.add_done_callback(_retrieve)
         return checked
+
+    def check_now(self, batches: Sequence[RecordBatch], *, limits: RecordBatchLimits, keyed: bool) -> bool:
+        """`begin` for what is small; False: it is not, and undecided."""
+        if not keyed and self._settings.check_batches == "headers":
+            return True
+        size_bytes = sum(len(data) for _, data in batches)
+        if not any(header.attributes & CODEC_MASK for header, _ in batches):
+            if size_bytes <= _HERE_PLAIN_MAX:
+                check_records(batches, limits=limits, keyed=keyed)
+                return True
+        elif size_bytes <= _HERE_PACKED_MAX:
+            here = replace(_HERE_LIMITS, inflated_bytes_max=_HERE_LIMITS.inflated_bytes_max // len(batches))
+            try:
+                check_records(batches, limits=here, keyed=keyed)
+            except InvalidBatchError as error:
+                if error.rule is not BatchRule.INFLATED_SIZE:
+                    raise
+            else:
+                return True
+        return False
 
     def close(self) -> None:
         """Let the threads end."""

@@ -20,6 +20,10 @@ class MissedBatches:
     def __bool__(self) -> bool:
         return bool(self._missed)
 
+    def __contains__(self, partition: tuple[str, int]) -> bool:
+        """Whether there are any of the partition with this topic id and number."""
+        return partition in self._missed
+
     def note(self, topic_id: str, partition: int, payload: Buffer, now_ms: int) -> None:
         """The first batch of a payload was refused."""
         if len(payload) < HEADER_BYTES:

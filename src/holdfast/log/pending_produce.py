@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.log.batches import RecordBatch
-from holdfast.log.model import ACKS_NONE
+from holdfast.log.model import ACKS_NONE, OnDurable
 from holdfast.log.partition.append_place import AppendPlace
 from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
 
@@ -81,3 +81,26 @@ class PendingProduce:
         return ProduceResult(
             appended.base_offset, appended.end_offset, start_offset, self._append_time_ms, appended.duplicate
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedTogether:
+    """Batches of several requests that have their offsets, `offsets` has one for each; not durable yet."""
+
+    _partition: LeadingPartition
+    _appended: AppendResult
+    append_time_ms: int
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The base offset of each batch."""
+        return self._appended.offsets or (self._appended.base_offset,)
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the partition that is still kept."""
+        return self._partition.start_offset
+
+    def notify(self, on_durable: OnDurable, *, acks: int) -> None:
+        """Call `on_durable` when all are as durable as `acks` asks for: with None, or with what `LogService.produce` raises."""
+        self._partition.notify_durable(self._appended, on_durable, acks=acks)

@@ -18,6 +18,7 @@ from holdfast.log.batches import (
     set_append_time,
     split_batches,
 )
+from holdfast.log.batches.header import TRANSACTIONAL
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.leader_epochs import check_leader_epoch, epoch_at
 from holdfast.log.maintenance import MaintenanceContext, delete_records
@@ -26,7 +27,7 @@ from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition_read import PartitionRead
-from holdfast.log.pending_produce import PendingProduce, ProduceResult
+from holdfast.log.pending_produce import AppendedTogether, PendingProduce, ProduceResult
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
 from holdfast.log.segments import ProducerSnapshot
@@ -149,16 +150,41 @@ class LogService:
         if self._missed:
             for header, at_ms in self._missed.take(topic.id, partition):
                 led.record_missed((header,), at_ms)
-        batches = split_batches(payload, limits=limits)
-        for header, _ in batches:
-            if header.is_transactional:
-                raise InvalidError("batch attributes", "transactional", "not transactional: unsupported")
-        append_time_ms = -1
-        if config.append_time:
-            append_time_ms = self._clock.now_ms()
-            batches = _with_append_time(batches, append_time_ms)
+        batches, append_time_ms = self._batches((payload,), config, limits)
         checked = self._checker.begin(batches, limits=limits, keyed=config.compacted)
         return PendingProduce(led, batches, append_time_ms, checked)
+
+    def produce_together(self, topic: str, partition: int, payloads: Sequence[Buffer]) -> AppendedTogether | None:
+        """Append the batches of several requests at once. None: nothing was appended; each has to be produced by itself.
+
+        The payloads become the log's: it writes to them, and keeps them as long as any of their batches.
+        """
+        found = self._leading.topic(topic)
+        if found is None or (found.id, partition) in self._missed:
+            return None
+        try:
+            config, limits = self._config(found)
+            led = self._leading.partition(found, self._number(found, partition))
+            batches, append_time_ms = self._batches(payloads, config, limits)
+            if not self._checker.check_now(batches, limits=limits, keyed=config.compacted):
+                return None
+            appended = led.append_now(batches, copy_below_bytes=0)
+        except HoldfastError:
+            return None  # whose fault it is shows when each is produced by itself
+        return None if appended is None else AppendedTogether(led, appended, append_time_ms)
+
+    def _batches(
+        self, payloads: Sequence[Buffer], config: TopicConfig, limits: RecordBatchLimits
+    ) -> tuple[list[RecordBatch], int]:
+        """The batches of payloads, and their append time, or -1."""
+        batches = [batch for payload in payloads for batch in split_batches(payload, limits=limits)]
+        for header, _ in batches:
+            if header.attributes & TRANSACTIONAL:
+                raise InvalidError("batch attributes", "transactional", "not transactional: unsupported")
+        if not config.append_time:
+            return batches, -1
+        append_time_ms = self._clock.now_ms()
+        return _with_append_time(batches, append_time_ms), append_time_ms
 
     async def fetch(
         self,

@@ -5,6 +5,7 @@ because it may depend on them. Bytes that are not a request close the connection
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from functools import partial
@@ -14,6 +15,8 @@ from typing import Final, cast
 from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
+from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
+from holdfast.gateways.kafka.produce_runs import ProduceRun, named_by, scan_run, topic_of
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
@@ -25,16 +28,20 @@ _log: Final = logging.getLogger(__name__)
 _REQUEST_HEADER: Final = Struct(">hhi")  # key, version, correlation id
 _RESPONSE_HEADER: Final = Struct(">ii")  # size, correlation id
 _RESPONSE_HEADER_FLEXIBLE: Final = Struct(">iix")
+_NO_BODY: Final = memoryview(b"")
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 
 
 class _InFlightRequest:
-    """A request from its arrival to its response."""
+    """A request, or a run of them, from its arrival to its response."""
 
-    __slots__ = ("api", "body", "call", "done", "response", "size", "task")
+    __slots__ = ("api", "body", "call", "count", "done", "response", "run", "size", "task")
 
-    def __init__(self, api: Api, call: RequestContext, body: memoryview, size: int) -> None:
-        self.api, self.call, self.body, self.size = api, call, body, size
+    def __init__(
+        self, api: Api, call: RequestContext, body: memoryview, size: int, run: ProduceRun | None = None
+    ) -> None:
+        self.api, self.call, self.body, self.size, self.run = api, call, body, size, run
+        self.count = 1 if run is None else len(run.correlations)
         self.task: asyncio.Future[ResponseChunks | None] | None = None
         self.response: ResponseChunks | BaseException | None = None
         self.done = False
@@ -50,6 +57,7 @@ class KafkaConnection(FrameReceiver):
         self._peer = ClientInfo("", 0)
         self._queued: deque[_InFlightRequest] = deque()
         self._in_flight: deque[_InFlightRequest] = deque()
+        self._requests = 0  # in both
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
 
@@ -107,8 +115,26 @@ class KafkaConnection(FrameReceiver):
             header.flexible = api.is_flexible(version)
             header.tags()
         call = RequestContext(api, version, correlation, client_id, self._peer, self._backend)
+        self._queue(_InFlightRequest(api, call, frame[header.at :], len(frame)))
+
+    def _take_run(self, data: memoryview, at: int) -> int:
+        settings = self._settings
+        most = settings.requests_in_flight_max - self._requests
+        run = scan_run(data, at, most=most, bytes_max=settings.request_bytes_max)
+        if run is None:
+            return 0
+        self._bytes += run.size_bytes
+        self._server.taken(run.size_bytes)
+        call = RequestContext(
+            PRODUCE_API, run.version, run.correlations[0], run.client_id or "", self._peer, self._backend
+        )
+        self._queue(_InFlightRequest(PRODUCE_API, call, _NO_BODY, run.size_bytes, run))
+        return run.size_bytes
+
+    def _queue(self, request: _InFlightRequest) -> None:
         self.active_at_ms = self._backend.clock.boot_ms()
-        self._queued.append(_InFlightRequest(api, call, frame[header.at :], len(frame)))
+        self._requests += request.count
+        self._queued.append(request)
         self._pump()
 
     def _pump(self) -> None:
@@ -129,16 +155,53 @@ class KafkaConnection(FrameReceiver):
                 break
             request = queued.popleft()
             in_flight.append(request)
-            self._server.requests += 1
+            self._server.requests += request.count
+            if request.run is not None:
+                self._server.produce_runs.add(
+                    request.run,
+                    request.call,
+                    partial(self._respond, request),
+                    partial(self._split, request, request.run),
+                )
+                continue
             if request.api.direct is None:
                 request.task = asyncio.ensure_future(_handle(request))
                 request.task.add_done_callback(partial(self._task_done, request))
                 continue
+            self._server.produce_runs.append()
             try:
                 request.api.direct(request.call, request.body, partial(self._respond, request))
             except Exception as error:
                 self._respond(request, error)
         return not self._closing
+
+    def _split(self, request: _InFlightRequest, run: ProduceRun) -> None:
+        """A run cannot be appended as a whole: its requests take its place, and start one by one."""
+        at = self._in_flight.index(request)
+        del self._in_flight[at]
+        sizes = [request.size // request.count] * request.count
+        sizes[0] += request.size % request.count
+        topic, named = topic_of(run, self._backend), named_by(run)
+        split = []
+        for correlation, size, batch in zip(run.correlations, sizes, run.batches(), strict=True):
+            call = dataclasses.replace(request.call, correlation=correlation)
+            split.append((_InFlightRequest(request.api, call, _NO_BODY, size), batch))
+            self._in_flight.insert(at + len(split) - 1, split[-1][0])
+        pumping, self._pumping = self._pumping, True
+        try:
+            for each, batch in split:
+                topics: ProducedTopics = [(named, [PartitionData(topic, run.partition, batch)])]
+                respond = partial(self._respond, each)
+                try:
+                    start_produce(each.call, topics, acks=run.acks, timeout_ms=run.timeout_ms, on_response=respond)
+                except Exception as error:
+                    self._respond(each, error)
+        finally:
+            self._pumping = pumping
+        if not pumping:
+            if self._send_responses():
+                self._pump()
+            self._update_flow_control()
 
     def _task_done(self, request: _InFlightRequest, task: "asyncio.Future[ResponseChunks | None]") -> None:
         if task.cancelled():
@@ -171,6 +234,7 @@ class KafkaConnection(FrameReceiver):
 
     def _send(self, request: _InFlightRequest) -> None:
         self._bytes -= request.size
+        self._requests -= request.count
         self._server.released(request.size)
         transport = self._transport
         assert transport is not None
@@ -192,6 +256,9 @@ class KafkaConnection(FrameReceiver):
             return
         if response is None:
             return  # acks=0
+        if request.run is not None:
+            transport.writelines(response)
+            return
         # An ApiVersions response always has the oldest header: the client does not know the server's versions yet.
         flexible = request.api.is_flexible(request.call.version) and request.api.key != _API_VERSIONS
         header = _RESPONSE_HEADER_FLEXIBLE if flexible else _RESPONSE_HEADER
@@ -236,7 +303,7 @@ class KafkaConnection(FrameReceiver):
                 self._transport.resume_reading()
 
     def _accepts_requests(self) -> bool:
-        return len(self._queued) + len(self._in_flight) < self._settings.requests_in_flight_max
+        return self._requests < self._settings.requests_in_flight_max
 
     def close_reason(self, now_ms: int) -> str | None:
         """Why this connection should be closed, if it should."""

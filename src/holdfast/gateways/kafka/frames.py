@@ -8,6 +8,7 @@ import asyncio
 from typing import Final, Protocol
 
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.wire import INT32, MalformedRequestError
 from holdfast.vocabulary.settings import KIB
@@ -24,6 +25,7 @@ class ConnectionHost(Protocol):
     requests: int
     malformed: int
     unsupported: UnsupportedRequests
+    produce_runs: ProduceRuns
 
     @property
     def full(self) -> bool:
@@ -104,6 +106,9 @@ class FrameReceiver(asyncio.BufferedProtocol):
             data, self._length = memoryview(self._length + data), b""
         at, end = 0, len(data)
         while end - at >= 4:
+            if taken := self._take_run(data, at):
+                at += taken
+                continue
             (size,) = INT32.unpack_from(data, at)
             if not _FRAME_BYTES_MIN <= size <= self._settings.request_bytes_max:
                 allowed = f"between {_FRAME_BYTES_MIN} and {self._settings.request_bytes_max}"
@@ -146,6 +151,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
 
     def _accepts_requests(self) -> bool:
         """Whether another request may be in flight."""
+        raise NotImplementedError
+
+    def _take_run(self, data: memoryview, at: int) -> int:
+        """Take whole requests at `at` that can be handled together; how many bytes they were."""
         raise NotImplementedError
 
     def _frame_received(self, frame: memoryview) -> None:

@@ -29,18 +29,19 @@ from holdfast.log.pending_produce import ProduceResult
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.native import native
 
-_TOPIC_IDS_FROM: Final = 13
+TOPIC_IDS_FROM: Final = 13
 _LEADERS_FROM: Final = 10
 _MESSAGES_FROM: Final = 8
 _START_FROM: Final = 5
 _CURRENT_LEADER_TAG: Final = 0
 
 _RESULT: Final = Struct(">ihqq")  # partition, error code, base offset, append time
+_BASE_OFFSET_AT: Final = 6
 _START: Final = Struct(">q")
 _ACKS: Final = (int(Acks.ALL), int(Acks.NONE), int(Acks.LEADER))
 
 
-class _PartitionData(NamedTuple):
+class PartitionData(NamedTuple):
     """The records for one partition."""
 
     topic: str | None  # None: an unknown topic id
@@ -48,10 +49,10 @@ class _PartitionData(NamedTuple):
     records: memoryview | None
 
 
-class _PartitionResult(NamedTuple):
+class PartitionResult(NamedTuple):
     """The outcome for one partition."""
 
-    data: _PartitionData
+    data: PartitionData
     code: ErrorCode
     base_offset: int = NO_OFFSET
     append_time_ms: int = NO_TIMESTAMP
@@ -60,52 +61,62 @@ class _PartitionResult(NamedTuple):
     record_errors: Sequence[RecordError] = ()
 
 
+ProducedTopics = list[tuple[str | UUID, list[PartitionData]]]
+
+
 def produce(call: RequestContext, body: memoryview, on_response: OnResponse) -> None:
     """Append to all partitions of the request concurrently."""
     transactional_id, acks, timeout_ms, topics = _read(call, body)
+    rejected = _reject(transactional_id, acks)
+    if rejected is None:
+        start_produce(call, topics, acks=acks, timeout_ms=timeout_ms, on_response=on_response)
+        return
+    code, message = rejected
     partitions = [data for _, listed in topics for data in listed]
     pending = _PendingProduce(call, topics, partitions, acks, on_response)
-    rejected = _reject(transactional_id, acks)
-    if rejected is not None:
-        code, message = rejected
-        for at, data in enumerate(partitions):
-            pending.settle(at, _PartitionResult(data, code, message=message))
-    else:
-        for at in range(len(partitions)):
-            pending.begin(at)
+    for at, data in enumerate(partitions):
+        pending.settle(at, PartitionResult(data, code, message=message))
+    pending.wait(0)
+
+
+def start_produce(
+    call: RequestContext, topics: ProducedTopics, *, acks: int, timeout_ms: int, on_response: OnResponse
+) -> None:
+    """Append to all partitions of a request that was read."""
+    partitions = [data for _, listed in topics for data in listed]
+    pending = _PendingProduce(call, topics, partitions, acks, on_response)
+    for at in range(len(partitions)):
+        pending.begin(at)
     pending.wait(min(timeout_ms, call.backend.settings.produce_timeout_max_ms))
 
 
-_Topics = list[tuple[str | UUID, list[_PartitionData]]]
-
-
-def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int, _Topics]:
+def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int, ProducedTopics]:
     """Transactional id, acks, timeout and records."""
-    flexible, by_id = call.api.is_flexible(call.version), call.version >= _TOPIC_IDS_FROM
+    flexible, by_id = call.api.is_flexible(call.version), call.version >= TOPIC_IDS_FROM
     scanned = native.produce(body, flexible, by_id) if native is not None else None
     if scanned is None:  # the slow way, whose errors name the field
         reader = WireReader(body, flexible=flexible)
         return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)
     transactional_id, acks, timeout_ms, listed = scanned
-    topics: _Topics = []
+    topics: ProducedTopics = []
     for name, places in listed:
         named = UUID(bytes=name) if by_id else name
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
         partitions = [
-            _PartitionData(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places
+            PartitionData(topic, number, body[start:end] if start >= 0 else None) for number, start, end in places
         ]
         topics.append((named, partitions))
     return transactional_id, acks, timeout_ms, topics
 
 
-def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> _Topics:
-    topics: _Topics = []
+def _topics(call: RequestContext, reader: WireReader, *, by_id: bool) -> ProducedTopics:
+    topics: ProducedTopics = []
     for _ in range(reader.array()):
         named: str | UUID = reader.uuid() if by_id else reader.text()
         topic = call.backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
         partitions = []
         for _ in range(reader.array()):
-            partitions.append(_PartitionData(topic, reader.int32(), reader.bytes()))
+            partitions.append(PartitionData(topic, reader.int32(), reader.bytes()))
             reader.tags()
         topics.append((named, partitions))
         reader.tags()
@@ -130,8 +141,8 @@ class _PendingProduce:
     def __init__(
         self,
         call: RequestContext,
-        topics: _Topics,
-        partitions: list[_PartitionData],
+        topics: ProducedTopics,
+        partitions: list[PartitionData],
         acks: int,
         on_response: OnResponse,
     ) -> None:
@@ -142,7 +153,7 @@ class _PendingProduce:
             acks,
             on_response,
         )
-        self._outcomes: list[_PartitionResult | None] = [None] * len(partitions)
+        self._outcomes: list[PartitionResult | None] = [None] * len(partitions)
         self._left = len(partitions) + 1  # one for `wait`: no response before every append has begun
         self._cancels: list[Callable[[], object]] = []  # of what has to be waited for
         self._timer: asyncio.TimerHandle | None = None
@@ -151,15 +162,15 @@ class _PendingProduce:
         """Append, at once if possible; an append that has to wait is queued now, before later requests."""
         data, log = self._partitions[at], self._call.backend.log
         if data.topic is None:
-            self.settle(at, _PartitionResult(data, ErrorCode.UNKNOWN_TOPIC_ID))
+            self.settle(at, PartitionResult(data, ErrorCode.UNKNOWN_TOPIC_ID))
             return
         if data.records is None:
-            self.settle(at, _PartitionResult(data, ErrorCode.INVALID_RECORD, message="no records"))
+            self.settle(at, PartitionResult(data, ErrorCode.INVALID_RECORD, message="no records"))
             return
         try:
             begun = log.begin_produce(data.topic, data.number, data.records)
         except HoldfastError as error:
-            self.settle(at, _failed(data, error))
+            self.settle(at, failed_result(data, error))
             return
         if begun is not None and begun.appended is not None:
             begun.notify(partial(self._on_result, at), acks=self._acks)
@@ -180,7 +191,7 @@ class _PendingProduce:
             self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
         self._count_down()
 
-    def settle(self, at: int, outcome: _PartitionResult) -> None:
+    def settle(self, at: int, outcome: PartitionResult) -> None:
         """Note the outcome of one append."""
         if self._outcomes[at] is None:
             self._outcomes[at] = outcome
@@ -189,12 +200,10 @@ class _PendingProduce:
     def _on_result(self, at: int, result: ProduceResult | BaseException) -> None:
         data = self._partitions[at]
         if isinstance(result, ProduceResult):
-            done = _PartitionResult(
-                data, ErrorCode.NONE, result.base_offset, result.append_time_ms, result.start_offset
-            )
+            done = PartitionResult(data, ErrorCode.NONE, result.base_offset, result.append_time_ms, result.start_offset)
             self.settle(at, done)
         elif isinstance(result, HoldfastError):
-            self.settle(at, _failed(data, result))
+            self.settle(at, failed_result(data, result))
         else:
             self._respond(result)
 
@@ -209,9 +218,8 @@ class _PendingProduce:
 
     def _expired(self, timeout_ms: int) -> None:
         """Appends that are not done time out; their records may become durable all the same."""
-        message = f"not durable after {timeout_ms} ms"
         for at, data in enumerate(self._partitions):
-            self.settle(at, _PartitionResult(data, ErrorCode.REQUEST_TIMED_OUT, message=message))
+            self.settle(at, timed_out_result(data, timeout_ms))
 
     def _respond(self, error: BaseException | None) -> None:
         if self._timer is not None:
@@ -224,27 +232,41 @@ class _PendingProduce:
         if error is not None or self._acks == 0:
             self._on_response(error)
         else:
-            self._on_response((_encode(self._call, self._topics, outcomes),))
+            self._on_response((encode_results(self._call, self._topics, outcomes),))
 
 
 class UnackedError(MalformedRequestError):
     """With acks=0 there is no response: closing the connection is the only way to report an error."""
 
-    def __init__(self, outcome: _PartitionResult) -> None:
+    def __init__(self, outcome: PartitionResult) -> None:
         super().__init__("records with acks=0", f"{outcome.code.name} {outcome.message or ''}".strip(), "valid")
 
     def __str__(self) -> str:
         return f"records with acks=0 rejected: {self.given}"
 
 
-def _failed(data: _PartitionData, error: HoldfastError) -> _PartitionResult:
+def failed_result(data: PartitionData, error: HoldfastError) -> PartitionResult:
+    """The outcome of an append that raised."""
     code = code_of(error)
     if code is ErrorCode.INVALID_REQUEST:  # the request is well formed; its records break a rule of the topic
         code = ErrorCode.INVALID_RECORD
-    return _PartitionResult(data, code, message=str(error), record_errors=record_errors(error))
+    return PartitionResult(data, code, message=str(error), record_errors=record_errors(error))
 
 
-def _encode(call: RequestContext, topics: _Topics, outcomes: list[_PartitionResult]) -> bytes:
+def timed_out_result(data: PartitionData, timeout_ms: int) -> PartitionResult:
+    """The outcome of an append that was not durable in time."""
+    return PartitionResult(data, ErrorCode.REQUEST_TIMED_OUT, message=f"not durable after {timeout_ms} ms")
+
+
+def base_offset_at(call: RequestContext, named: str | UUID) -> int:
+    """Where the base offset is in the body of a response for one partition of the topic."""
+    flexible = call.api.is_flexible(call.version)
+    name = named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
+    return 2 * len(encode_length(1, flexible=flexible)) + len(name) + _BASE_OFFSET_AT
+
+
+def encode_results(call: RequestContext, topics: ProducedTopics, outcomes: Sequence[PartitionResult]) -> bytes:
+    """The body of a response."""
     version, flexible = call.version, call.api.is_flexible(call.version)
     leaders: set[int] = set()
     out = bytearray(encode_length(len(topics), flexible=flexible))
@@ -279,7 +301,7 @@ def _encode_record_errors(errors: Sequence[RecordError], *, flexible: bool) -> b
     return bytes(out)
 
 
-def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[int]) -> bytes:
+def _leader_tags(call: RequestContext, outcome: PartitionResult, leaders: set[int]) -> bytes:
     """The leader of the partition, if it is another node."""
     topic = outcome.data.topic
     if outcome.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or topic is None or call.version < _LEADERS_FROM:
@@ -287,4 +309,5 @@ def _leader_tags(call: RequestContext, outcome: _PartitionResult, leaders: set[i
     return current_leader_tags(call.backend, topic, outcome.data.number, tag=_CURRENT_LEADER_TAG, leaders=leaders)
 
 
-APIS: Final = (Api(key=ApiKey.PRODUCE, versions=(3, 13), flexible_from=9, direct=produce, pipelined=True),)
+PRODUCE_API: Final = Api(key=ApiKey.PRODUCE, versions=(3, 13), flexible_from=9, direct=produce, pipelined=True)
+APIS: Final = (PRODUCE_API,)

@@ -14,6 +14,7 @@ from typing import Final, cast
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.frames import FrameReceiver
+from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
@@ -38,6 +39,7 @@ class KafkaServer:
         self.connections: set[KafkaConnection] = set()
         self.requests = self.malformed = 0
         self.unsupported = UnsupportedRequests()
+        self.produce_runs = ProduceRuns(backend)
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self._used_bytes = 0  # of requests arriving, queued or in flight
         self._bytes_max = backend.settings.requests_bytes_max

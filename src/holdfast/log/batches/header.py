@@ -105,6 +105,12 @@ def patch(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int)
     _INT32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
+def number_batch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """`patch` of a batch that `split_batches` has validated, with numbers of our own: the hot path."""
+    _INT64.pack_into(batch, 0, base_offset)
+    _INT32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
 def set_append_time(batch: bytearray | memoryview, *, timestamp_ms: int) -> None:
     """Set the append time of every record of one batch, in place, and its checksum."""
     if not 0 <= timestamp_ms < 1 << 63:

@@ -40,7 +40,9 @@ def check_records(
     keyless: list[int] = []
     for header, data in batches:
         payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=False, at=at)
-        found = kernel.check(payload, header._replace(max_timestamp=_ANY_TIMESTAMP), True)
+        found = kernel.check(payload, header, True)
+        if found is not None:
+            found = kernel.check(payload, header._replace(max_timestamp=_ANY_TIMESTAMP), True)
         if found is None and keyed:
             without = kernel.keyless(payload, header, NAMED_MAX - len(keyless))
             if isinstance(without, tuple):

@@ -40,11 +40,15 @@ from holdfast.vocabulary.tasks import Notify
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a producer's batches went. `duplicate`: all were there already, and were not appended again."""
+    """Where a producer's batches went; `offsets`: the base of each of several.
+
+    `duplicate`: all were there already, and were not appended again.
+    """
 
     base_offset: int
     end_offset: int
     duplicate: bool = False
+    offsets: Sequence[int] = ()
 
 
 class LeadingPartition(VisibleLog):
@@ -149,7 +153,7 @@ class LeadingPartition(VisibleLog):
         await self.acknowledged(appended, acks=acks)
         return appended
 
-    def append_now(self, batches: Sequence[RecordBatch]) -> AppendResult | None:
+    def append_now(self, batches: Sequence[RecordBatch], *, copy_below_bytes: int | None = None) -> AppendResult | None:
         """`append` without waiting: None if it would have to wait, and nothing was appended.
 
         Nothing is durable before `acknowledged` returns. Raises what `append` raises.
@@ -169,7 +173,7 @@ class LeadingPartition(VisibleLog):
         except HoldfastError:
             self.record_missed(header for header, _ in batches)
             raise
-        return self._append_in_order(batches)
+        return self._append_in_order(batches, copy_below_bytes)
 
     def hold_place(self) -> AppendPlace:
         """What comes after this call is not appended without waiting, until the place is left."""
@@ -213,13 +217,13 @@ class LeadingPartition(VisibleLog):
             if self._next + count <= self.fenced_record.ceiling:
                 return
 
-    def _append_in_order(self, batches: Sequence[RecordBatch]) -> AppendResult:
+    def _append_in_order(self, batches: Sequence[RecordBatch], copy_below_bytes: int | None = None) -> AppendResult:
         """Deduplicate, assign offsets, queue for the WAL and put on the tail: no await, so nothing comes in between."""
         base = self._next
         try:
             fresh, appended = self._deduplicate(batches)
             if fresh:
-                self._log(fresh)
+                self._log(fresh, self._settings.copy_below_bytes if copy_below_bytes is None else copy_below_bytes)
         except BaseException:
             self._producers.forget_from(base)
             raise
@@ -239,11 +243,14 @@ class LeadingPartition(VisibleLog):
                 fresh.append(batch)
                 at += count
             offsets.append((offset, offset + count))
-        return fresh, AppendResult(offsets[0][0], max(end for _, end in offsets), not fresh)
+        if len(offsets) == 1:
+            return fresh, AppendResult(*offsets[0], not fresh)
+        bases = [base for base, _ in offsets]
+        return fresh, AppendResult(bases[0], max(end for _, end in offsets), not fresh, bases)
 
-    def _log(self, batches: Sequence[RecordBatch]) -> None:
+    def _log(self, batches: Sequence[RecordBatch], copy_below_bytes: int) -> None:
         base, epoch = self._next, self.lease.epoch
-        made = assign_offsets(batches, base, epoch, copy_below_bytes=self._settings.copy_below_bytes)
+        made = assign_offsets(batches, base, epoch, copy_below_bytes=copy_below_bytes)
         at = made[-1].end_offset
         frame = wal_frame(*self.wal_key, epoch, made)
         wal_failures = self._wal_failures

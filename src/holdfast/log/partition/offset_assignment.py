@@ -5,7 +5,8 @@ The one rule: a batch is written to only if its buffer is ours, else copied; no 
 
 from collections.abc import Sequence
 
-from holdfast.log.batches import RecordBatch, patch
+from holdfast.log.batches import BatchHeader, RecordBatch
+from holdfast.log.batches.header import number_batch
 from holdfast.log.checksums import COMBINE_MIN_BYTES, batch_checksum
 from holdfast.log.partition.tail import TailBatch
 from holdfast.log.wal import WalFrame
@@ -23,14 +24,17 @@ def extent(batches: Sequence[RecordBatch]) -> tuple[int, int]:
 def assign_offsets(
     batches: Sequence[RecordBatch], base_offset: int, epoch: int, *, copy_below_bytes: int
 ) -> list[TailBatch]:
-    """The batches with offsets from `base_offset` on, patched where they lie; small ones are copied, so that they pin no slab."""
+    """The batches with offsets from `base_offset` on, patched where they lie; small ones are copied, so that they pin no slab.
+
+    `copy_below_bytes` 0: their memory holds nothing but batches that are kept as long as they are.
+    """
     at = base_offset
     made: list[TailBatch] = []
     for header, view in batches:
         data = bytearray(view) if view.readonly or len(view) < copy_below_bytes else view
-        patch(data, base_offset=at, leader_epoch=epoch)
+        number_batch(data, at, epoch)
         end = at + header.last_offset_delta + 1
-        made.append(TailBatch(at, end, data, header._replace(base_offset=at, leader_epoch=epoch)))
+        made.append(TailBatch(at, end, data, BatchHeader._make((at, header.length, epoch, *header[3:]))))
         at = end
     return made
 

@@ -1,0 +1,201 @@
+"""Produce requests that arrive together: read in one call, appended together, answered with one write.
+
+A run is what one read of one connection brought of requests that differ in nothing but their batches. What all connections
+brought in one turn of the event loop is appended per partition with one call, becomes one frame of the WAL, and is acknowledged
+with one callback. So requests cost least when there are most of them, and a queue that formed while a disk stood still is gone
+at once.
+
+The one rule: nothing but speed depends on it. Batches that cannot be appended together at once, for whatever reason, are split into
+the requests they came in, and those go the way of every other request, in the order of their arrival.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.gateways.kafka.api import OnResponse, RequestContext
+from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.produce import (
+    PRODUCE_API,
+    TOPIC_IDS_FROM,
+    PartitionData,
+    PartitionResult,
+    base_offset_at,
+    encode_results,
+    failed_result,
+    timed_out_result,
+)
+from holdfast.kafka.error_codes import ErrorCode
+from holdfast.log.batches.header import LENGTH_COVERS_FROM
+from holdfast.log.pending_produce import AppendedTogether
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.native import native
+
+_VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
+_BATCH_LENGTH: Final = Struct(">8xi")
+_HEADER: Final = Struct(">ii")  # size, correlation id
+_HEADER_FLEXIBLE: Final = Struct(">iix")
+_CORRELATION: Final = Struct(">i")
+_CORRELATION_AT: Final = 4
+_OFFSET: Final = Struct(">q")
+
+
+class ProduceRun(NamedTuple):
+    """Requests with one batch each, all for one partition; `payload` has the batches one behind the other."""
+
+    size_bytes: int  # of the requests, with their lengths
+    version: int
+    client_id: str | None
+    acks: int
+    timeout_ms: int
+    named: str | bytes  # bytes: the topic's id
+    partition: int
+    correlations: list[int]
+    payload: bytearray
+
+    def batches(self) -> list[memoryview]:
+        """The batch of each request."""
+        view, at, found = memoryview(self.payload), 0, []
+        for _ in self.correlations:
+            (length,) = _BATCH_LENGTH.unpack_from(view, at)
+            end = at + length + LENGTH_COVERS_FROM
+            found.append(view[at:end])
+            at = end
+        return found
+
+
+def scan_run(data: memoryview, at: int, *, most: int, bytes_max: int) -> ProduceRun | None:
+    """The run at `at`, of at most `most` requests of at most `bytes_max`; None: there is none."""
+    found = None if native is None else native.produce_run(data, at, most, bytes_max, _VERSIONS)
+    return None if found is None else ProduceRun._make(found)
+
+
+class _WaitingRun(NamedTuple):
+    run: ProduceRun
+    call: RequestContext
+    topic: str
+    on_response: OnResponse
+    on_split: Callable[[], None]
+
+
+class ProduceRuns:
+    """The runs that arrived in one turn of the event loop."""
+
+    def __init__(self, backend: KafkaBackend) -> None:
+        self._backend = backend
+        self._runs: list[_WaitingRun] = []
+
+    def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: Callable[[], None]) -> None:
+        """Append a run soon. `on_response` gets all its responses; or `on_split` is called, to start each request by itself."""
+        topic = topic_of(run, self._backend)
+        if not self._runs:
+            asyncio.get_running_loop().call_soon(self.append)
+        # An id that is not known: each by itself will say so.
+        self._runs.append(_WaitingRun(run, call, topic or "", on_response, on_split))
+
+    def append(self) -> None:
+        """Append what was added, now: a request that is not in a run must not overtake it."""
+        runs, self._runs = self._runs, []
+        if len(runs) == 1:
+            self._append_together(runs)
+            return
+        groups: dict[tuple[str, int], list[_WaitingRun]] = {}
+        for waiting in runs:
+            groups.setdefault((waiting.topic, waiting.run.partition), []).append(waiting)
+        for group in groups.values():
+            self._append_together(group)
+
+    def _append_together(self, group: list[_WaitingRun]) -> None:
+        payloads = [waiting.run.payload for waiting in group]
+        appended = self._backend.log.produce_together(group[0].topic, group[0].run.partition, payloads)
+        if appended is None:
+            for waiting in group:
+                waiting.on_split()
+            return
+        at = 0
+        pending: dict[tuple[int, int], _PendingRuns] = {}
+        for waiting in group:
+            run = waiting.run
+            kind = (run.acks, run.timeout_ms)
+            if kind not in pending:
+                pending[kind] = _PendingRuns(appended)
+            end = at + len(run.correlations)
+            pending[kind].runs.append((waiting, appended.offsets[at:end]))
+            at = end
+        for (acks, timeout_ms), each in pending.items():
+            each.wait(acks, min(timeout_ms, self._backend.settings.produce_timeout_max_ms))
+
+
+class _PendingRuns:
+    """Runs that were appended together, until they are durable, or until their timeout."""
+
+    def __init__(self, appended: AppendedTogether) -> None:
+        self.runs: list[tuple[_WaitingRun, Sequence[int]]] = []
+        self._appended = appended
+        self._timer: asyncio.TimerHandle | None = None
+        self._answered = False
+
+    def wait(self, acks: int, timeout_ms: int) -> None:
+        """Respond when they are as durable as `acks` asks for, or after `timeout_ms`."""
+        self._appended.notify(self._on_durable, acks=acks)
+        if not self._answered:
+            after_s = max(0, timeout_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
+
+    def _on_durable(self, error: BaseException | None) -> None:
+        if error is None:
+            appended = self._appended
+            start_offset = appended.start_offset
+            self._respond(lambda data: PartitionResult(data, ErrorCode.NONE, 0, appended.append_time_ms, start_offset))
+        elif isinstance(error, HoldfastError):
+            self._respond(partial(failed_result, error=error))
+        elif not self._answered:
+            self._answer()
+            for waiting, _ in self.runs:
+                waiting.on_response(error)
+
+    def _expired(self, timeout_ms: int) -> None:
+        self._respond(partial(timed_out_result, timeout_ms=timeout_ms))
+
+    def _respond(self, outcome: Callable[[PartitionData], PartitionResult]) -> None:
+        if self._answered:
+            return
+        self._answer()
+        for waiting, offsets in self.runs:
+            result = outcome(PartitionData(waiting.topic, waiting.run.partition, None))
+            waiting.on_response((_responses(waiting, result, offsets),))
+
+    def _answer(self) -> None:
+        self._answered = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def topic_of(run: ProduceRun, backend: KafkaBackend) -> str | None:
+    """The name of the run's topic; None: its id is not known."""
+    return run.named if isinstance(run.named, str) else backend.cluster.name_of(run.named.hex())
+
+
+def named_by(run: ProduceRun) -> str | UUID:
+    """The topic as the request has it."""
+    return run.named if isinstance(run.named, str) else UUID(bytes=run.named)
+
+
+def _responses(waiting: _WaitingRun, result: PartitionResult, offsets: Sequence[int]) -> bytearray:
+    """The responses to all requests of a run: one, again and again, with another correlation id and offset."""
+    run, call = waiting.run, waiting.call
+    named = named_by(run)
+    body = encode_results(call, [(named, [result.data])], [result])
+    header = _HEADER_FLEXIBLE if call.api.is_flexible(call.version) else _HEADER
+    one = header.pack(header.size - _CORRELATION_AT + len(body), 0) + body
+    out = bytearray(one * len(run.correlations))
+    offset_at = header.size + base_offset_at(call, named)
+    for at, correlation in enumerate(run.correlations):
+        start = at * len(one)
+        _CORRELATION.pack_into(out, start + _CORRELATION_AT, correlation)
+        if result.code is ErrorCode.NONE:
+            _OFFSET.pack_into(out, start + offset_at, offsets[at])
+    return out
