@@ -1,0 +1,245 @@
+"""Produce requests that arrive together: the same answers in the same order as one by one, whatever some of them are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.kafka_wire import (
+    API_VERSIONS,
+    PRODUCE,
+    KafkaGateway,
+    WireClient,
+    gateway_on,
+    produce_request,
+    request_frame,
+    versions_of,
+)
+from tests.support.partitions import batch, records
+
+from holdfast.gateways.kafka.produce import PRODUCE_API
+from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run
+from holdfast.kafka.error_codes import ErrorCode
+
+pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+
+VERSION = 9
+NO_ID = UUID(int=0)
+Answer = tuple[int, int]  # error code, base offset
+
+
+def framed(version: int, given: dict[str, Any], correlation: int, client_id: str = "tests") -> bytes:
+    frame = request_frame(PRODUCE, version, given, correlation=correlation, client_id=client_id)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def together(requests: Sequence[dict[str, Any]], version: int = VERSION) -> bytes:
+    return b"".join(framed(version, each, at) for at, each in enumerate(requests))
+
+
+async def answers(client: WireClient, requests: Sequence[dict[str, Any]], version: int = VERSION) -> list[Answer]:
+    """What one write with all of them is answered with, each to its own correlation id."""
+    await client.send_bytes(together(requests, version))
+    found = []
+    async with asyncio.timeout(20):
+        for correlation in range(len(requests)):
+            answer = client.understood(PRODUCE, version, correlation, await client.receive())
+            (partition,) = answer.responses[0].partition_responses
+            found.append((partition.error_code.value, partition.base_offset))
+    return found
+
+
+async def stored(gateway: KafkaGateway, partition: int = 0) -> list[str]:
+    return [value for _, value in records((await gateway.backend.log.fetch("orders", partition, 0)).batches)]
+
+
+@asynccontextmanager
+async def one_client(directory: Path, **settings: Any) -> AsyncIterator[tuple[KafkaGateway, WireClient]]:
+    async with gateway_on(directory, topics={"orders": 2}, **settings) as gateway:
+        client = await gateway.client()
+        assert await answers(client, [produce_request("orders", {0: batch("first")}, topic_id=NO_ID)]) == [(0, 0)]
+        yield gateway, client
+
+
+def orders(*values: str, **given: Any) -> dict[str, Any]:
+    return produce_request("orders", {given.pop("partition", 0): batch(*values)}, topic_id=NO_ID, **given)
+
+
+@pytest.mark.parametrize("version", versions_of(PRODUCE))
+async def test_every_version_gets_the_answers_of_single_requests(tmp_path: Path, version: int) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        topic_id = UUID((await gateway.backend.log.topics.get("orders")).id)
+        before = gateway.node.agent.wal.stats.frames
+        requests = [produce_request("orders", {0: batch(*"ab")}, topic_id=topic_id) for _ in range(5)]
+        assert await answers(client, requests, version) == [(0, 1 + 2 * at) for at in range(5)]
+        assert await stored(gateway) == ["first", *"ab" * 5]
+        assert gateway.node.agent.wal.stats.frames == before + 1  # they were appended together
+
+
+async def test_requests_of_several_connections_are_appended_together(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        clients = [client, await gateway.client(), await gateway.client()]
+        frames = gateway.node.agent.wal.stats.frames
+        for each in clients:
+            each.writer.write(together([orders("x"), orders("y")]))
+        found = []
+        for each in clients:
+            for correlation in range(2):
+                answer = each.understood(PRODUCE, VERSION, correlation, await each.receive())
+                found.append(answer.responses[0].partition_responses[0].base_offset)
+        assert sorted(found) == list(range(1, 7))
+        assert await stored(gateway) == ["first", *"xyxyxy"]
+        assert gateway.node.agent.wal.stats.frames - frames <= 3
+
+
+async def test_a_request_of_another_kind_does_not_overtake_a_run(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        two = produce_request("orders", {0: batch("c"), 1: batch("other")}, topic_id=NO_ID)
+        asked = [orders("a"), orders("b"), two, orders("d")]
+        await client.send_bytes(together(asked))
+        for correlation in range(4):
+            answer = client.understood(PRODUCE, VERSION, correlation, await client.receive())
+            assert answer.responses[0].partition_responses[0].base_offset == 1 + correlation
+        assert await stored(gateway) == ["first", *"abcd"]
+
+
+async def test_other_requests_wait_for_a_run_before_them(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (_, client):
+        versions = request_frame(API_VERSIONS, 0, {}, correlation=9, client_id="tests")
+        await client.send_bytes(together([orders("a"), orders("b")]) + len(versions).to_bytes(4, "big") + versions)
+        assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 9]
+
+
+async def test_one_bad_batch_fails_alone(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        bad = bytearray(batch("bad"))
+        bad[-1] ^= 1  # its checksum is another
+        broken = produce_request("orders", {0: bytes(bad)}, topic_id=NO_ID)
+        found = await answers(client, [orders("a"), broken, orders("b")])
+        assert found == [(0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
+        assert await stored(gateway) == ["first", "a", "b"]
+
+
+async def test_an_idempotent_producer_that_sends_a_batch_again_gets_its_first_offset(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+
+        def sent(value: str, sequence: int) -> dict[str, Any]:
+            made = batch(value, producer=7, epoch=0, sequence=sequence)
+            return produce_request("orders", {0: made}, topic_id=NO_ID)
+
+        assert await answers(client, [sent("a", 0), sent("b", 1), sent("b", 1), sent("c", 2)]) == [
+            (0, 1),
+            (0, 2),
+            (0, 2),
+            (0, 3),
+        ]
+        out_of_order = [sent("d", 3), sent("f", 5), sent("e", 4)]
+        assert await answers(client, out_of_order) == [
+            (0, 4),
+            (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+            (0, 5),
+        ]
+        assert await stored(gateway) == ["first", *"abcde"]
+
+
+async def test_an_unknown_topic_and_partition_are_said_of_every_request(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (_, client):
+        unknown = [produce_request("nowhere", {0: batch("a")}, topic_id=NO_ID)] * 2
+        assert await answers(client, unknown) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 2
+        assert await answers(client, [orders("a", partition=9)] * 2) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 2
+        by_id = [produce_request("orders", {0: batch("a")}, topic_id=UUID(int=5))] * 2
+        assert await answers(client, by_id, 13) == [(ErrorCode.UNKNOWN_TOPIC_ID, -1)] * 2
+
+
+async def test_a_run_is_bounded_by_the_requests_in_flight(tmp_path: Path) -> None:
+    async with one_client(tmp_path, requests_in_flight_max=3) as (gateway, client):
+        assert await answers(client, [orders(str(at)) for at in range(20)]) == [(0, 1 + at) for at in range(20)]
+        assert await stored(gateway) == ["first", *map(str, range(20))]
+
+
+async def test_what_is_not_durable_in_time_is_said_for_every_request(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, config={"durability": "object"}) as gateway:
+        client = await gateway.client()
+        assert await answers(client, [orders("a")]) == [(0, 0)]
+        late = [orders("late", timeout_ms=0) for _ in range(3)]
+        assert await answers(client, late) == [(ErrorCode.REQUEST_TIMED_OUT, -1)] * 3
+        assert await answers(client, [orders("b")] * 2) == [(0, 4), (0, 5)]
+        assert await stored(gateway) == ["a", *["late"] * 3, "b", "b"]
+
+
+async def test_a_client_that_leaves_at_once_leaves_its_records(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        await client.send_bytes(together([orders("a"), orders("b")]))
+        client.close()
+        async with asyncio.timeout(10):
+            while gateway.server.connections:
+                await gateway.backend.clock.sleep_ms(5)
+        another = await gateway.client()
+        assert await answers(another, [orders("z")]) == [(0, (await stored(gateway)).index("z"))]
+        assert gateway.server.used_bytes == 0
+
+
+# ── the scanner ──
+
+shapes = st.tuples(
+    st.sampled_from(versions_of(PRODUCE)),
+    st.sampled_from(["", "tests", "é"]),
+    st.sampled_from(["orders", "other"]),
+    st.integers(0, 2),
+    st.sampled_from([-1, 0, 1]),
+    st.sampled_from([100, 30_000]),
+    st.lists(st.text(max_size=5), min_size=1, max_size=3),
+    st.integers(0, 2),  # how many batches
+)
+
+
+def shaped(shape: Any, correlation: int) -> bytes:
+    version, client_id, topic, partition, acks, timeout_ms, values, count = shape
+    made = batch(*values) * count if count else None
+    asked = produce_request(topic, {partition: made}, acks=acks, timeout_ms=timeout_ms, topic_id=UUID(int=3))
+    return framed(version, asked, correlation, client_id)
+
+
+def is_plain(shape: Any) -> bool:
+    return bool(shape[4] != 0 and shape[7] == 1)
+
+
+@given(st.lists(shapes, min_size=1, max_size=6), st.integers(1, 4), st.integers(0, 200))
+def test_a_run_is_what_single_requests_of_one_kind_are(asked: list[Any], most: int, cut: int) -> None:
+    frames = [shaped(shape, at) for at, shape in enumerate(asked)]
+    data = b"".join(frames)[: -cut or None]
+    run = scan_run(memoryview(data), 0, most=most, bytes_max=1 << 20)
+    whole = 0
+    while whole < len(frames) and sum(map(len, frames[: whole + 1])) <= len(data):
+        whole += 1
+    same = 0
+    while same < min(whole, most) and is_plain(asked[same]) and asked[same][:6] == asked[0][:6]:
+        same += 1
+    if not same:
+        assert run is None
+        return
+    assert run is not None
+    assert run.size_bytes == sum(map(len, frames[:same]))
+    assert run.correlations == list(range(same))
+    assert run.batches() == [memoryview(batch(*shape[6])) for shape in asked[:same]]
+    version, client_id, topic, partition, acks, timeout_ms = asked[0][:6]
+    named = UUID(int=3).bytes if version >= 13 else topic
+    expected = (version, client_id, acks, timeout_ms, named, partition)
+    assert (run.version, run.client_id, run.acks, run.timeout_ms, run.named, run.partition) == expected
+
+
+@given(st.data())
+def test_damaged_requests_are_never_read_beyond_their_end(drawn: st.DataObject) -> None:
+    data = bytearray(shaped((9, "tests", "orders", 0, -1, 100, ["a"], 1), 0) * 2)
+    for _ in range(drawn.draw(st.integers(1, 4))):
+        data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
+    run: ProduceRun | None = scan_run(memoryview(data), 0, most=8, bytes_max=1 << 20)
+    if run is not None:
+        assert run.size_bytes <= len(data)
+        assert sum(map(len, run.batches())) == len(run.payload)
+        assert PRODUCE_API.supports(run.version)
