@@ -31,7 +31,9 @@ from holdfast.groups.service import GroupService
 from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.loop_stalls import LoopStalls
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import background_tasks
 
 if TYPE_CHECKING:
     from holdfast.pipeline.service.service import PipelineService
@@ -67,10 +69,10 @@ class HttpServices:
         """The checks of `/ready`."""
         return [store_check(self.store), *([_agent_joined(self.agent)] if self.agent is not None else ())]
 
-    def metrics(self) -> list[MetricSource]:
+    def metrics(self, stalls: LoopStalls) -> list[MetricSource]:
         """The node's families of `/metrics`."""
         return [
-            process_metrics(self.clock),
+            process_metrics(self.clock, stalls),
             kafka_metrics(
                 self.kafka,
                 self.kafka.backend.fetch_sessions,
@@ -104,18 +106,21 @@ class HttpGateway:
     @asynccontextmanager
     async def serving(self, node: HttpServices) -> AsyncIterator[None]:
         """Serve for the body; leaving closes connections at once: call `close_gracefully` before."""
-        counters = RequestCounters()
+        counters, stalls = RequestCounters(), LoopStalls()
         backend = HttpBackend(
             access_policy=AccessPolicy.of(self._settings, loopback=not self._listener.exposed),
             checks=node.checks(),
-            metrics=[*node.metrics(), counters.families],
+            metrics=[*node.metrics(stalls), counters.families],
             open_pipelines=node.open_pipelines,
             clock=node.clock,
             random=node.random,
             settings=self._settings,
             counters=counters,
         )
-        async with serving_http(backend, self._listener.sockets) as server:
+        async with (
+            background_tasks(stalls.measure(node.clock)),
+            serving_http(backend, self._listener.sockets) as server,
+        ):
             self._server = server
             yield
 

@@ -32,6 +32,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches.header import LENGTH_COVERS_FROM
 from holdfast.log.pending_produce import AppendedTogether
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
 from holdfast.vocabulary.native import native
 
 _VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
@@ -87,6 +88,7 @@ class ProduceRuns:
     def __init__(self, backend: KafkaBackend) -> None:
         self._backend = backend
         self._runs: list[_WaitingRun] = []
+        self.requests_together = Histogram(COUNT_BOUNDS)
 
     def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: Callable[[], None]) -> None:
         """Append a run soon. `on_response` gets all its responses; or `on_split` is called, to start each request by itself."""
@@ -115,6 +117,7 @@ class ProduceRuns:
             for waiting in group:
                 waiting.on_split()
             return
+        self.requests_together.observe(len(appended.offsets))
         at = 0
         pending: dict[tuple[int, int], _PendingRuns] = {}
         for waiting in group:

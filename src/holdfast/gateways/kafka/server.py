@@ -18,6 +18,7 @@ from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
+from holdfast.vocabulary.histogram import Histogram
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -55,6 +56,11 @@ class KafkaServer:
             if slab is not None:
                 return slab[:size]
         return memoryview(bytearray(size))
+
+    @property
+    def requests_together(self) -> Histogram:
+        """Produce requests appended with one call."""
+        return self.produce_runs.requests_together
 
     @property
     def unsupported_by_api(self) -> Mapping[str, int]:

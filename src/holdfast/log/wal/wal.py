@@ -32,8 +32,9 @@ from holdfast.log.wal.repairs import LossesOfRepairs
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
 from holdfast.log.wal.writer import CommitGroup, PendingAppend, WalWriter, WriterCallbacks
-from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -56,6 +57,23 @@ class WalStats:
     copied_bytes: int = 0
 
 
+class WalHistograms:
+    """What group commits took, and how large they were."""
+
+    __slots__ = ("group_frames", "to_loop_s", "to_writer_s", "write_s")
+
+    def __init__(self) -> None:
+        self.group_frames = Histogram(COUNT_BOUNDS)
+        self.to_writer_s, self.write_s, self.to_loop_s = Histogram(), Histogram(), Histogram()
+
+    def observe(self, group: CommitGroup) -> None:
+        """Count a group that the loop was just told of."""
+        self.group_frames.observe(len(group.entries))
+        self.to_writer_s.observe(group.handover_ns / 1e9)
+        self.write_s.observe(group.write_ns / 1e9)
+        self.to_loop_s.observe((stopwatch_ns() - group.synced_at_ns) / 1e9)
+
+
 class Wal:
     """See the module. `open` is the way in."""
 
@@ -69,6 +87,7 @@ class Wal:
     ) -> None:
         self.directory = opened.files.directory
         self.stats = WalStats()
+        self.histograms = WalHistograms()
         # The error that stopped the WAL, once there is one. The body of `open` is cancelled and `open` raises it.
         self.failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
@@ -212,6 +231,7 @@ class Wal:
         self._opened.lock.release()
 
     def _synced(self, group: CommitGroup) -> None:
+        self.histograms.observe(group)
         current, stats = self._file_references.current, self.stats
         needed, sizes = current.needed, current.sizes
         for at, (frame, size, _, source) in enumerate(group.entries):

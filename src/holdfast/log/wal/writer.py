@@ -30,7 +30,7 @@ from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.alignment import alignment_padding
-from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
@@ -54,6 +54,9 @@ class CommitGroup(NamedTuple):
     size: int
     generation: int
     positions: list[int]
+    handover_ns: int = 0  # from the first append to this thread
+    write_ns: int = 0
+    synced_at_ns: int = 0
 
 
 class WriterCallbacks(NamedTuple):
@@ -89,6 +92,7 @@ class WalWriter:
         self._marked = True  # nothing was written since the last mark
         self._taken: list[PendingAppend] = []  # the group in hand
         self._heads: list[int] = []  # where its frames begin
+        self._pushed_at_ns = 0  # the first of what is queued
         self._prepared: Future[OpenFile] | None = None
 
     def start(self, reports: WriterCallbacks) -> "asyncio.Future[None]":
@@ -102,6 +106,8 @@ class WalWriter:
 
     def push(self, entry: PendingAppend) -> None:
         """Queue an append."""
+        if not self.queue:
+            self._pushed_at_ns = stopwatch_ns()
         self.queue.append(entry)
         if self._asleep:
             self._asleep = False
@@ -164,6 +170,7 @@ class WalWriter:
         self._asleep = False
 
     def _write_group(self) -> None:
+        taken_at_ns, pushed_at_ns = stopwatch_ns(), self._pushed_at_ns
         if self.queue[0].size > self._file.left_bytes:
             self._roll()
         size = self._take()
@@ -179,6 +186,7 @@ class WalWriter:
             buffers += frame.payload
             end += bytes_ + gap
             lsn += 1
+        write_at_ns = stopwatch_ns()
         durable = self._blocks.write(self._file, buffers, end - self._file.position)
         if not durable:
             write_all(self._disk, self._file.descriptor, buffers, self._file.position)
@@ -186,7 +194,9 @@ class WalWriter:
         if not durable:
             sync_or_stop(self._disk, self._file.descriptor, self._file.path)
         failpoints.reached("wal.group-synced")
-        group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation, self._heads)
+        synced_at_ns = stopwatch_ns()
+        times = (max(0, taken_at_ns - pushed_at_ns), synced_at_ns - write_at_ns, synced_at_ns)
+        group = CommitGroup(self._taken, self._next_lsn, size, self._file.header.generation, self._heads, *times)
         self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
         self._file.position = end
         self._call(self._reports.synced, group)

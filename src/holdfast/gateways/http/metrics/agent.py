@@ -5,7 +5,8 @@ from typing import Final
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.cluster import Cluster
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge, histogram
+from holdfast.log.wal import WalHistograms
 
 _AGENT_HELP: Final = {
     "opened": "Partitions opened.",
@@ -44,6 +45,7 @@ def agent_metrics(agent: Agent) -> MetricSource:
         return (
             *counters_of("holdfast_agent", agent.counters, _AGENT_HELP),
             *counters_of("holdfast_wal", agent.wal.stats, _WAL_HELP),
+            *_wal_histograms(agent.wal.histograms),
             gauge("holdfast_agent_joined", "1 while the agent is a member.", float(agent.member is not None)),
             gauge("holdfast_agent_partitions_led", "Partitions led by this agent.", len(agent.leading)),
             gauge(
@@ -54,6 +56,18 @@ def agent_metrics(agent: Agent) -> MetricSource:
         )
 
     return families
+
+
+def _wal_histograms(observed: WalHistograms) -> Iterable[MetricFamily]:
+    return (
+        histogram("holdfast_wal_group_frames", "Frames of a group commit.", observed.group_frames),
+        histogram("holdfast_wal_write_seconds", "Write and sync of a group commit.", observed.write_s),
+        histogram(
+            "holdfast_wal_handover_seconds",
+            "From the append to the writer's thread, and from its sync back to the event loop.",
+            [({"to": "writer"}, observed.to_writer_s), ({"to": "loop"}, observed.to_loop_s)],
+        ),
+    )
 
 
 def cluster_metrics(cluster: Cluster) -> MetricSource:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
+from holdfast.vocabulary.histogram import Histogram
+
 EXPOSITION_MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 Labels = Mapping[str, str]
 
@@ -37,6 +39,17 @@ def counter(name: str, help_text: str, value: float, **labels: str) -> MetricFam
 def gauge(name: str, help_text: str, value: float, **labels: str) -> MetricFamily:
     """A gauge with one sample."""
     return MetricFamily(name, "gauge", help_text, [(labels, value)])
+
+
+def histogram(name: str, help_text: str, observed: Histogram | Iterable[tuple[Labels, Histogram]]) -> MetricFamily:
+    """A histogram, or several with labels."""
+    suffixed: list[tuple[str, Labels, float]] = []
+    for labels, each in [({}, observed)] if isinstance(observed, Histogram) else observed:
+        bounds = (*(f"{bound:g}" for bound in each.bounds), "+Inf")
+        counts = each.cumulative()
+        suffixed += [("_bucket", {**labels, "le": le}, at_most) for le, at_most in zip(bounds, counts, strict=True)]
+        suffixed += [("_count", labels, counts[-1]), ("_sum", labels, each.sum)]
+    return MetricFamily(name, "histogram", help_text, suffixed=suffixed)
 
 
 def counters_of(prefix: str, counters: Any, help_text: Mapping[str, str]) -> list[MetricFamily]:

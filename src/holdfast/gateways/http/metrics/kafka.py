@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sized
 from typing import Protocol
 
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge, histogram
+from holdfast.vocabulary.histogram import Histogram
 
 
 class KafkaCounters(Protocol):
@@ -11,6 +12,11 @@ class KafkaCounters(Protocol):
 
     requests: int
     malformed: int
+
+    @property
+    def requests_together(self) -> Histogram:
+        """Produce requests appended with one call."""
+        ...
 
     @property
     def unsupported_by_api(self) -> Mapping[str, int]:
@@ -53,6 +59,11 @@ def kafka_metrics(
                 "counter",
                 "Kafka connections closed: an API or version that is not supported.",
                 [({"api": api}, count) for api, count in sorted(server.unsupported_by_api.items())],
+            ),
+            histogram(
+                "holdfast_kafka_produce_together_requests",
+                "Produce requests for one partition that were appended together.",
+                server.requests_together,
             ),
             gauge("holdfast_kafka_connections", "Open Kafka connections.", len(server.connections)),
             gauge("holdfast_kafka_fetch_sessions", "Fetch sessions.", len(fetch_sessions)),

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge, histogram
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.loop_stalls import LoopStalls
 
 
-def process_metrics(clock: Clock) -> MetricSource:
+def process_metrics(clock: Clock, stalls: LoopStalls) -> MetricSource:
     """Metrics of this process. Call it at the start."""
     began_ms = clock.now_ms()
 
     async def families() -> Iterable[MetricFamily]:
-        return await asyncio.to_thread(lambda: list(_families(began_ms)))
+        stalled = histogram("holdfast_loop_stall_seconds", "How late a timer of the event loop fired.", stalls.seconds)
+        return [*await asyncio.to_thread(lambda: list(_families(began_ms))), stalled]
 
     return families
 

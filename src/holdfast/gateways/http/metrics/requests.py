@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.gateways.http.metrics.exposition import MetricFamily, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, counter, gauge, histogram
+from holdfast.vocabulary.histogram import Histogram
 
 _BUCKET_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
@@ -14,18 +15,15 @@ class RequestCounters:
     def __init__(self) -> None:
         self.in_flight = self.rejected = self.connections = self.aborted = self.malformed = 0
         self._by_status: dict[tuple[str, str, int], int] = {}
-        self._by_route: dict[tuple[str, str], list[float]] = {}
+        self._by_route: dict[tuple[str, str], Histogram] = {}
 
     def observe(self, method: str, route: str, status: int, took_ms: int) -> None:
         """Count a finished request."""
         key = (method, route, status)
         self._by_status[key] = self._by_status.get(key, 0) + 1
-        took_s = took_ms / 1000
-        seen = self._by_route.setdefault((method, route), [0.0] * (len(_BUCKET_BOUNDS_S) + 2))
-        for at, bound in enumerate(_BUCKET_BOUNDS_S):
-            seen[at] += took_s <= bound
-        seen[-2] += 1
-        seen[-1] += took_s
+        if (method, route) not in self._by_route:
+            self._by_route[method, route] = Histogram(_BUCKET_BOUNDS_S)
+        self._by_route[method, route].observe(took_ms / 1000)
 
     async def families(self) -> Iterable[MetricFamily]:
         """The families of these counters."""
@@ -37,17 +35,10 @@ class RequestCounters:
             for (method, route, status), count in sorted(self._by_status.items())
         ]
         yield MetricFamily("holdfast_http_requests_total", "counter", "HTTP requests.", by_status)
-        suffixed: list[tuple[str, dict[str, str], float]] = []
-        for (method, route), seen in sorted(self._by_route.items()):
-            labels = {"method": method, "route": route}
-            bounds = (*(f"{bound:g}" for bound in _BUCKET_BOUNDS_S), "+Inf")
-            suffixed += [("_bucket", {**labels, "le": bound}, seen[at]) for at, bound in enumerate(bounds)]
-            suffixed += [("_count", labels, seen[-2]), ("_sum", labels, seen[-1])]
-        yield MetricFamily(
+        yield histogram(
             "holdfast_http_request_seconds",
-            "histogram",
             "Duration of HTTP requests, from the head to the end of the response.",
-            suffixed=suffixed,
+            [({"method": method, "route": route}, each) for (method, route), each in sorted(self._by_route.items())],
         )
         yield gauge("holdfast_http_requests_under_way", "HTTP requests in flight.", self.in_flight)
         yield counter(

@@ -1,0 +1,38 @@
+"""A histogram: how often values fell below each of a few bounds, and their sum. Counting is all it does."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+# From a wake-up of a thread to a disk that stands still.
+DURATION_BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+COUNT_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
+
+
+class Histogram:
+    """Values seen so far. One thread observes."""
+
+    __slots__ = ("_counts", "bounds", "sum")
+
+    def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_S) -> None:
+        self.bounds = tuple(bounds)
+        self.sum = 0.0
+        self._counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self._counts)
+
+    def cumulative(self) -> list[int]:
+        """How many values were at most each bound; last, how many there were."""
+        total, found = 0, []
+        for count in self._counts:
+            total += count
+            found.append(total)
+        return found
