@@ -64,6 +64,7 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.store
 	$(BIN)/python -m bench.log
 	$(BIN)/python -m bench.kafka
+	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.scale
 
 conformance: $(VENV)/.dev ## foreign test suites and programs against a server; writes docs/conformance.md

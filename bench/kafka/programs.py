@@ -1,4 +1,4 @@
-"""The C programs of this benchmark, compiled where it runs and kept until their source changes.
+"""The C programs of the benchmarks, compiled where it runs and kept until their source changes.
 
 Needs a C compiler named `cc`; who has none gets `NoCompilerError` and measures with a client in Python, which says so.
 """
@@ -31,12 +31,12 @@ def librdkafka() -> Path:
 
 
 @cache
-def compiled(name: str) -> Path:
-    """The program made of `name`.c, linked with librdkafka where it is."""
+def compiled(name: str, sources: Path = SOURCES) -> Path:
+    """The program made of `name`.c in `sources`, linked with librdkafka where it is."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompilerError("there is no program cc")
-    source, library = SOURCES / f"{name}.c", librdkafka()
+    source, library = sources / f"{name}.c", librdkafka()
     argv = [
         compiler,
         "-O2",

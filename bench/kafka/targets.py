@@ -105,6 +105,10 @@ class HoldfastServer(ServerProcess):
         return str(json.loads(self._addresses.read_text())["kafka"])
 
     @property
+    def http_url(self) -> str:
+        return f"http://{json.loads(self._addresses.read_text())['http']}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

@@ -1,0 +1,429 @@
+/* Single requests to a server, at a fixed rate or as fast as answers come; and single writes to a disk at a fixed rate.
+
+   requests open PROTOCOL PORT CONNECTIONS FRAMES WARM_UP_S SECONDS PER_SECOND TIMES < frames
+   requests closed PROTOCOL PORT CONNECTIONS FRAMES WARM_UP_S SECONDS DEPTH < frames
+   requests disk PATH SIZE WARM_UP_S SECONDS PER_SECOND TIMES
+
+   open: request i is due at start + i / PER_SECOND whatever came before, on connection i % CONNECTIONS, and its latency counts from
+   there. It is never skipped: a server that stalls delays what was due meanwhile, and all of that is in the figures. The warm-up has
+   the same rate; the schedule that counts starts when all of it is answered, so that what a cold server put off is not in it.
+   closed: DEPTH requests are unanswered on each connection, always.
+   disk: what is due is written behind the last write and synced, all that has become due meanwhile together.
+
+   PROTOCOL is kafka, resp or nats. Frames come ready from stdin, each after its size in 4 bytes of this machine's order: for every
+   connection one that greets (it may be empty), then FRAMES that are sent in turn. Answers come in the order of the requests.
+   TIMES gets two arrays of uint32 in the order of the schedule, without the warm-up: latencies, and how late each was sent, in µs.
+   One line of JSON says the rest. One thread; it sleeps between events. */
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CONNECTIONS_MAX 1024
+#define BUFFER (256 << 10)
+#define TOGETHER_MAX 32              /* frames of one send, when several are due */
+#define DRAIN_NS (10 * NS_PER_S)     /* what is unanswered so long after the last request has been due counts as that late */
+#define STUCK_NS (30 * NS_PER_S)
+#define DISK_BYTES (64 << 20)
+#define DISK_TOGETHER_MAX 1024
+#define NS_PER_S INT64_C(1000000000)
+
+typedef enum { KAFKA, RESP, NATS } protocol_t;
+
+typedef struct {
+    int fd;
+    struct iovec greeting, *frames;
+    int64_t due, sent, answered; /* requests */
+    size_t partial;              /* bytes of frame `sent` that are on their way */
+    int pongs;
+    char *in;
+    size_t filled;
+} connection_t;
+
+static protocol_t protocol;
+static connection_t connections[CONNECTIONS_MAX];
+static int connection_count, frame_count, epoll;
+static int64_t answered, failed;
+
+/* The schedule of an open loop: requests of the phase under way are `phase_first` up to `phase_end`. */
+static int64_t start_ns, phase_first, phase_end, total, warm_up;
+static double interval_ns;
+static uint32_t *latency_us, *late_us;
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "requests: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static double cpu_seconds(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+static int64_t due_at_ns(int64_t number) { return start_ns + (int64_t)((double)(number - phase_first) * interval_ns); }
+
+/* How many requests are due, of both phases; `now` may be before the first. */
+static int64_t due_by(int64_t now) {
+    if (now < start_ns) return phase_first;
+    int64_t due = phase_first + (int64_t)((double)(now - start_ns) / interval_ns) + 1;
+    return due < phase_end ? due : phase_end;
+}
+
+static void note(uint32_t *times_us, int64_t number, int64_t at) {
+    if (number < warm_up) return;
+    int64_t took_us = (at - due_at_ns(number)) / 1000;
+    times_us[number - warm_up] = took_us < 0 ? 0 : took_us > UINT32_MAX ? UINT32_MAX : (uint32_t)took_us;
+}
+
+static void plan(double warm_up_s, double seconds, double per_second) {
+    interval_ns = 1e9 / per_second;
+    warm_up = (int64_t)(warm_up_s * per_second);
+    total = warm_up + (int64_t)(seconds * per_second);
+    latency_us = calloc((size_t)(total - warm_up), sizeof *latency_us);
+    late_us = calloc((size_t)(total - warm_up), sizeof *late_us);
+    if (!latency_us || !late_us) die("times", "no memory");
+}
+
+static void begin_phase(int64_t first, int64_t end) {
+    phase_first = first, phase_end = end;
+    start_ns = now_ns() + 10 * 1000 * 1000;
+}
+
+static void write_times(const char *path) {
+    FILE *file = fopen(path, "wb");
+    size_t count = (size_t)(total - warm_up);
+    if (!file || fwrite(latency_us, sizeof *latency_us, count, file) != count ||
+        fwrite(late_us, sizeof *late_us, count, file) != count || fclose(file) != 0)
+        die(path, strerror(errno));
+}
+
+static struct iovec read_frame(void) {
+    uint32_t size;
+    if (fread(&size, sizeof size, 1, stdin) != 1) die("stdin", "too few frames");
+    struct iovec frame = {malloc(size ? size : 1), size};
+    if (size && fread(frame.iov_base, size, 1, stdin) != 1) die("stdin", "a frame is cut");
+    return frame;
+}
+
+static void connect_all(int port) {
+    epoll = epoll_create1(0);
+    struct sockaddr_in there = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int each = 0; each < connection_count; each++) {
+        connection_t *made = &connections[each];
+        made->greeting = read_frame();
+        made->frames = malloc((size_t)frame_count * sizeof *made->frames);
+        for (int frame = 0; frame < frame_count; frame++) made->frames[frame] = read_frame();
+        made->in = malloc(BUFFER);
+        made->fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(made->fd, (struct sockaddr *)&there, sizeof there)) die("connect", strerror(errno));
+        int yes = 1;
+        setsockopt(made->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        if (send(made->fd, made->greeting.iov_base, made->greeting.iov_len, MSG_NOSIGNAL) < 0) die("greet", strerror(errno));
+        fcntl(made->fd, F_SETFL, O_NONBLOCK);
+        /* Both directions, by edges: one registration for ever, and no event for what is merely still writable. */
+        struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLET, {.ptr = made}};
+        epoll_ctl(epoll, EPOLL_CTL_ADD, made->fd, &event);
+    }
+}
+
+static void send_due(connection_t *to, int64_t now) {
+    while (to->sent < to->due || to->pongs) {
+        struct iovec pieces[TOGETHER_MAX];
+        int count = 0;
+        if (to->pongs && to->partial == 0) {
+            if (send(to->fd, "PONG\r\n", 6, MSG_NOSIGNAL) != 6) return; /* six bytes go whole or not at all, practically */
+            to->pongs--;
+            continue;
+        }
+        for (int64_t number = to->sent; number < to->due && count < TOGETHER_MAX; number++)
+            pieces[count++] = to->frames[number % frame_count];
+        if (count == 0) return;
+        pieces[0].iov_base = (char *)pieces[0].iov_base + to->partial, pieces[0].iov_len -= to->partial;
+        ssize_t moved = writev(to->fd, pieces, count);
+        if (moved < 0) {
+            if (errno == EAGAIN) return; /* an edge says when there is room */
+            die("send", strerror(errno));
+        }
+        for (int each = 0; each < count && moved > 0; each++) {
+            if ((size_t)moved < pieces[each].iov_len) {
+                to->partial = (each ? 0 : to->partial) + (size_t)moved;
+                break;
+            }
+            moved -= (ssize_t)pieces[each].iov_len, to->partial = 0;
+            if (late_us) note(late_us, (to - connections) + to->sent * connection_count, now);
+            to->sent++;
+        }
+    }
+}
+
+static int32_t get32(const char *at) { uint32_t v; memcpy(&v, at, 4); return (int32_t)be32toh(v); }
+static int16_t get16(const char *at) { uint16_t v; memcpy(&v, at, 2); return (int16_t)be16toh(v); }
+
+static void refuse(const char *at, size_t size) {
+    if (failed++) return;
+    fprintf(stderr, "requests: refused: ");
+    for (size_t each = 0; each < size && each < 200; each++) fputc(at[each] < ' ' ? '.' : at[each], stderr);
+    fputc('\n', stderr);
+}
+
+/* Each of these: the bytes of the next message, 0 when it is not whole; `*is_answer` when it answers a request. */
+static size_t kafka_message(connection_t *from, const char *at, size_t left, int *is_answer) {
+    if (left < 4 || left < 4 + (size_t)get32(at)) return 0;
+    size_t size = 4 + (size_t)get32(at);
+    size_t error_at = 12 + 2 + (size_t)get16(at + 12) + 8; /* one topic, one partition */
+    if (get32(at + 4) != (int32_t)(from->answered % frame_count)) die("kafka", "an answer to another request");
+    if (size < error_at + 2) die("kafka", "a short answer");
+    if (get16(at + error_at) != 0) {
+        if (!failed++) fprintf(stderr, "requests: refused: error code %d\n", get16(at + error_at));
+    }
+    *is_answer = 1;
+    return size;
+}
+
+static size_t resp_message(connection_t *from, const char *at, size_t left, int *is_answer) {
+    (void)from;
+    const char *line_end = memchr(at, '\n', left);
+    if (!line_end) return 0;
+    size_t size = (size_t)(line_end + 1 - at);
+    if (*at == '-') refuse(at, size);
+    else if (*at == '$') size += (size_t)atoll(at + 1) + 2;
+    if (left < size) return 0;
+    *is_answer = 1;
+    return size;
+}
+
+static size_t nats_message(connection_t *from, const char *at, size_t left, int *is_answer) {
+    const char *line_end = memchr(at, '\n', left);
+    if (!line_end) return 0;
+    size_t size = (size_t)(line_end + 1 - at);
+    if (memcmp(at, "MSG ", 4) == 0) {
+        const char *count_at = line_end - 1;
+        while (count_at[-1] != ' ') count_at--;
+        size_t payload = (size_t)atoll(count_at);
+        if (left < size + payload + 2) return 0;
+        if (memmem(at + size, payload, "\"error\"", 7)) refuse(at + size, payload);
+        *is_answer = 1;
+        return size + payload + 2;
+    }
+    if (memcmp(at, "PING", 4) == 0) from->pongs++;
+    if (memcmp(at, "-ERR", 4) == 0) refuse(at, size);
+    return size;
+}
+
+static void receive(connection_t *from) {
+    for (;;) {
+        size_t room = BUFFER - from->filled;
+        ssize_t got = recv(from->fd, from->in + from->filled, room, 0);
+        if (got == 0) die("receive", "the server closed the connection");
+        if (got < 0) {
+            if (errno == EAGAIN) return;
+            die("receive", strerror(errno));
+        }
+        int64_t now = now_ns();
+        from->filled += (size_t)got;
+        size_t at = 0;
+        for (;;) {
+            int is_answer = 0;
+            const char *next = from->in + at;
+            size_t left = from->filled - at;
+            size_t size = left == 0            ? 0
+                          : protocol == KAFKA ? kafka_message(from, next, left, &is_answer)
+                          : protocol == RESP  ? resp_message(from, next, left, &is_answer)
+                                              : nats_message(from, next, left, &is_answer);
+            if (size == 0) break;
+            at += size;
+            if (!is_answer) continue;
+            if (latency_us) note(latency_us, (from - connections) + from->answered * connection_count, now);
+            from->answered++, answered++;
+        }
+        from->filled -= at;
+        memmove(from->in, from->in + at, from->filled);
+        if ((size_t)got < room) return; /* a short read has emptied the socket */
+    }
+}
+
+/* Receive what has come, waiting for it until `until_ns` at most. Whoever can be sent to is in `writable`. */
+static int wait_for_events(int64_t until_ns, connection_t **writable) {
+    struct epoll_event events[CONNECTIONS_MAX];
+    int64_t wait_ns = until_ns - now_ns();
+    if (wait_ns < 0) wait_ns = 0;
+    struct timespec wait = {wait_ns / NS_PER_S, wait_ns % NS_PER_S};
+    int count = (int)syscall(SYS_epoll_pwait2, epoll, events, CONNECTIONS_MAX, &wait, NULL, 0);
+    if (count < 0 && errno != EINTR) die("epoll_pwait2", strerror(errno));
+    for (int each = 0; each < count; each++) {
+        connection_t *with = events[each].data.ptr;
+        if (events[each].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(with);
+        writable[each] = with;
+    }
+    return count < 0 ? 0 : count;
+}
+
+/* All requests of a phase, until they are answered or late beyond measure. Answers that came before the last was due are returned. */
+static int64_t run_phase(int64_t first, int64_t end) {
+    connection_t *writable[CONNECTIONS_MAX];
+    begin_phase(first, end);
+    int64_t next = first, last_due = due_at_ns(end - 1), before = answered, in_time = 0;
+    while (answered < end) {
+        int64_t now = now_ns(), due = due_by(now);
+        for (; next < due; next++) {
+            connection_t *to = &connections[next % connection_count];
+            to->due++;
+            if (next + connection_count >= due) send_due(to, now); /* its last for now: all that it is due goes together */
+        }
+        if (now <= last_due) in_time = answered - before;
+        if (now > last_due + DRAIN_NS) break;
+        int count = wait_for_events(next < end ? due_at_ns(next) : last_due + DRAIN_NS + 1, writable);
+        for (int each = 0; each < count; each++) send_due(writable[each], now_ns());
+    }
+    return in_time;
+}
+
+/* Counted and noted as they are by now: without the warm-up, as all that is counted. */
+static int64_t note_unanswered(int64_t now) {
+    int64_t count = 0;
+    for (int each = 0; each < connection_count; each++) {
+        connection_t *with = &connections[each];
+        for (int64_t number = each + with->answered * connection_count; number < total; number += connection_count)
+            note(latency_us, number, now), count += number >= warm_up;
+        for (int64_t number = each + with->sent * connection_count; number < total; number += connection_count)
+            note(late_us, number, now);
+    }
+    return count;
+}
+
+static void open_loop(double warm_up_s, double seconds, double per_second, const char *times) {
+    plan(warm_up_s, seconds, per_second);
+    if (warm_up) run_phase(0, warm_up);
+    double cpu_before = cpu_seconds();
+    int64_t in_time = run_phase(warm_up, total);
+    double cpu_s = cpu_seconds() - cpu_before;
+    int64_t unanswered = note_unanswered(now_ns());
+    write_times(times);
+    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
+           ", \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f}\n",
+           total - warm_up, seconds, (double)in_time / seconds, unanswered, failed, cpu_s);
+}
+
+static void closed_loop(double warm_up_s, double seconds, int depth) {
+    connection_t *writable[CONNECTIONS_MAX];
+    for (int each = 0; each < connection_count; each++) connections[each].due = depth, send_due(&connections[each], 0);
+    int64_t begin = now_ns() + (int64_t)(warm_up_s * 1e9), end = begin + (int64_t)(seconds * 1e9), before = -1, now;
+    int64_t last_count = 0, last_at = now_ns();
+    double cpu_before = 0;
+    for (;;) {
+        now = now_ns();
+        if (before < 0 && now >= begin) before = answered, begin = now, cpu_before = cpu_seconds();
+        if (before >= 0 && now >= end && answered > before) break; /* one answer at least, however long it takes */
+        if (answered > last_count) last_count = answered, last_at = now;
+        if (now > last_at + STUCK_NS) die("closed", "nothing is answered");
+        int count = wait_for_events(before < 0 ? begin : now < end ? end : last_at + STUCK_NS + 1, writable);
+        for (int each = 0; each < count; each++) {
+            connection_t *to = writable[each];
+            to->due = to->answered + depth;
+            send_due(to, 0);
+        }
+    }
+    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f}\n", answered - before,
+           (double)(now - begin) / 1e9, failed, cpu_seconds() - cpu_before);
+}
+
+static void prewrite(int file) {
+    static char zeroes[1 << 20];
+    for (off_t at = 0; at < DISK_BYTES; at += (off_t)sizeof zeroes)
+        if (pwrite(file, zeroes, sizeof zeroes, at) != (ssize_t)sizeof zeroes) die("pwrite", strerror(errno));
+    if (fsync(file)) die("fsync", strerror(errno));
+}
+
+/* As run_phase; `*groups` counts syncs, `*at` is where the next write goes. What was not done in time is not done at all. */
+static int64_t run_disk_phase(int file, const char *payload, size_t size, int64_t first, int64_t end, off_t *at, int64_t *groups) {
+    begin_phase(first, end);
+    int64_t done = first, last_due = due_at_ns(end - 1), in_time = 0;
+    while (done < end) {
+        int64_t now = now_ns(), due = due_by(now) - done;
+        if (now > last_due + DRAIN_NS) break;
+        if (due == 0) {
+            int64_t wake_ns = due_at_ns(done);
+            struct timespec wake = {wake_ns / NS_PER_S, wake_ns % NS_PER_S};
+            while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) == EINTR) {}
+            continue;
+        }
+        if (due > DISK_TOGETHER_MAX) due = DISK_TOGETHER_MAX;
+        for (int64_t number = done; number < done + due; number++) note(late_us, number, now);
+        size_t bytes = size * (size_t)due;
+        if (*at + (off_t)bytes > DISK_BYTES) *at = 0;
+        if (pwrite(file, payload, bytes, *at) != (ssize_t)bytes) die("pwrite", strerror(errno));
+        if (fdatasync(file)) die("fdatasync", strerror(errno));
+        now = now_ns();
+        for (int64_t number = done; number < done + due; number++) note(latency_us, number, now);
+        *at += (off_t)bytes, done += due, ++*groups;
+        if (now <= last_due) in_time = done - first;
+    }
+    answered = done;
+    for (; done < end; done++) note(latency_us, done, now_ns()), note(late_us, done, now_ns());
+    return in_time;
+}
+
+static void disk(const char *path, size_t size, double warm_up_s, double seconds, double per_second, const char *times) {
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0) die(path, strerror(errno));
+    prewrite(file);
+    char *payload = malloc(size * DISK_TOGETHER_MAX);
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    for (size_t each = 0; each < size * DISK_TOGETHER_MAX; each++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift: does not compress */
+        payload[each] = (char)state;
+    }
+    plan(warm_up_s, seconds, per_second);
+    off_t at = 0;
+    int64_t groups = 0;
+    if (warm_up) run_disk_phase(file, payload, size, 0, warm_up, &at, &groups);
+    groups = 0;
+    double cpu_before = cpu_seconds();
+    int64_t in_time = run_disk_phase(file, payload, size, warm_up, total, &at, &groups);
+    write_times(times);
+    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
+           ", \"failed\": 0, \"client_cpu_s\": %.6f, \"frames_per_group\": %.3f}\n",
+           total - warm_up, seconds, (double)in_time / seconds, total - answered, cpu_seconds() - cpu_before,
+           groups ? (double)(answered - warm_up) / (double)groups : 0.0);
+}
+
+int main(int argc, char **argv) {
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    if (argc == 8 && !strcmp(argv[1], "disk")) {
+        disk(argv[2], (size_t)atoll(argv[3]), atof(argv[4]), atof(argv[5]), atof(argv[6]), argv[7]);
+        return 0;
+    }
+    if (argc < 9) die("usage", "see the top of requests.c");
+    protocol = !strcmp(argv[2], "kafka") ? KAFKA : !strcmp(argv[2], "resp") ? RESP : NATS;
+    connection_count = atoi(argv[4]), frame_count = atoi(argv[5]);
+    if (connection_count < 1 || connection_count > CONNECTIONS_MAX || frame_count < 1) die("usage", "see the top of requests.c");
+    connect_all(atoi(argv[3]));
+    if (argc == 10 && !strcmp(argv[1], "open")) open_loop(atof(argv[6]), atof(argv[7]), atof(argv[8]), argv[9]);
+    else if (argc == 9 && !strcmp(argv[1], "closed")) closed_loop(atof(argv[6]), atof(argv[7]), atoi(argv[8]));
+    else die("usage", "see the top of requests.c");
+    return 0;
+}

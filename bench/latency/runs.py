@@ -1,0 +1,171 @@
+"""The runs: every peer in turn for each part and rate, alone on the machine, in a fresh folder.
+
+A run begins with a quiet disk (`sync`). What a peer cannot do is a finding, and the others go on.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bench.kafka.processes import busy_seconds, cpu_seconds, wait_for_idle_machine
+from bench.kafka.results import BenchResults
+from bench.latency.disturbances import busy_cores, pauses
+from bench.latency.load import Done, bare_disk, closed_loop, open_loop, undisturbed
+from bench.latency.peers import Peer, Running
+from bench.latency.samples import Samples, episodes, p99_of_each_second, percentiles
+from bench.latency.wal_metrics import read_histograms, wal_figures
+from holdfast.vocabulary.errors import UnavailableError
+
+OPEN_LOOP, PAUSES, BUSY, REQUESTS = PARTS = ("open-loop", "pauses", "busy", "requests")
+SHAPES: Final = {"1 connection, depth 1": (1, 1), "1 connection, depth 64": (1, 64), "64 connections, depth 1": (64, 1)}
+RECORD_BYTES: Final = 1024
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """How much of it."""
+
+    rates: tuple[int, ...] = (1_000, 10_000)
+    seconds: float = 60.0
+    warm_up_s: float = 10.0
+    request_seconds: float = 5.0
+    rounds: int = 1
+    request_rounds: int = 3
+    partitions: int = 1
+    patience_s: float = 0.0  # how long a run waits for other programs to be done
+
+
+@dataclass
+class LatencyResults(BenchResults):
+    """With the p99 of every second of every run: case → peer → one list a round."""
+
+    seconds_p99_us: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
+
+
+def case_name(part: str, per_second: int) -> str:
+    return f"{part} {per_second:,}/s"
+
+
+class Runs:
+    """All measurements of `peers`; values go to `found` as they come, `say` is for who waits."""
+
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        found: LatencyResults,
+        plan: RunPlan,
+        *,
+        directory: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._peers, self._found, self._plan = list(peers), found, plan
+        self._directory, self._say = directory, say
+
+    def latency(self, part: str) -> None:
+        for per_second in self._plan.rates:
+            case = case_name(part, per_second)
+            for round_ in range(self._plan.rounds):
+                for peer in list(self._peers):
+                    self._say(f"{case}, round {round_ + 1}: {peer.name}")
+                    with self._one(peer, case) as folder:
+                        self._open_loop(peer, part, per_second, round_, folder)
+
+    def requests(self) -> None:
+        for round_ in range(self._plan.request_rounds):
+            for peer in [each for each in self._peers if each.serving is not None]:
+                self._say(f"requests, round {round_ + 1}: {peer.name}")
+                with self._one(peer, REQUESTS) as folder:
+                    self._closed_loops(peer, round_, folder)
+
+    @contextmanager
+    def _one(self, peer: Peer, case: str) -> Iterator[Path]:
+        """A run in a folder of its own. It may fail; a peer that cannot be had is left out from now on."""
+        os.sync()
+        wait_for_idle_machine(at_most_s=self._plan.patience_s)
+        try:
+            with tempfile.TemporaryDirectory(prefix=f"{peer.name}-", dir=self._directory) as folder:
+                yield Path(folder)
+        except UnavailableError as error:
+            self._found.missing[peer.name] = str(error)
+            self._peers.remove(peer)
+        except Exception as error:
+            self._found.failures.append(f"{peer.name}, {case}: {error!r}")
+
+    def _open_loop(self, peer: Peer, part: str, per_second: int, round_: int, folder: Path) -> None:
+        plan, times = self._plan, folder / "times"
+        disturbance = pauses if part == PAUSES else undisturbed
+        with (
+            peer.serving(folder / "server", plan.partitions) if peer.serving else nullcontext() as server,
+            busy_cores() if part == BUSY else nullcontext(),
+            self._costs(case_name(part, per_second), peer, round_, server) as done,
+        ):
+            if server is None:
+                found, samples = bare_disk(
+                    folder, times, per_second=per_second, size=RECORD_BYTES, warm_up_s=plan.warm_up_s,
+                    seconds=plan.seconds, disturbance=disturbance,
+                )  # fmt: skip
+            else:
+                found, samples = open_loop(
+                    server, times, per_second=per_second, size=RECORD_BYTES, warm_up_s=plan.warm_up_s,
+                    seconds=plan.seconds, disturbance=disturbance,
+                )  # fmt: skip
+            done.update(found, all_requests=per_second * (plan.warm_up_s + plan.seconds))
+        self._note_samples(peer, case_name(part, per_second), per_second, round_, samples)
+
+    def _closed_loops(self, peer: Peer, round_: int, folder: Path) -> None:
+        assert peer.serving is not None
+        with peer.serving(folder / "server", self._plan.partitions) as server:
+            for shape, (connections, depth) in SHAPES.items():
+                with self._costs(shape, peer, round_, server) as done:
+                    seconds = self._plan.request_seconds
+                    found = closed_loop(
+                        server, connections=connections, depth=depth, size=RECORD_BYTES, warm_up_s=seconds / 2,
+                        seconds=seconds,
+                    )  # fmt: skip
+                    rate = found["requests"] / found["seconds"]
+                    done.update(found, requests_s=rate, all_requests=found["requests"] * 1.5)
+
+    @contextmanager
+    def _costs(self, case: str, peer: Peer, round_: int, server: Running | None) -> Iterator[Done]:
+        """What the body puts there is noted, and what it cost the server, the client and others."""
+        done: Done = {}
+        before = read_histograms(server.metrics_url if server else None)
+        server_s, busy_s, began = _cpu_seconds(server), busy_seconds(), time.monotonic()
+        yield done
+        server_s = _cpu_seconds(server) - server_s
+        took_s, busy_s = time.monotonic() - began, busy_seconds() - busy_s
+        after = read_histograms(server.metrics_url if server else None)
+        every = done.pop("all_requests")
+        values = {
+            "client_cpu_us": done["client_cpu_s"] / done["requests"] * 1e6,
+            "server_cpu_us": server_s / every * 1e6 if server else None,
+            "run_others_cores": _others_cores(case, busy_s - server_s - done["client_cpu_s"], took_s),
+            **{name: done.get(name) for name in ("answered_per_second", "unanswered", "requests_s")},
+            **(wal_figures(before, after) if after else {"frames_per_group": done.get("frames_per_group")}),
+        }
+        for metric, value in values.items():
+            if value is not None:
+                self._found.add(case, metric, peer.name, round_, value)
+
+    def _note_samples(self, peer: Peer, case: str, per_second: int, round_: int, samples: Samples) -> None:
+        for metric, value in percentiles(samples.latency_us).items():
+            self._found.add(case, metric, peer.name, round_, value)
+        self._found.add(case, "late_p99_us", peer.name, round_, percentiles(samples.late_us)["p99_us"])
+        p99s = p99_of_each_second(samples.latency_us, per_second)
+        self._found.add(case, "episodes", peer.name, round_, float(episodes(p99s)))
+        self._found.add(case, "episodes_of", peer.name, round_, float(len(p99s)))
+        self._found.seconds_p99_us.setdefault(case, {}).setdefault(peer.name, []).append(p99s)
+
+
+def _others_cores(case: str, others_s: float, took_s: float) -> float | None:
+    """Noise. Unknown where others are busy on purpose."""
+    return None if case.startswith(BUSY) else max(0.0, others_s / took_s)
+
+
+def _cpu_seconds(server: Running | None) -> float:
+    return cpu_seconds(server.pid) if server else 0.0
