@@ -91,7 +91,7 @@ class Tail:
             self._batches[self._first] = self._batches[self._first]._replace(data=b"")
             self._first += 1
         self.start = max(self.start, min(offset, self.end))
-        if self._first > 1_024 and self._first * 2 > len(self._batches):
+        if self._first == len(self._batches) or (self._first > 1_024 and self._first * 2 > len(self._batches)):
             del self._bases[: self._first], self._batches[: self._first]
             self._unpublished -= self._first
             self._first = 0
