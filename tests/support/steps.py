@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 
 def executed_lines(work: Callable[[], object]) -> int:
     """The lines `work` and what it calls execute; every turn of a loop or comprehension counts again."""
     lines = 0
 
-    def trace(frame: FrameType, event: str, arg: object) -> object:
+    def trace(_: FrameType, event: str, __: Any) -> Any:
         nonlocal lines
         lines += event == "line"
         return trace
