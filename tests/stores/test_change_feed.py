@@ -211,22 +211,49 @@ async def test_a_cancelled_read_of_the_log_is_repeated() -> None:
 async def test_a_closed_watcher_is_removed() -> None:
     feed = ChangeFeed(head=0)
     async with feed.watch("", from_version=0):
-        assert len(feed._waiting) == 1
-    assert not feed._waiting
+        assert len(feed._watches) == 1
+    assert not feed._watches
+
+
+async def test_what_every_watcher_has_seen_does_not_stay_in_memory() -> None:
+    feed = ChangeFeed(head=0, changes_kept=10)
+    async with feed.watch("", from_version=0) as first, feed.watch("b/", from_version=0) as second:
+        for version in range(1, 101):
+            feed.publish(commit(version, *(f"a/{number}" for number in range(50))))
+        assert feed.changes == 100 * 50  # nobody has taken them
+        await take(first, 100)
+        assert await waits(first)
+        assert feed.changes == 100 * 50
+        assert await waits(second)
+        assert feed.changes <= 50
+        feed.publish(commit(101, "b/1"))
+        assert await take(first, 1) == await take(second, 1) == [commit(101, "b/1")]
+
+
+async def test_a_watcher_that_does_not_go_on_bounds_what_is_kept_for_it_by_changes() -> None:
+    feed = ChangeFeed(head=0, changes_max=1_000)
+    async with feed.watch("", from_version=0) as stuck:
+        for version in range(1, 101):
+            feed.publish(commit(version, *(f"a/{number}" for number in range(50))))
+            assert feed.changes <= 2_000
+        [resync] = await take(stuck, 1)
+        assert isinstance(resync, Resync)
+        assert 100 - 2_000 // 50 <= resync.version <= 100 - 1_000 // 50
 
 
 @given(
     kept=st.integers(1, 4),
+    changes=st.integers(1, 4),
     gaps=st.lists(st.integers(1, 3), max_size=30),
     start=st.integers(0, 90),
     log_from=st.integers(0, 90),
     page=st.integers(1, 5),
 )
 def test_no_commit_is_lost_silently_whatever_memory_and_log_keep(
-    kept: int, gaps: list[int], start: int, log_from: int, page: int
+    kept: int, changes: int, gaps: list[int], start: int, log_from: int, page: int
 ) -> None:
     async def follow() -> None:
-        feed, log, version = ChangeFeed(head=0, commits_kept=kept), [], 0
+        feed, log, version = ChangeFeed(head=0, commits_kept=kept, changes_kept=changes, changes_max=changes), [], 0
         for gap in gaps:
             version += gap
             log.append(commit(version))

@@ -31,14 +31,21 @@ ReadChangeLog = Callable[[int], Awaitable[ChangeLogPage]]  # after which version
 
 
 class ChangeFeed:
-    """The last commits of one store, in order, and the watchers that wait for the next."""
+    """The last commits of one store, in order, and the watchers that wait for the next.
 
-    def __init__(self, *, head: int, commits_kept: int = 10_000) -> None:
+    What every watcher has taken goes, but for about `changes_kept`; for those that lag, at least `commits_kept` commits or
+    `changes_max` changes are kept: one commit may change fifty keys.
+    """
+
+    def __init__(
+        self, *, head: int, commits_kept: int = 10_000, changes_kept: int = 1_000, changes_max: int = 100_000
+    ) -> None:
         self.head = head
+        self.changes = 0  # in memory
         self._low = head  # every commit after this version and up to head is in _recent
         self._recent: list[Changed] = []
-        self._kept = commits_kept
-        self._waiting: dict[Notify, None] = {}  # in order of arrival
+        self._commits_kept, self._changes_kept, self._changes_max = commits_kept, changes_kept, changes_max
+        self._watches: dict[_FeedWatch, None] = {}  # in order of arrival
         self._ended: Exception | None = None
 
     def publish(self, commit: Changed) -> None:
@@ -46,30 +53,54 @@ class ChangeFeed:
         if commit.version <= self.head:
             return
         self._recent.append(commit)
+        self.changes += len(commit.changes)
         self.head = commit.version
-        if len(self._recent) > 2 * self._kept:
-            self._low = self._recent[-self._kept - 1].version
-            del self._recent[: -self._kept]
-        for notify in self._waiting:
-            notify.notify()
+        if len(self._recent) > 2 * self._commits_kept:
+            self._forget(len(self._recent) - self._commits_kept)
+        if self.changes > 2 * self._changes_max:
+            self._forget_changes(self.changes - self._changes_max, until=self.head)
+        self._notify()
+
+    def forget_taken(self) -> None:
+        """Forget what every watcher has taken, if it is much."""
+        if self.changes > 2 * self._changes_kept:
+            taken = min((watch.taken for watch in self._watches), default=self.head)
+            self._forget_changes(self.changes - self._changes_kept, until=taken)
+
+    def _forget_changes(self, count: int, *, until: int) -> None:
+        """Forget the oldest commits up to version `until`, with at least so many changes together."""
+        gone = 0
+        while count > 0 and gone < len(self._recent) and self._recent[gone].version <= until:
+            count -= len(self._recent[gone].changes)
+            gone += 1
+        if gone:
+            self._forget(gone)
+
+    def _forget(self, commits: int) -> None:
+        self._low = self._recent[commits - 1].version
+        self.changes -= sum(len(commit.changes) for commit in self._recent[:commits])
+        del self._recent[:commits]
+
+    def _notify(self) -> None:
+        for watch in self._watches:
+            watch.notify.notify()
 
     @property
     def watched(self) -> bool:
         """Whether there is a watcher."""
-        return bool(self._waiting)
+        return bool(self._watches)
 
     def restart_at(self, version: int) -> None:
         """The log lost commits that this feed had not read: clear it, so that watchers detect the gap in the log."""
         self._recent.clear()
+        self.changes = 0
         self._low = self.head = version
-        for notify in self._waiting:
-            notify.notify()
+        self._notify()
 
     def end(self, error: Exception) -> None:
         """Every watcher, present and future, ends with `error`."""
         self._ended = self._ended or error
-        for notify in self._waiting:
-            notify.notify()
+        self._notify()
 
     @asynccontextmanager
     async def watch(
@@ -77,11 +108,11 @@ class ChangeFeed:
     ) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
         """Follow commits below `prefix` after `from_version`; `read_log` reaches further back than memory."""
         watch = _FeedWatch(self, prefix, from_version, read_log)
-        self._waiting[watch.notify] = None
+        self._watches[watch] = None
         try:
             yield watch
         finally:
-            self._waiting.pop(watch.notify, None)
+            self._watches.pop(watch, None)
 
 
 class _FeedWatch:
@@ -94,6 +125,11 @@ class _FeedWatch:
         self.notify = Notify()
         self._feed, self._prefix, self._at, self._read_log = feed, prefix, at, read_log
         self._batch: deque[Changed] = deque()
+
+    @property
+    def taken(self) -> int:
+        """The version up to which it needs nothing more from memory."""
+        return self._batch[-1].version if self._batch else self._at
 
     def __aiter__(self) -> Self:
         return self
@@ -121,6 +157,7 @@ class _FeedWatch:
             else:
                 self._batch.extend(feed._recent[bisect_right(feed._recent, self._at, key=_by_version) :])
                 if not self._batch:
+                    feed.forget_taken()
                     await self.notify.wait()
 
 
