@@ -23,9 +23,43 @@ async def test_a_shared_object_goes_with_the_last_partition_that_lists_it(world:
     assert await world.keys(TRASH) == []
     assert len(await world.read(1)) == 1
     await delete_records(second, -1, world.context())
-    world.clock.advance_ms(world.settings.grace_ms)
-    assert (await collect_trash(lease, world.context())).deleted == 1
+    await _pass_grace(world)
+    await _pass_grace(world)
     assert await world.there() == set()
+    assert await world.keys(TRASH) == []
+
+
+async def _pass_grace(world: MaintenanceWorld) -> None:
+    world.clock.advance_ms(world.settings.grace_ms)
+    await collect_trash(await world.lease(SWEEPER), world.context())
+
+
+@pytest.mark.parametrize("indexed", [False, True], ids=["listed by key", "listed in an index"])
+async def test_a_shared_object_stays_until_the_grace_of_its_last_partition_is_over(
+    world: MaintenanceWorld, indexed: bool
+) -> None:
+    first, second = await world.open(0), await world.open(1)
+    for _ in range(70 if indexed else 1):
+        for partition in (first, second):
+            await world.append(partition, [(b"k", b"v")])
+        await world.publish(first, second)
+    if indexed:
+        await roll_up_segment_keys(first, world.context())
+    planned = second.segments.recent[0]
+    await delete_records(first, -1, world.context())
+    world.clock.advance_ms(world.settings.grace_ms - 1)
+    await delete_records(second, -1, world.context())
+    lease = await world.lease(SWEEPER)
+    for _ in range(2):  # the first grace is over, then all but a moment of the second
+        world.clock.advance_ms(1)
+        await collect_trash(lease, world.context())
+        reader = SegmentReader(world.objects, planned.object, planned.start, planned.end)
+        assert not isinstance(await reader.read(0, 1 << 20), Missing)
+        world.clock.advance_ms(world.settings.grace_ms - 3)
+    await _pass_grace(world)
+    await _pass_grace(world)
+    assert await world.there() == set()
+    assert await world.keys(TRASH) == []
 
 
 async def test_a_shared_object_listed_in_an_index_of_another_partition_stays(world: MaintenanceWorld) -> None:
@@ -68,7 +102,9 @@ async def test_a_shared_object_whose_publication_is_half_done_is_not_deleted(wor
             leader = await world.open(partition.partition_id.number)
             await world.append(leader, [(b"k", b"w")])
             await world.publish(leader)
-    assert (await collect_trash(lease, world.context())).deleted == 1
+    await _pass_grace(world)
+    await _pass_grace(world)
+    assert not any("/shared/" in key for key in await world.there())
 
 
 async def test_a_crash_at_any_step_of_a_collection_is_finished_by_the_next(world: MaintenanceWorld) -> None:

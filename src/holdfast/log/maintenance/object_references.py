@@ -35,6 +35,7 @@ class ReferenceStatus(Enum):
     NAMED = "a partition lists it"
     AWAITED = "a publication may still list it"
     FREE = "it is not listed, and cannot be any more"
+    FREE_SHARED = "as FREE, and it held segments of several partitions"
     UNKNOWN = "it cannot be checked"
 
 
@@ -130,7 +131,7 @@ class ListingCache:
                 state = (await self.of(claim)).state
                 if state is not None and state.published < claim.end_offset:
                     return ReferenceStatus.AWAITED
-        return ReferenceStatus.FREE
+        return ReferenceStatus.FREE if len(claims) == 1 else ReferenceStatus.FREE_SHARED
 
     async def named(self, key: str, claims: Iterable[PartitionOffsetRange]) -> bool:
         """Whether any of the partitions lists the object."""
