@@ -144,3 +144,17 @@ async def test_a_reader_whose_plan_has_a_deleted_object_gets_missing(world: Main
     await world.settle()
     late = SegmentReader(world.objects, plan[0].object, plan[0].start, plan[0].end)
     assert isinstance(await late.read(0, 1 << 20), Missing)
+
+
+async def test_what_an_index_in_the_trash_lists_is_no_orphan(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 70)
+    await roll_up_segment_keys(partition, world.context())
+    planned = partition.segments.indexes[0]
+    world.clock.advance_ms(2 * world.settings.orphan_grace_ms)
+    await delete_records(partition, planned.end_offset, world.context())
+    before = await world.there()
+    await world.sweep()
+    assert await world.there() == before
+    await world.settle()
+    assert len(await world.there()) < len(before)

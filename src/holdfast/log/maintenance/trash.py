@@ -10,7 +10,7 @@ lists it any more, it waits for one more grace (`unlisted`): then the last one's
 the others instead would be a scan of the whole trash.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,8 +20,8 @@ from holdfast.contracts.store import Delete, Operation, Put
 from holdfast.contracts.validation import StoreLimits, next_key, prefix_end
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.keys import TRASH, trash_key
-from holdfast.log.maintenance.index_objects import read_index_object
-from holdfast.log.maintenance.object_references import ListingCache, ReferenceStatus
+from holdfast.log.maintenance.index_objects import parse_index_key, read_index_object
+from holdfast.log.maintenance.object_references import ListingCache, PartitionOffsetRange, ReferenceStatus
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.vocabulary import failpoints
 
@@ -76,12 +76,26 @@ def to_trash(object_key: str, due_ms: int, *, contents: bool = False, unlisted: 
     return Put(trash_key(object_key, due_ms), msgspec.json.encode(TrashRecord(contents, unlisted)))
 
 
-async def in_trash(keys: Collection[str], context: MaintenanceContext) -> set[str]:
-    """Which of these objects are in the trash, due or not. Page by page: the trash may hold more than RAM."""
+async def in_trash(objects: Mapping[str, Sequence[PartitionOffsetRange]], context: MaintenanceContext) -> set[str]:
+    """Which of these objects are in the trash, due or not: by a key of their own, or in the range of an index that is.
+
+    Page by page: the trash may hold more than RAM.
+    """
+    by_partition: dict[tuple[str, int], list[tuple[int, str]]] = {}
+    for key, claims in objects.items():
+        for claim in claims:
+            by_partition.setdefault((claim.topic_id, claim.number), []).append((claim.base_offset, key))
     start, waiting = TRASH, set[str]()
     while True:
         page = await context.store.scan(start, prefix_end(TRASH), limit=_PAGE)
-        waiting.update(each for entry in page.entries if (each := _object_of(entry.key)) in keys)
+        for entry in page.entries:
+            waste = _trash_entry(entry.key, entry.value)
+            if waste.object in objects:
+                waiting.add(waste.object)
+            index = parse_index_key(waste.object) if waste.contents else None
+            if index is not None:
+                claimed = by_partition.get((index.topic_id, index.partition), ())
+                waiting.update(key for base, key in claimed if index.base_offset <= base < index.end_offset)
         if not page.more:
             return waiting
         start = next_key(page.entries[-1].key)
