@@ -68,10 +68,10 @@ class LocalLog:
         self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
         self._handler: PartitionLeaseHandler | None = None
         self._retained: dict[TopicPartition, RetainedPartition] = {}  # led when the session was lost, and not led since
-        self._unpublished = UnpublishedFrames(wal, wal_id, store, clock=clock)
         self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
+        self._unpublished = UnpublishedFrames(wal, wal_id, store, clock=clock, budget=self._budget)
         self._publisher = SegmentPublisher(
             store=store, objects=objects, clock=clock, random=random, settings=log, prefix=owner.prefix
         )

@@ -7,7 +7,7 @@ what an unclean takeover has left out is set aside first, for an operator to dec
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.left_out_tails import set_aside_gaps
+from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.log.wal.recovery import PartitionKey
 from holdfast.log.wal.set_aside import KEPT, list_tails
@@ -37,18 +38,14 @@ class _TopicName(msgspec.Struct):
 class UnpublishedFrames:
     """Those of one WAL."""
 
-    def __init__(self, wal: Wal, wal_id: str, store: Store, *, clock: Clock) -> None:
-        self._wal, self._wal_id, self._store, self._clock = wal, wal_id, store, clock
+    def __init__(self, wal: Wal, wal_id: str, store: Store, *, clock: Clock, budget: TailBudget | None = None) -> None:
+        self._wal, self._wal_id, self._store, self._clock, self._budget = wal, wal_id, store, clock, budget
         self._kept: dict[PartitionKey, list[WalFrame]] = {}
 
     def remember(self, partition: LeadingPartition) -> None:
         """Remember what a partition that is being closed has not published."""
         key = (bytes.fromhex(partition.partition_id.topic_id), partition.partition_id.number)
-        frames = partition.unpublished_frames()
-        if frames:
-            self._kept[key] = frames
-        else:
-            self._kept.pop(key, None)
+        self._keep(key, partition.unpublished_frames())
 
     async def frames(self, topic_id: bytes, number: int) -> AsyncIterator[WalFrame]:
         """Every frame of a partition, oldest first."""
@@ -59,14 +56,26 @@ class UnpublishedFrames:
 
     def forget(self, topic_id: bytes, number: int) -> None:
         """The partition is led here again, and has recovered its frames."""
-        self._kept.pop((topic_id, number), None)
+        self._keep((topic_id, number), [])
 
     def discard(self, topic_id: bytes, number: int) -> None:
         """The topic was deleted: release its frames."""
-        self._kept.pop((topic_id, number), None)
+        self._keep((topic_id, number), [])
         end = self._wal.unreleased().get((topic_id, number))
         if end is not None:
             self._wal.release(topic_id, number, end)
+
+    def _keep(self, key: PartitionKey, frames: list[WalFrame]) -> None:
+        before = self._kept.pop(key, [])
+        if frames:
+            self._kept[key] = frames
+        if self._budget is not None and (frames or before):
+            self._budget.keep(_size_bytes(frames) - _size_bytes(before))
+
+    def _release(self, topic_id: bytes, number: int, below_offset: int) -> None:
+        self._wal.release(topic_id, number, below_offset)
+        kept = self._kept.get((topic_id, number), [])
+        self._keep((topic_id, number), [frame for frame in kept if frame.end_offset > below_offset])
 
     async def release_unneeded(self) -> None:
         """Release what is published or belongs to nothing; what takeovers left out is set aside before.
@@ -83,7 +92,7 @@ class UnpublishedFrames:
         entry = await self._store.get(state_key(topic_id.hex(), number))
         if entry is None:
             if await self._store.get(topic_id_key(topic_id.hex())) is None:
-                self._wal.release(topic_id, number, end)
+                self._release(topic_id, number, end)
             return
         record = msgspec.json.decode(entry.value, type=PartitionRecord)
         try:
@@ -91,7 +100,7 @@ class UnpublishedFrames:
         except (CorruptError, UnavailableError) as error:
             _log.warning("partition %s:%d keeps its frames in the WAL: %s", topic_id.hex(), number, error)
             return
-        self._wal.release(topic_id, number, record.published if record.wal == self._wal_id else end)
+        self._release(topic_id, number, record.published if record.wal == self._wal_id else end)
 
     async def _set_aside(self, topic_id: bytes, number: int, record: PartitionRecord) -> None:
         if not any(gap.wal == self._wal_id for gap in record.gaps):
@@ -116,3 +125,7 @@ class UnpublishedFrames:
                 len(kept),
                 self._wal.directory,
             )
+
+
+def _size_bytes(frames: Iterable[WalFrame]) -> int:
+    return sum(len(each) for frame in frames for each in frame.payload)
