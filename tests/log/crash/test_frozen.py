@@ -28,7 +28,7 @@ async def test_clean_partitions_are_taken_over_and_late_effects_refused(world: C
     late = world.history()
     assert len(late.said("acked", "ann")) == promised, "nothing was acknowledged by who leads no more"
     assert {line[2] for line in late.said("late", "ann")} == {"0", "1", "2"}
-    assert {line[5] for line in late.said("late", "ann")} == {"FencedError"}
+    assert {line[5] for line in late.said("late", "ann")} == {"NotLeaderError"}
     world.work_off(*BOB)
     world.check(*BOB[:2])
 

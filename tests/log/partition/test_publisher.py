@@ -21,6 +21,7 @@ from tests.support.waiting import async_until
 
 from holdfast.contracts.objects import Buffer
 from holdfast.contracts.store import Put
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.keys import deletion_mark_key, segment_entry_key
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -241,6 +242,49 @@ async def test_producers_wait_while_too_much_is_unpublished_and_fail_in_the_end(
     waiting = asyncio.ensure_future(append(partition, batch("z")))
     await ann.publisher.publish([partition])
     assert (await waiting).base_offset == 1
+
+
+@pytest.mark.parametrize("waits_for", ["room", "offsets", "nothing"])
+async def test_an_append_without_offsets_may_be_sent_again_when_its_partition_closes(
+    world: PartitionWorld, waits_for: str
+) -> None:
+    world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB)
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("x" * (5_000 if waits_for == "room" else 1)))
+    many = [batch("y") for _ in range(100)]
+    waiting = asyncio.ensure_future(append(partition, *many))
+    async with partition.record_lock:  # offsets cannot be reserved
+        if waits_for != "nothing":
+            await world.clock.sleep_ms(10)
+            assert not waiting.done()
+        partition.close(FencedError("orders:0", 1, 2))
+    with pytest.raises(NotLeaderError, match="nothing was appended"):
+        await waiting
+    assert partition.next_offset == 1
+
+
+async def test_an_append_that_meets_a_newer_leader_at_its_reservation_may_be_sent_again(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("a"))
+    await ann.lose_session()
+    bob = await world.owner("bob")
+    await bob.acquire()
+    partition._session.deadline_ms = 1 << 60  # it does not know yet
+    with pytest.raises(NotLeaderError, match="nothing was appended"):
+        await append(partition, *(batch("y") for _ in range(100)))
+    assert partition.next_offset == 1
+
+
+async def test_what_has_offsets_is_in_doubt_when_its_partition_closes(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open(partition_config=PartitionConfig(level="object"))
+    waiting = asyncio.ensure_future(append(partition, batch("a")))
+    await async_until(lambda: partition.publishable())
+    partition.close(FencedError("orders:0", 1, 2))
+    with pytest.raises(FencedError):
+        await waiting
 
 
 async def test_at_object_level_an_acknowledgement_waits_for_the_commit(world: PartitionWorld) -> None:

@@ -14,7 +14,7 @@ from tests.support.log_crash.kill_points import Steps
 from tests.support.log_crash.workload import Sequences, name_in, producers_of
 
 from holdfast.log.batches import Record, RecordBatchLimits, decode, split_batches
-from holdfast.log.errors import ProducerRefusedError
+from holdfast.log.errors import NotLeaderError, ProducerRefusedError
 from holdfast.log.reader import FetchedBatches
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, OutcomeUnknownError, UnavailableError
@@ -22,11 +22,11 @@ from holdfast.vocabulary.random import Random
 
 IN_FLIGHT_MAX: Final = 5
 AGAIN: Final = (UnavailableError, OutcomeUnknownError)
-OVER: Final = (FencedError, ExpiredError, ClosedError)
+OVER: Final = (NotLeaderError, FencedError, ExpiredError, ClosedError)
 
 
 class Log(Protocol):
-    """Some partitions. `UnavailableError`: try again; `FencedError`, `ExpiredError`, `ClosedError`: never again."""
+    """Some partitions. `UnavailableError`: try again; those in `OVER`: never again."""
 
     @property
     def numbers(self) -> Sequence[int]:

@@ -20,6 +20,7 @@ import msgspec
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, RecordBatch
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionConfig, PartitionId
 from holdfast.log.partition.append_place import AppendOrder, AppendPlace
@@ -34,7 +35,14 @@ from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import ProducerSection, ProducerSnapshot
 from holdfast.log.wal import WalFrame
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    InvalidError,
+    UnavailableError,
+)
 from holdfast.vocabulary.tasks import Notify
 
 
@@ -131,8 +139,8 @@ class LeadingPartition(VisibleLog):
 
         `acks`: `ALL` returns once they are durable at the topic's level, `LEADER` once they are on this disk, `NONE` at once.
 
-        `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`: nothing was appended, try again.
-        `ExpiredError`, `FencedError`, `ClosedError`: another agent leads, or may; the outcome is unknown.
+        `ProducerRefusedError`: they do not follow what their producer sent. `UnavailableError`, `NotLeaderError`: nothing was
+        appended, try again. `ExpiredError`, `FencedError`, `ClosedError`: another agent leads, or may; the outcome is unknown.
         """
         count, size = extent(batches)
         self._queued += 1
@@ -145,8 +153,10 @@ class LeadingPartition(VisibleLog):
                 appended = self._append_in_order(batches)
         except InvalidError:
             raise
-        except BaseException:
+        except BaseException as error:
             self.record_missed(header for header, _ in batches)
+            if isinstance(error, (FencedError, ExpiredError, ClosedError)):
+                raise self._not_appended(error) from error
             raise
         finally:
             self._queued -= 1
@@ -426,8 +436,14 @@ class LeadingPartition(VisibleLog):
         return [wal_frame(*self.wal_key, batch.header.leader_epoch, (batch,)) for batch in self.publishable()]
 
     def _check_accepting(self) -> None:
-        if self._closed is not None:
+        if isinstance(self._closed, InvalidError):  # the topic was deleted
             raise self._closed
+        if (error := self._closed or self._session.expiry_error()) is not None:
+            raise self._not_appended(error)
         if not self._accepting:
             raise UnavailableError(f"partition {self.partition_id}", "it is moving to another agent")
-        self._session.check()
+
+    def _not_appended(self, error: HoldfastError) -> NotLeaderError:
+        """What has no offsets yet may be sent again, here or to the next leader."""
+        which = self.partition_id
+        return NotLeaderError(which.topic, which.number, reason=f"nothing was appended: {error}")
