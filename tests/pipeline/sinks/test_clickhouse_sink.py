@@ -118,7 +118,7 @@ def tables_config() -> ClickHouseConfig:
 def test_a_token_says_nothing_of_the_epoch_and_a_query_id_does() -> None:
     target = target_of(tables_config())
     one, other = fenced_range(5, 9, partition=3, epoch=7), fenced_range(5, 9, partition=3, epoch=8)
-    assert one.token(target) == other.token(target) == "p1:1:orders:3:5-9"
+    assert one.identity(target).token == other.identity(target).token == "p1:1:orders:3:5-9"
     assert statements.query_id(target, one, "x").split(":")[5] == "7000000"
 
 

@@ -71,8 +71,6 @@ def test_partitions_are_committed_together_and_known_apart(place: SinkDestinatio
 
 
 def test_generations_and_pipelines_are_independent(place: SinkDestination) -> None:
-    if place.name == "parquet":
-        pytest.skip("a folder belongs to one pipeline")
     one, other = place.target(pipeline_id="p1"), place.target(pipeline_id="p2")
     put(place.sink(one), one, fenced_range(0, 5))
     put(place.sink(other), other, fenced_range(0, 5))

@@ -41,7 +41,8 @@ class SlotStore:
         self._catalog = PipelineStore(store, clock=clock, random=random)
         settings = RegistrySettings(namespace=registry_namespace(pipeline_id, generation), partitions=PARTITIONS_MAX)
         self._registry = RegistryStore(store, clock=clock, random=random, settings=settings)
-        self._pipeline_id, self._consumer, self._timeout_s = pipeline_id, consumer, timeout_ms / 1_000
+        self._pipeline_id, self._generation, self._consumer = pipeline_id, generation, consumer
+        self._timeout_s = timeout_ms / 1_000
         self._revisions: dict[int, Revision] = {}
 
     def pipeline(self) -> Pipeline:
@@ -88,10 +89,17 @@ class SlotStore:
         return [fenced_range for fenced_range, ours in zip(fenced_ranges, answers, strict=True) if ours]
 
     async def _begun(self, fenced_range: FencedRange, version: int, topic: str) -> bool:
-        intent = msgspec.json.encode(
-            RangeIntent(start=fenced_range.start, end=fenced_range.end, revision=version, topic=topic)
-        ).decode()
-        return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, intent)
+        intent = RangeIntent(
+            start=fenced_range.start,
+            end=fenced_range.end,
+            revision=version,
+            topic=topic,
+            pipeline=self._pipeline_id,
+            generation=self._generation,
+            topic_id=fenced_range.topic_id,
+        )
+        text = msgspec.json.encode(intent).decode()
+        return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, text)
 
     async def _finished(self, fenced_range: FencedRange) -> bool:
         return await self._registry.update_checkpoint(
@@ -111,11 +119,15 @@ async def _all(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
     return list(await asyncio.gather(*work))
 
 
-def intent_of(state: PartitionState) -> RangeIntent | None:
-    """The open range of a partition."""
+def intent_of(state: PartitionState, *, pipeline_id: str, generation: int) -> RangeIntent | None:
+    """The open range of a partition of a generation."""
     if state.intent is None:
         return None
+    place = f"intent of partition {state.id}"
     try:
-        return msgspec.json.decode(state.intent, type=RangeIntent)
+        intent = msgspec.json.decode(state.intent, type=RangeIntent)
     except msgspec.MsgspecError as error:
-        raise CorruptError(f"intent of partition {state.id}", str(error)) from None
+        raise CorruptError(place, str(error)) from None
+    if intent.pipeline and (intent.pipeline, intent.generation) != (pipeline_id, generation):
+        raise CorruptError(place, f"it is of generation {intent.generation} of pipeline {intent.pipeline}")
+    return intent

@@ -70,7 +70,7 @@ class Takeover:
         state = slot.store.partition(number)
         if state is None or state.owner != slot.run.slot or state.epoch != epoch:
             return None
-        intent = intent_of(state)
+        intent = intent_of(state, pipeline_id=slot.run.pipeline_id, generation=slot.run.generation)
         opened = slot.revisions.current.opened if intent is None else slot.revisions.version(intent.revision)
         slot.counters.warn(*opened.prepare())
         fence = opened.sink.fence(number, epoch)
@@ -78,7 +78,14 @@ class Takeover:
             self.own(number, epoch, fence, bounds)
             return None
         return intent.revision, FencedRange(
-            partition=number, start=intent.start, end=intent.end, epoch=epoch, may_be_written=True, fence=fence
+            partition=number,
+            start=intent.start,
+            end=intent.end,
+            epoch=epoch,
+            may_be_written=True,
+            fence=fence,
+            topic_id=intent.topic_id,
+            legacy=not intent.pipeline,
         )
 
     def _start_offset(self, number: int, bounds: TopicBounds) -> int:

@@ -209,6 +209,10 @@ class RangeIntent(StoredStruct, frozen=True):
     rows: int | None = None
     topic: str = ""
     """The topic of this cluster whose offsets these are: its records are kept until the range is finished."""
+    pipeline: str = ""
+    """With `generation` and `topic_id` the rest of its identity (`range_identity`); empty: begun by a release before them."""
+    generation: int = 0
+    topic_id: str = ""
 
 
 def live_generation(pipeline: Pipeline) -> Generation | None:
@@ -229,8 +233,3 @@ def registry_namespace(pipeline_id: str, generation: int) -> str:
 def slot_resource(pipeline_id: str, slot: int) -> str:
     """The lease of one slot."""
     return f"slot/{pipeline_id}/{slot}"
-
-
-def insert_token(pipeline_id: str, generation: int, topic: str, partition: int, start: int, end: int) -> str:
-    """The deduplication token of an insert. It has no epoch, so the insert of a zombie and that of its successor are one."""
-    return f"{pipeline_id}:{generation}:{topic}:{partition}:{start}-{end}"

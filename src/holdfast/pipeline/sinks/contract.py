@@ -1,8 +1,8 @@
 """The contract between sinks and the driver and its tasks.
 
-The one rule: writing the same range again changes nothing. A range is identified by its token: pipeline, generation, topic,
-partition and offsets, but not its writer; its rows depend on its revision alone. The writer is identified by the epoch: sinks that
-can reject an epoch older than the newest they were fenced with.
+The one rule: writing the same range again changes nothing. A range has an identity (`model.range_identity`): pipeline, generation,
+topic, partition and offsets, but not its writer; its rows depend on its revision alone. The writer is identified by the epoch:
+sinks that can reject an epoch older than the newest they were fenced with.
 
 A sink is made from a `SinkTarget`, which pickles, on the driver and again in every executor process.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from holdfast.client.cluster_address import ClusterAddress
-from holdfast.pipeline.model import definition
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import Revision
+from holdfast.pipeline.model.range_identity import RangeIdentity, partition_key
 from holdfast.pipeline.model.records import DeadLetterRow as DeadLetterRow
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -43,7 +43,7 @@ class SinkTarget:
 
     def fence_key(self, partition: int) -> str:
         """The key under which epochs are compared."""
-        return f"{self.pipeline_id}:{self.generation}:{self.revision.source.topic}:{partition}"
+        return partition_key(self.pipeline_id, self.generation, self.revision.source.topic, partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,21 @@ class FencedRange:
     may_be_written: bool = False
     fence: int = 0
     """The result of `PipelineSink.fence`."""
+    topic_id: str = ""
+    legacy: bool = False
+    """See `RangeIdentity`."""
 
-    def token(self, target: SinkTarget) -> str:
+    def identity(self, target: SinkTarget) -> RangeIdentity:
         """Identifies the range in the sink."""
-        return definition.insert_token(
-            target.pipeline_id, target.generation, target.revision.source.topic, self.partition, self.start, self.end
+        return RangeIdentity(
+            pipeline_id=target.pipeline_id,
+            generation=target.generation,
+            topic=target.revision.source.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            start=self.start,
+            end=self.end,
+            legacy=self.legacy,
         )
 
 

@@ -24,7 +24,6 @@ from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
     put_dead_letters,
-    range_name,
     staged_files,
     staged_text,
     to_lake,
@@ -118,7 +117,7 @@ class DeltaSink:
         return parts
 
     def _stage(self, fenced_range: FencedRange, values: dict[str, str | None], rows: Any) -> StagedFile:
-        path = f"{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
+        path = f"{fenced_range.identity(self._target).full_name}-{self._random.token()}.parquet"
         body = parquet_bytes(rows)
         self._location.put(path, body)
         return StagedFile(path=path, size=len(body), rows=rows.num_rows, values=values)

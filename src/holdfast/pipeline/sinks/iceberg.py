@@ -24,7 +24,6 @@ from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
     put_dead_letters,
-    range_name,
     staged_files,
     staged_text,
     to_lake,
@@ -89,7 +88,7 @@ class IcebergSink:
             location = self._staging_location()
         files = []
         if rows.num_rows:
-            name = f"data/{range_name(self._target, fenced_range)}-{self._random.token()}.parquet"
+            name = f"data/{fenced_range.identity(self._target).full_name}-{self._random.token()}.parquet"
             body = parquet_bytes(to_lake(rows, self._schema))
             location.put(name, body)
             files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
@@ -123,7 +122,7 @@ class IcebergSink:
         # In memory only. A retry by the client would commit on top of a state that was not checked.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         ends = {self._property(each.fenced_range): str(each.fenced_range.end) for each in new}
-        tokens = ",".join(each.fenced_range.token(self._target) for each in new)
+        tokens = ",".join(each.fenced_range.identity(self._target).token for each in new)
         with table.transaction() as transaction:
             transaction.set_properties(ends)
             transaction.add_files(paths, snapshot_properties={SNAPSHOT_PROPERTY: tokens}, check_duplicate_files=False)

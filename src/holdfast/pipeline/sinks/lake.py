@@ -42,14 +42,6 @@ def staged_files(text: str) -> list[StagedFile]:
     return msgspec.json.decode(text, type=list[StagedFile]) if text else []
 
 
-def range_name(target: SinkTarget, fenced_range: FencedRange) -> str:
-    """A file name for a range; names sort by offset."""
-    return (
-        f"{target.pipeline_id}-{target.generation}-{target.revision.source.topic}-{fenced_range.partition:05d}-"
-        f"{fenced_range.start:020d}-{fenced_range.end:020d}"
-    )
-
-
 def lake_schema(target: SinkTarget) -> Any:
     """The columns of a target in types of both formats."""
     import pyarrow as pa
@@ -100,5 +92,5 @@ def put_dead_letters(
 ) -> None:
     """Dead letters as a Parquet file named by its range: written again, it is the same file."""
     if refused:
-        name = f"{DLQ_FOLDER}/{range_name(target, fenced_range)}.parquet"
+        name = f"{DLQ_FOLDER}/{fenced_range.identity(target).full_name}.parquet"
         location.put(name, parquet_bytes(dead_letter_rows(target, fenced_range, refused)))

@@ -1,7 +1,7 @@
 """Parquet files under a path or URL: one per range, named by it.
 
-The one rule: a range has one file name, and every writer writes the same rows to it. So a range written again, by a successor or by
-a zombie, is the same file: exactly-once without a fence. A range without rows has no file.
+The one rule: a range has one file name, which names its pipeline, too, and every writer writes the same rows to it. So a range
+written again, by a successor or by a zombie, is the same file: exactly-once without a fence. A range without rows has no file.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class ParquetSink:
 
 
 def file_name(target: SinkTarget, fenced_range: FencedRange) -> str:
-    """`generation=1/topic=orders/partition=3/{start}-{end}.parquet`, with offsets of twenty digits."""
+    """`generation=1/topic=orders/partition=3/{start}-{end}-{pipeline}-{topic id}.parquet`, with offsets of twenty digits."""
     topic = quote(target.revision.source.topic, safe="")
     folder = f"generation={target.generation}/topic={topic}/partition={fenced_range.partition}"
-    return f"{folder}/{fenced_range.start:020d}-{fenced_range.end:020d}.parquet"
+    return f"{folder}/{fenced_range.identity(target).offsets_name}.parquet"

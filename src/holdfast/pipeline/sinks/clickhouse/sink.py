@@ -90,7 +90,7 @@ class ClickHouseSink:
     @_blocked_by_server()
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
-        token, warnings = fenced_range.token(self._target), []
+        token, warnings = fenced_range.identity(self._target).token, []
         if rows.num_rows:
             kinds = statements.kinds_of(self._table, rows.schema.names)
             warnings += self._insert(fenced_range, self._table.name, kinds, rows, token)
