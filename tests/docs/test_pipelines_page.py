@@ -22,9 +22,8 @@ from holdfast.pipeline.mapping import drift, type_inference
 from holdfast.pipeline.mapping.coercion import make_coercion_plan
 from holdfast.pipeline.model.column_mapping import Column, Mapping, read_mapping
 from holdfast.pipeline.model.field_paths import parse_path
-from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX
 from holdfast.pipeline.service.status import State
-from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX
+from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX, REPLAYED_SUFFIX
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 

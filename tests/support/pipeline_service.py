@@ -81,13 +81,16 @@ class PipelineServiceHarness:
             assert await registry.update_checkpoint(number, "run", offset, state.epoch + 1)
             assert await registry.release(number, "run", state.epoch + 1)
 
-    async def refuse(self, *letters: tuple[int, int, str, str], generation: int = 1, revision: int = 1) -> None:
+    async def refuse(
+        self, pipeline: Pipeline, *letters: tuple[int, int, str, str], generation: int = 1, revision: int = 1
+    ) -> None:
         """Rows of the DLQ as the sink writes them: partition, offset, payload, reason."""
         from holdfast.pipeline.sinks.clickhouse import statements
 
         await self.ask(statements.create_dlq("default", self.name, 1_000))
         rows = [
             {
+                "_pipeline": pipeline.id,
                 "_generation": generation,
                 "_topic": self.name,
                 "_partition": partition,

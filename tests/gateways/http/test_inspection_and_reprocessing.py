@@ -97,7 +97,8 @@ async def test_refused_records_are_listed_counted_and_replayed(
 ) -> None:
     path = await ready(world, whole)
     await whole.post(f"{path}/table")
-    await world.refuse((0, 1, '{"id": 7, "amount": "1.00"}', "amount: bad"), (0, 2, '{"id": "x"}', "id: bad"))
+    pipeline = await world.service.catalog.get(path.rpartition("/")[2])
+    await world.refuse(pipeline, (0, 1, '{"id": 7, "amount": "1.00"}', "amount: bad"), (0, 2, '{"id": "x"}', "id: bad"))
     page = (await whole.get(f"{path}/dlq", params={"limit": 1})).json()
     assert [(each["offset"], each["reason"]) for each in page["letters"]] == [(1, "amount: bad")]
     rest = (await whole.get(f"{path}/dlq", params={"after": page["after"]})).json()

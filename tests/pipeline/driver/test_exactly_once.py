@@ -120,7 +120,7 @@ def test_a_missing_table_blocks_until_it_is_created(
     assert "does not exist" in work.progress().blocked
     clickhouse.run(
         f"CREATE TABLE {clickhouse.database}.orders (id Int64, name Nullable(String), amount Nullable(Float64), "
-        "_generation UInt32, _topic LowCardinality(String), _partition UInt32, _offset UInt64) "
+        "_pipeline LowCardinality(String), _generation UInt32, _topic LowCardinality(String), _partition UInt32, _offset UInt64) "
         "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
     )
     drain(work, claims, {0: 50})

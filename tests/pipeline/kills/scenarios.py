@@ -88,8 +88,8 @@ def missing_table(cluster: KillCluster) -> Verdict:
         it.await_blocked("does not exist")
         assert it.checkpoint() == 0
         cluster.clickhouse.query(
-            f"CREATE TABLE {name} (seq Int64, amount Int64, _generation UInt32, _topic LowCardinality(String), "
-            "_partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY seq "
+            f"CREATE TABLE {name} (seq Int64, amount Int64, _pipeline LowCardinality(String), _generation UInt32, "
+            "_topic LowCardinality(String), _partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY seq "
             "SETTINGS non_replicated_deduplication_window = 10000"
         )
         assert it.await_exact().clean

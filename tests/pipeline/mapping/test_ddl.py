@@ -34,6 +34,7 @@ def test_a_table_is_made_with_provenance_and_a_window() -> None:
         "    `id` UInt64,\n"
         "    `name` Nullable(String),\n"
         "    `tags` Array(String),\n"
+        "    `_pipeline` LowCardinality(String),\n"
         "    `_generation` UInt32,\n"
         "    `_topic` LowCardinality(String),\n"
         "    `_partition` UInt32,\n"
@@ -50,7 +51,7 @@ def test_every_clause_stands_where_clickhouse_wants_it() -> None:
         engine="ReplacingMergeTree", version_column="ts", partition_by=("toYYYYMM", "ts"), window=5, overflow=True
     )
     text = create_table(made)
-    assert "    `_overflow` String,\n    `_generation` UInt32" in text
+    assert "    `_overflow` String,\n    `_pipeline` LowCardinality(String),\n    `_generation` UInt32" in text
     assert text.endswith(
         "ENGINE = ReplacingMergeTree(`ts`)\nPARTITION BY toYYYYMM(`ts`)\nORDER BY (`ts`, `id`)\n"
         "SETTINGS non_replicated_deduplication_window = 5"

@@ -13,10 +13,10 @@ from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
-from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX, DeadLetterFilter
+from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter
 from holdfast.pipeline.service.replay import ReplayTally, ReplayTarget
 from holdfast.pipeline.service.replay_steps import ReplaySteps
-from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
+from holdfast.pipeline.sinks.clickhouse.statements import REPLAYED_SUFFIX, is_fence_refusal
 from holdfast.vocabulary.errors import InvalidError
 
 pytestmark = pytest.mark.xdist_group("pipeline-service")
@@ -29,6 +29,7 @@ async def refused(world: PipelineServiceHarness, **parts: Any) -> Pipeline:
     pipeline = await world.pipeline(**parts)
     await world.service.inspection.create_table(pipeline.id)
     await world.refuse(
+        pipeline,
         (0, 3, '{"id": 3, "amount": 1}', WRONG),
         (0, 5, '{"id": "x"}', WRONG),
         (1, 2, '{"id": 12, "amount": "2.50"}', "amount: too much"),
@@ -71,8 +72,8 @@ async def test_dead_letters_are_listed_page_by_page_with_bytes_and_reason(world:
 async def test_a_binary_payload_is_shown_as_base64(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     await world.ask(
-        f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, key, payload) "
-        f"SELECT 1, '{world.name}', 0, 4, 'x', unhex('ff00'), unhex('fe')"
+        f"INSERT INTO default.{world.name}_dlq (_pipeline, _generation, _topic, _partition, _offset, reason, key, payload) "
+        f"SELECT '{pipeline.id}', 1, '{world.name}', 0, 4, 'x', unhex('ff00'), unhex('fe')"
     )
     letter = (await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(offsets=(4,)))).letters[0]
     assert (letter.key, letter.key_base64, letter.payload, letter.payload_base64) == (None, "/wA=", None, "/g==")
@@ -236,18 +237,19 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: P
 
 async def test_a_dlq_is_trimmed_oldest_first_and_no_other_pipelines(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline(drift={"dlqRowsKept": 1_000})
-    await world.refuse((0, 0, "x", "bad"))
+    await world.refuse(pipeline, (0, 0, "x", "bad"))
     await world.ask(
-        f"INSERT INTO default.{world.name}_dlq (_generation, _topic, _partition, _offset, reason, time) "
-        "SELECT 1, topic, 0, number, 'bad', toDateTime64('2026-01-01 00:00:00', 3) + number "
-        f"FROM (SELECT number, arrayJoin(['{world.name}', 'other']) AS topic "
-        "FROM numbers(1, 1004))"
+        f"INSERT INTO default.{world.name}_dlq (_pipeline, _generation, _topic, _partition, _offset, reason, time) "
+        "SELECT pipeline, 1, topic, 0, number, 'bad', toDateTime64('2026-01-01 00:00:00', 3) + number "
+        f"FROM (SELECT number, arrayJoin(['{pipeline.id}', 'neighbour']) AS pipeline, "
+        f"arrayJoin(['{world.name}', 'other']) AS topic FROM numbers(1, 1004))"
     )
     await world.service.trim_dead_letters()
     first = (await world.service.dead_letters.page(pipeline.id, limit=2)).letters
     assert [each.offset for each in first] == [0, 6], "0 is the youngest"
     assert (await world.service.dead_letters.count(pipeline.id)).total == 1_000
-    assert await world.ask(f"SELECT count() FROM default.{world.name}_dlq WHERE _topic = 'other'") == "1004"
+    assert await world.ask(f"SELECT count() FROM default.{world.name}_dlq WHERE _topic = 'other'") == "2008"
+    assert await world.ask(f"SELECT count() FROM default.{world.name}_dlq WHERE _pipeline = 'neighbour'") == "2008"
     await world.service.trim_dead_letters()
     assert (await world.service.dead_letters.count(pipeline.id)).total == 1_000
 
@@ -273,7 +275,7 @@ async def test_a_step_that_the_server_rejects_is_abandoned_and_blocks_no_other(
     pipeline = await refused(world)
     await begin(world, pipeline, DeadLetterFilter(partition=1))
     if landed:
-        await plant(world, "(12, 1, '{}', 1, 2)")
+        await plant(world, pipeline, "(12, '{1}', 1, '{0}', 1, 2)")
     await world.ask(f"ALTER TABLE default.{world.name} RENAME COLUMN amount TO value")
     with pytest.raises(NotReadyError, match="amount is missing"):
         await world.service.dead_letters.replay(pipeline.id)
@@ -297,9 +299,9 @@ async def begin(world: PipelineServiceHarness, pipeline: Pipeline, chosen: DeadL
     assert await steps.begin(entry, record, step)
 
 
-async def plant(world: PipelineServiceHarness, row: str) -> None:
-    into = f"INSERT INTO default.{world.name} (id, _generation, _topic, _partition, _offset)"
-    await world.ask(f"{into} VALUES {row.format(world.name)}")
+async def plant(world: PipelineServiceHarness, pipeline: Pipeline, row: str) -> None:
+    into = f"INSERT INTO default.{world.name} (id, _pipeline, _generation, _topic, _partition, _offset)"
+    await world.ask(f"{into} VALUES {row.format(world.name, pipeline.id)}")
 
 
 async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_forgotten(
@@ -307,7 +309,7 @@ async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_fo
 ) -> None:
     pipeline = await refused(world)
     await begin(world, pipeline, DeadLetterFilter(partition=1))
-    await plant(world, "(12, 1, '{0}', 1, 2), (19, 1, '{0}', 1, 9)")
+    await plant(world, pipeline, "(12, '{1}', 1, '{0}', 1, 2), (19, '{1}', 1, '{0}', 1, 9)")
     assert (await world.service.dead_letters.replay(pipeline.id)).stored == 3
     assert await rows(world) == EXACT
     assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3

@@ -203,8 +203,8 @@ async def test_a_table_is_validated_against_the_mapping(world: PipelineServiceHa
         f"{world.name} does not exist, and createTableIfMissing is off",
     )
     await world.ask(
-        f"CREATE TABLE default.{world.name} (id Date, _generation UInt32, _topic LowCardinality(String), "
-        "_partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY id"
+        f"CREATE TABLE default.{world.name} (id Date, _pipeline LowCardinality(String), _generation UInt32, "
+        "_topic LowCardinality(String), _partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY id"
     )
     bad = await world.service.inspection.validate(pipeline.id, "clickhouse-table")
     words = [check.detail for check in bad.checks if check.outcome == "failed"]
@@ -215,7 +215,7 @@ async def test_a_table_is_validated_against_the_mapping(world: PipelineServiceHa
     await world.service.inspection.create_table(pipeline.id)
     good = await world.service.inspection.validate(pipeline.id, "clickhouse-table")
     assert good.ok
-    assert detail(good, "columns") == "all 6 fit"
+    assert detail(good, "columns") == "all 7 fit"
     assert detail(good, "dedup window") == "10000 inserts"
 
 

@@ -1,7 +1,6 @@
 """Rewinds and backfills: where they begin, what is refused, and when the rows they replace go."""
 
 import asyncio
-import re
 
 import msgspec
 import pytest
@@ -127,8 +126,8 @@ async def test_a_backfill_is_a_bounded_range(world: PipelineServiceHarness) -> N
     assert [each.retired for each in done.generations] == [False, True]
 
 
-COLUMNS = "id, _generation, _topic, _partition, _offset"
-ROW = f"INSERT INTO default.{{0}} ({COLUMNS}) SELECT number, {{1}}, '{{0}}', {{2}}, number FROM numbers({{3}})"
+COLUMNS = "id, _pipeline, _generation, _topic, _partition, _offset"
+ROW = f"INSERT INTO default.{{0}} ({COLUMNS}) SELECT number, '{{4}}', {{1}}, '{{0}}', {{2}}, number FROM numbers({{3}})"
 
 
 async def counted(world: PipelineServiceHarness) -> str:
@@ -137,20 +136,26 @@ async def counted(world: PipelineServiceHarness) -> str:
     )
 
 
+async def until_deleted(world: PipelineServiceHarness, pipeline: Pipeline) -> None:
+    """Let maintenance run until the rows that a rewind replaces are gone."""
+    while await world.service.reprocessing.delete_replaced(pipeline):
+        await world.clock.sleep_ms(50)
+
+
 async def test_what_a_rewind_replaces_goes_once_the_new_generation_has_passed_it(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     await world.service.inspection.create_table(pipeline.id)
     await world.progress(await world.registry(pipeline, 1), [10, 4])
     for partition, count in ((0, 10), (1, 4)):
-        await world.ask(ROW.format(world.name, 1, partition, count))
-    await world.refuse((0, 3, "x", "bad"), (0, 7, "y", "bad"))
+        await world.ask(ROW.format(world.name, 1, partition, count, pipeline.id))
+    await world.refuse(pipeline, (0, 3, "x", "bad"), (0, 7, "y", "bad"))
     after, fresh = await world.service.reprocessing.rewind(pipeline.id, {0: 6, 1: 0}, delete_previous=True)
     registry = await world.registry(pipeline, fresh.number)
     await world.progress(registry, [9, 4])
     assert await world.service.reprocessing.delete_replaced(after) == "partition 0 is at 9, generation 1 was at 10"
     assert (await counted(world)) == "1\t0\t10\t0\n1\t1\t4\t0"
     for partition, count in ((0, 10), (1, 4)):
-        await world.ask(ROW.format(world.name, 2, partition, count))
+        await world.ask(ROW.format(world.name, 2, partition, count, pipeline.id))
     state = await registry.partition(0)
     assert state is not None
     assert await registry.claim(0, "run", state.epoch)
@@ -178,14 +183,17 @@ async def test_rows_stay_while_a_worker_owns_a_partition_of_the_old_generation(
     assert why == "partition 1 of generation 1 is still owned by zombie"
 
 
-async def test_rows_of_a_neighbour_are_not_deleted(world: PipelineServiceHarness) -> None:
+async def test_rows_of_a_neighbour_in_the_same_table_are_not_deleted(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
-    parts = {"source": {"topic": world.name}, "sink": {"table": world.name}}
-    other = await world.service.catalog.create("neighbour")
-    mapping = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64"}]}
-    await world.service.catalog.put_parts(other.id, {**parts, "mapping": mapping})
-    with pytest.raises(NotReadyError, match=re.escape("would delete rows of pipeline 'neighbour'")):
-        await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    for owner in (pipeline.id, "neighbour"):
+        await world.ask(ROW.format(world.name, 1, 0, 10, owner))
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    await until_deleted(world, after)
+    assert await counted(world) == "1\t0\t10\t0"
+    assert await world.ask(f"SELECT DISTINCT _pipeline FROM default.{world.name}") == "neighbour"
 
 
 async def test_maintenance_runs_in_the_background_and_survives_an_unavailable_server(
@@ -194,7 +202,7 @@ async def test_maintenance_runs_in_the_background_and_survives_an_unavailable_se
     pipeline = await filled(world)
     await world.service.inspection.create_table(pipeline.id)
     await world.progress(await world.registry(pipeline, 1), [10, 4])
-    await world.ask(ROW.format(world.name, 1, 0, 10))
+    await world.ask(ROW.format(world.name, 1, 0, 10, pipeline.id))
     _, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
     await asyncio.to_thread(world.clickhouse.freeze)
     try:

@@ -87,7 +87,8 @@ def test_a_type_is_made_filled_and_read(
     records = SourceRecords(fields=[{"v": given}], topic="t", partition=0, offsets=[5])
     for _ in range(2):
         _insert(clickhouse, table, records, "once")
-    assert _rows(clickhouse, table) == [{"v": stored, "_generation": 1, "_topic": "t", "_partition": 0, "_offset": 5}]
+    place = {"_pipeline": "", "_generation": 1, "_topic": "t", "_partition": 0, "_offset": 5}
+    assert _rows(clickhouse, table) == [{"v": stored, **place}]
 
 
 def test_odd_names_every_clause_and_every_type_at_once(clickhouse: ClickHouseServer) -> None:

@@ -147,7 +147,7 @@ def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouseDatabase
     sink = prepared(target)
     sink.fence(0, 1)
     slow = (
-        f"INSERT INTO {clickhouse.database}.orders SELECT number, '', 1, 'orders', 0, number FROM numbers(1000) "
+        f"INSERT INTO {clickhouse.database}.orders SELECT number, '', 'p1', 1, 'orders', 0, number FROM numbers(1000) "
         "WHERE sleepEachRow(0.05) = 0 SETTINGS max_block_size = 1, function_sleep_max_microseconds_per_block = 0"
     )
     running = f"SELECT count() AS n FROM system.processes WHERE startsWith(query_id, 'holdfast:{target.fence_key(0)}:')"
@@ -193,7 +193,7 @@ def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouseData
 def test_rows_of_another_revision_are_reported(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
-    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 1, 'orders', 0, 7)")
+    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 'p1', 1, 'orders', 0, 7)")
     written = put(sink, target, again(of, epoch=1))
     assert len(written.warnings) == 1
     assert "51 rows of 50 records" in written.warnings[0]

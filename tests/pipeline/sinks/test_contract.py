@@ -77,6 +77,15 @@ def test_generations_and_pipelines_are_independent(place: SinkDestination) -> No
     assert place.places() == [(0, n) for n in range(5) for _ in range(2)]
 
 
+def test_a_successor_does_not_take_the_rows_of_another_pipeline_for_its_own(place: SinkDestination) -> None:
+    one, other = place.target(pipeline_id="p1"), place.target(pipeline_id="p2")
+    put(place.sink(one), one, fenced_range(0, 50), bad=(7,))
+    killed_before_its_insert = fenced_range(0, 50)
+    put(place.sink(other), other, again(killed_before_its_insert), bad=(7,))
+    assert place.places() == [(0, n) for n in range(50) if n != 7 for _ in range(2)]
+    assert [row["_offset"] for row in place.refused()] == [7, 7]
+
+
 def test_a_range_without_rows_is_nothing(place: SinkDestination) -> None:
     target = place.target()
     sink = place.sink(target)

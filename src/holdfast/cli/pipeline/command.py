@@ -9,6 +9,7 @@ from holdfast.cli.pipeline import (
     dlq,
     infer,
     listing,
+    migrate,
     preview,
     rewind,
     show,
@@ -18,7 +19,21 @@ from holdfast.cli.pipeline import (
     workers,
 )
 
-_SUBCOMMANDS: Final = (apply, state, status, listing, show, infer, preview, validate, workers, dlq, rewind, delete)
+_SUBCOMMANDS: Final = (
+    apply,
+    state,
+    status,
+    listing,
+    show,
+    infer,
+    preview,
+    validate,
+    migrate,
+    workers,
+    dlq,
+    rewind,
+    delete,
+)
 
 
 def add_commands(commands: "Parsers[Parser]") -> None:

@@ -55,6 +55,8 @@ class PendingReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     partition: int
     offsets: tuple[int, ...]
     token: str
+    pipeline: str = ""
+    """Empty: begun by a release that did not record the pipeline in rows."""
 
 
 class ReplayRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

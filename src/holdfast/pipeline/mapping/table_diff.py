@@ -70,8 +70,12 @@ def compare_table(table: TableSpec, has: ExistingTable) -> TableDifferences:
     existing = {column.name: column for column in has.columns}
     wanted = table.columns()
     missing = tuple(name for name in wanted if name not in existing)
-    statements = [add_columns(table, missing)] if missing else []
     differs, blockers = [], []
+    addable = missing
+    if "_pipeline" in missing and "_generation" in existing:
+        addable = tuple(name for name in missing if name != "_pipeline")  # whose rows are there decides how it is added
+        blockers.append("_pipeline is missing: the table is of an earlier release, holdfast pipeline migrate adds it")
+    statements = [add_columns(table, addable)] if addable else []
     for name, kind in wanted.items():
         if name not in existing:
             continue

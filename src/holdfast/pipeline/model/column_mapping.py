@@ -20,6 +20,7 @@ from holdfast.vocabulary.errors import InvalidError
 
 COLUMNS_MAX: Final = 1_000
 PROVENANCE: Final = {
+    "_pipeline": "LowCardinality(String)",
     "_generation": "UInt32",
     "_topic": "LowCardinality(String)",
     "_partition": "UInt32",

@@ -15,6 +15,7 @@ from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
 from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.threads import BoundedThreads
+from holdfast.pipeline.sinks.clickhouse.tables import table_identity
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -60,6 +61,10 @@ class ServerConnections:
                     raise UnavailableError("the sink", error.reason) from None
 
         return await self._threads.run("ClickHouse", run, timeout_ms=limit_ms + _GRACE_MS)
+
+    def table_identity(self, sink: ClickHouseConfig) -> tuple[str, int, str, str] | None:
+        """Server, database and table of a sink; None: it has no server."""
+        return table_identity(sink, embedded=self._embedded) if sink.dsn or self._embedded else None
 
     async def work(self, call: Callable[[], T]) -> T:
         """Run a long computation off the event loop."""

@@ -12,10 +12,10 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING
 from holdfast.pipeline.service.responses import DeadLetter, DeadLetterCount, DeadLetters, ReasonCount
-from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX
+from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX, REPLAYED_SUFFIX
+from holdfast.pipeline.sinks.provenance import PIPELINE_COLUMN
 from holdfast.vocabulary.errors import InvalidError
 
-REPLAYED_SUFFIX: Final = "_dlq_replayed"
 PAYLOAD_BYTES_SHOWN: Final = 64 * 1024
 REASONS_MAX: Final = 20
 
@@ -40,12 +40,15 @@ class DeadLetterFilter:
 class DeadLetterTable:
     """The DLQ of one pipeline's table. For one thread."""
 
-    def __init__(self, connection: ClickHouseClient, *, database: str, table: str, topic: str) -> None:
-        self._connection, self._topic = connection, topic
+    def __init__(
+        self, connection: ClickHouseClient, *, database: str, table: str, topic: str, pipeline_id: str
+    ) -> None:
+        self._connection, self._topic, self._pipeline_id = connection, topic, pipeline_id
         self.dlq = qualified_name(database, table + DLQ_SUFFIX)
         self.marks = qualified_name(database, table + REPLAYED_SUFFIX)
         self._names = (database, table + DLQ_SUFFIX, table + REPLAYED_SUFFIX)
         self._marked: bool | None = None
+        self._attributed: bool | None = None
 
     def exists(self) -> bool:
         """Whether there is a DLQ."""
@@ -61,8 +64,8 @@ class DeadLetterTable:
     def make_marks(self, window: int) -> None:
         """Create the table of marks."""
         self._connection.command(
-            f"CREATE TABLE IF NOT EXISTS {self.marks} (_generation UInt32, _topic LowCardinality(String), "
-            "_partition UInt32, _offset UInt64, recipe UInt32, outcome LowCardinality(String), "
+            f"CREATE TABLE IF NOT EXISTS {self.marks} (_pipeline LowCardinality(String), _generation UInt32, "
+            "_topic LowCardinality(String), _partition UInt32, _offset UInt64, recipe UInt32, outcome LowCardinality(String), "
             "time DateTime64(3) DEFAULT now64(3)) ENGINE = MergeTree "
             f"ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
         )
@@ -106,13 +109,13 @@ class DeadLetterTable:
         )
 
     def trim(self, kept: int) -> int:
-        """Delete the oldest dead letters of this topic beyond `kept`, and their marks; how many there were.
+        """Delete the oldest dead letters of this pipeline and topic beyond `kept`, and their marks; how many there were.
 
-        Those with the same time stay or go together, so a few more may stay.
+        Those with the same time stay or go together, so a few more may stay. In tables that are not migrated yet none are deleted.
         """
-        if not self.exists():
+        if not self.exists() or not self._has_pipelines():
             return 0
-        mine = f"_topic = {quote_literal(self._topic)}"
+        mine = f"_pipeline = {quote_literal(self._pipeline_id)} AND _topic = {quote_literal(self._topic)}"
         surplus = int(self._connection.value(f"SELECT count() FROM {self.dlq} WHERE {mine}")) - kept  # noqa: S608 - quoted
         if surplus <= 0:
             return 0
@@ -146,7 +149,7 @@ class DeadLetterTable:
         query = (
             "SELECT _offset, any(isNull(key)), base64Encode(any(ifNull(key, ''))), any(isNull(payload)), "  # noqa: S608 - quoted
             f"base64Encode(any(ifNull(payload, ''))) FROM {self.dlq} WHERE _generation = {generation} "
-            f"AND _topic = {quote_literal(self._topic)} AND _partition = {partition} AND _offset IN ({listed}) "
+            f"AND {self._mine()} AND _partition = {partition} AND _offset IN ({listed}) "
             "GROUP BY _offset ORDER BY _offset"
         )
         return [
@@ -155,7 +158,7 @@ class DeadLetterTable:
         ]
 
     def _where(self, chosen: DeadLetterFilter) -> str:
-        parts = [f"_topic = {quote_literal(self._topic)}"]
+        parts = [self._mine(or_unattributed=not chosen.waiting)]
         if chosen.generation is not None:
             parts.append(f"_generation = {int(chosen.generation)}")
         if chosen.partition is not None:
@@ -172,14 +175,31 @@ class DeadLetterTable:
             parts.append(f"{self._outcome()} = ''")
         return " AND ".join(parts)
 
+    def _mine(self, *, or_unattributed: bool = False) -> str:
+        """The condition on dead letters of this pipeline; `or_unattributed`: or of one that an earlier release did not record."""
+        topic = f"_topic = {quote_literal(self._topic)}"
+        if not self._has_pipelines():
+            return topic
+        pipelines = [quote_literal(each) for each in (self._pipeline_id, *([""] if or_unattributed else []))]
+        return f"_pipeline IN ({', '.join(pipelines)}) AND {topic}"
+
+    def _has_pipelines(self) -> bool:
+        """Whether the tables record the pipeline: those of an earlier release do not before they are migrated."""
+        if self._attributed is None:
+            listed = ", ".join(map(quote_literal, self._names[1:]))
+            self._attributed = not self._connection.rows(
+                f"SELECT table FROM system.columns WHERE database = {quote_literal(self._names[0])} AND table IN ({listed}) "  # noqa: S608 - quoted
+                f"GROUP BY table HAVING NOT has(groupArray(name), '{PIPELINE_COLUMN}')"
+            )
+        return self._attributed
+
     def _joined(self) -> str:
         """The join with the marks, if there is a table of them."""
         if not self._has_marks():
             return ""
-        return (
-            f" LEFT ANY JOIN (SELECT _generation, _topic, _partition, _offset, any(outcome) AS marked FROM {self.marks} "  # noqa: S608 - quoted
-            "GROUP BY _generation, _topic, _partition, _offset) AS m USING (_generation, _topic, _partition, _offset)"
-        )
+        key = f"{'_pipeline, ' if self._has_pipelines() else ''}_generation, _topic, _partition, _offset"
+        marks = f"SELECT {key}, any(outcome) AS marked FROM {self.marks} GROUP BY {key}"  # noqa: S608 - quoted
+        return f" LEFT ANY JOIN ({marks}) AS m USING ({key})"
 
     def _outcome(self) -> str:
         return "marked" if self._has_marks() else "''"

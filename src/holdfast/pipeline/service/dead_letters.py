@@ -9,6 +9,7 @@ from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import ClickHouseConfig, Pipeline, Revision
 from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.service import replay
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable, parse_page_token
@@ -40,20 +41,21 @@ class DeadLetterService:
         check_between("limit", limit, 1, self._connections.settings.dlq_page_max)
         if after:
             parse_page_token(after)
-        _, revision = await self._revision(pipeline_id, "listing the DLQ of")
+        pipeline, revision = await self._revision(pipeline_id, "listing the DLQ of")
         sink = _sink(revision)
         return await self._connections.clickhouse(
             sink,
-            lambda connection: _table(revision, connection).page(
+            lambda connection: _table(pipeline, revision, connection).page(
                 chosen or DeadLetterFilter(), after=after, limit=limit
             ),
         )
 
     async def count(self, pipeline_id: str, chosen: DeadLetterFilter | None = None) -> DeadLetterCount:
         """How many dead letters there are, and why."""
-        _, revision = await self._revision(pipeline_id, "counting the DLQ of")
+        pipeline, revision = await self._revision(pipeline_id, "counting the DLQ of")
         return await self._connections.clickhouse(
-            _sink(revision), lambda connection: _table(revision, connection).count(chosen or DeadLetterFilter())
+            _sink(revision),
+            lambda connection: _table(pipeline, revision, connection).count(chosen or DeadLetterFilter()),
         )
 
     async def replay(
@@ -111,7 +113,7 @@ class DeadLetterService:
         kept = revision.drift.dlq_rows_kept
         return await self._connections.clickhouse(
             revision.sink,
-            lambda connection: _table(revision, connection).trim(kept),
+            lambda connection: _table(pipeline, revision, connection).trim(kept),
             timeout_ms=self._connections.settings.delete_timeout_ms,
         )
 
@@ -143,7 +145,8 @@ class DeadLetterService:
             topic=topic,
             partition=partition,
             offsets=offsets,
-            token=f"{pipeline_id}:{generation}:{topic}:{partition}:replay-{self._random.token()}",
+            token=f"{partition_key(pipeline_id, generation, topic, partition)}:replay-{self._random.token()}",
+            pipeline=pipeline_id,
         )
 
     async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: ReplayTally) -> str:
@@ -182,8 +185,12 @@ def _sink(revision: Revision) -> ClickHouseConfig:
     return revision.sink
 
 
-def _table(revision: Revision, connection: ClickHouseClient) -> DeadLetterTable:
+def _table(pipeline: Pipeline, revision: Revision, connection: ClickHouseClient) -> DeadLetterTable:
     sink = _sink(revision)
     return DeadLetterTable(
-        connection, database=sink.database or "default", table=sink.table, topic=revision.source.topic
+        connection,
+        database=sink.database or "default",
+        table=sink.table,
+        topic=revision.source.topic,
+        pipeline_id=pipeline.id,
     )

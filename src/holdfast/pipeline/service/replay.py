@@ -29,13 +29,14 @@ from holdfast.pipeline.mapping.table_diff import compare_table
 from holdfast.pipeline.mapping.transform import map_records
 from holdfast.pipeline.model.definition import ClickHouseConfig, Revision
 from holdfast.pipeline.model.field_paths import parse_path
-from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX, DeadLetterFilter, DeadLetterTable
+from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable
 from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
-from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.pipeline.sinks.clickhouse import migrations, statements
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.tables import check_table, describe_table
 from holdfast.pipeline.sinks.contract import BlockedError
+from holdfast.pipeline.sinks.provenance import with_pipeline
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB
 
@@ -45,6 +46,7 @@ REFUSALS_SHOWN_MAX: Final = 100
 BEGINNING: Final = (0, 0, -1)
 
 _KINDS_OF_MARKS: Final = {
+    "_pipeline": "LowCardinality(String)",
     "_generation": "UInt32",
     "_topic": "LowCardinality(String)",
     "_partition": "UInt32",
@@ -86,9 +88,13 @@ class ReplayTarget:
         assert isinstance(revision.sink, ClickHouseConfig)
         self._revision, self._sink, self._connection, self._random = revision, revision.sink, connection, random
         self._table = table_of(revision)
-        self._fence = f"{pipeline_id}:replay"
+        self._pipeline_id, self._fence = pipeline_id, f"{pipeline_id}:replay"
         self.dead_letters = DeadLetterTable(
-            connection, database=self._table.database, table=self._table.name, topic=revision.source.topic
+            connection,
+            database=self._table.database,
+            table=self._table.name,
+            topic=revision.source.topic,
+            pipeline_id=pipeline_id,
         )
 
     def prepare(self) -> bool:
@@ -101,6 +107,8 @@ class ReplayTarget:
 
     def misfits(self) -> tuple[str, ...]:
         """Why the existing table cannot store rows of this revision; empty if it can."""
+        if unmigrated := migrations.unmigrated_tables(self._connection, self._table.database, self._table.name):
+            return (migrations.unmigrated_reason(self._pipeline_id, unmigrated),)
         has = describe_table(self._connection, self._table)
         if has is None:
             return (f"the table {self._table.full_name} does not exist",)
@@ -138,8 +146,9 @@ class ReplayTarget:
             (offset, "stored" if offset in stored else "filtered") for offset, _, _ in payloads if offset not in refused
         ]
         if stored:
-            kinds = statements.kinds_of(self._table, mapped.rows.schema.names)
-            self._insert(step, self._table.name, kinds, mapped.rows, step.token, number)
+            rows = with_pipeline(mapped.rows, self._pipeline_id)
+            kinds = statements.kinds_of(self._table, rows.schema.names)
+            self._insert(step, self._table.name, kinds, rows, step.token, number)
         if outcomes:
             self._mark(step, outcomes, number)
         self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
@@ -157,13 +166,16 @@ class ReplayTarget:
         mine = quote_literal(f"holdfast:{self._fence}:{number}:")
         self._connection.command(f"KILL QUERY WHERE startsWith(query_id, {mine}) SYNC")
         stored = self._connection.rows(
-            f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE {_of_step(step)}"  # noqa: S608 - quoted
+            f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE {_of_step(self._pipeline_id, step)}"  # noqa: S608 - quoted
         )
         if stored:
             self._mark(step, [(int(row[0]), "stored") for row in stored], number + 1)
 
     def _mark(self, step: PendingReplay, outcomes: Sequence[tuple[int, str]], number: int) -> None:
-        table, marks = self._table.name + REPLAYED_SUFFIX, _marks(step, outcomes)
+        table, marks = (
+            self._table.name + statements.REPLAYED_SUFFIX,
+            with_pipeline(_marks(step, outcomes), self._pipeline_id),
+        )
         self._insert(step, table, _KINDS_OF_MARKS, marks, f"{step.token}:marks", number)
 
     def _insert(
@@ -177,7 +189,8 @@ class ReplayTarget:
             kinds=kinds,
             rows=pa.Table.from_batches([rows]),
             token=token,
-            place=_of_step(step),
+            place=_of_step(self._pipeline_id, step),
+            unattributed="" if step.pipeline else _of_step("", step),
             fence=self._fence,
             epoch=number,
             query=f"holdfast:{self._fence}:{number}:{self._random.token()}",
@@ -190,11 +203,9 @@ class ReplayTarget:
         self._connection.close()
 
 
-def _of_step(step: PendingReplay) -> str:
-    source = (
-        f"_generation = {step.generation} AND _topic = {quote_literal(step.topic)} AND _partition = {step.partition}"
-    )
-    return f"{source} AND _offset IN ({', '.join(map(str, step.offsets))})"
+def _of_step(pipeline_id: str, step: PendingReplay) -> str:
+    source = statements.of_pipeline(pipeline_id, step.generation, step.topic)
+    return f"{source} AND _partition = {step.partition} AND _offset IN ({', '.join(map(str, step.offsets))})"
 
 
 def _marks(step: PendingReplay, outcomes: Sequence[tuple[int, str]]) -> Any:

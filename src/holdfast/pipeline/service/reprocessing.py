@@ -4,9 +4,7 @@ Which offsets a position means and when rows may be deleted is decided in `rewin
 """
 
 from collections.abc import Sequence
-from typing import Final
 
-from holdfast.clickhouse.client import parse_dsn
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog import cleanup
 from holdfast.pipeline.catalog.store import PipelineStore
@@ -27,10 +25,6 @@ from holdfast.pipeline.service.status import partitions_of
 from holdfast.registry import PartitionState
 from holdfast.registry.queries import fixed_starts
 
-_SHARED: Final = (
-    "deletePrevious would delete rows of pipeline {other!r}, which reads the same topic into the same table"
-)
-
 
 class Reprocessing:
     """Rewinds and backfills of the pipelines of one catalog."""
@@ -47,7 +41,7 @@ class Reprocessing:
         """
         pipeline, revision = await self._revision(pipeline_id, "rewinding")
         if delete_previous:
-            await self._check_deletes(pipeline, revision)
+            _check_deletes(pipeline, revision)
         starts, bounds = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, to))
         old = live_generation(pipeline)
         progress: Sequence[PartitionState] = []
@@ -105,18 +99,6 @@ class Reprocessing:
         found = await fixed_starts(self._store, registry_namespace(pipeline_id, generation.number))
         return {**found, **{int(number): offset for number, offset in generation.starts.items()}}
 
-    async def _check_deletes(self, pipeline: Pipeline, revision: Revision) -> None:
-        if not isinstance(revision.sink, ClickHouseConfig):
-            raise NotReadyError("rewinding", pipeline.name, ("deletePrevious is for ClickHouse sinks only",))
-        if revision.sql:
-            raise NotReadyError("rewinding", pipeline.name, ("deletePrevious cannot be combined with sql",))
-        for other in await self._catalog.list():
-            if other.id == pipeline.id or not other.revision:
-                continue
-            theirs = await self._catalog.revision(other.id, other.revision)
-            if _writes(theirs) == _writes(revision) and theirs.source.topic == revision.source.topic:
-                raise NotReadyError("rewinding", pipeline.name, (_SHARED.format(other=other.name),))
-
     async def _revision(self, pipeline_id: str, what: str) -> tuple[Pipeline, Revision]:
         pipeline = await self._catalog.get(pipeline_id)
         if not pipeline.revision:
@@ -124,11 +106,8 @@ class Reprocessing:
         return pipeline, await self._catalog.revision(pipeline.id, pipeline.revision)
 
 
-def _writes(revision: Revision) -> tuple[object, ...] | None:
-    """The table a revision writes, regardless of the user."""
-    sink = revision.sink
-    if not isinstance(sink, ClickHouseConfig):
-        return None
-    parts = parse_dsn(sink.dsn) if sink.dsn else None
-    server = (parts.hostname, parts.port) if parts is not None else ()
-    return (*server, sink.database, sink.table)
+def _check_deletes(pipeline: Pipeline, revision: Revision) -> None:
+    if not isinstance(revision.sink, ClickHouseConfig):
+        raise NotReadyError("rewinding", pipeline.name, ("deletePrevious is for ClickHouse sinks only",))
+    if revision.sql:
+        raise NotReadyError("rewinding", pipeline.name, ("deletePrevious cannot be combined with sql",))

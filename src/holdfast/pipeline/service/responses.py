@@ -101,6 +101,16 @@ class TableDiff(Response, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class Migration(Response, frozen=True):
+    """What tables of an earlier release need before the pipeline can write them."""
+
+    statements: tuple[str, ...]
+    """Empty: nothing."""
+    shared_with: tuple[str, ...] = ()
+    """Other pipelines that write the table: rows of before stay without a pipeline."""
+    applied: bool = False
+
+
 class Preview(Response, frozen=True):
     """What the pipeline would make of a sample, and of the table."""
 

@@ -15,8 +15,8 @@ from holdfast.pipeline.catalog.revisions import table_of
 from holdfast.pipeline.mapping.ddl import TableSpec
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, Pipeline, Revision
 from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.model.timestamps import parse_iso_ns
-from holdfast.pipeline.service.dead_letter_table import REPLAYED_SUFFIX
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.registry import PartitionState
 from holdfast.vocabulary.errors import InvalidError
@@ -155,12 +155,12 @@ def delete_previous(
     table, topic = table_of(revision), revision.source.topic
     connection.command(statements.create_fence(table.database))
     for number, states in before.items():
-        keys = [f"{pipeline_id}:{number}:{topic}:{state.id}" for state in states]
+        keys = [partition_key(pipeline_id, number, topic, state.id) for state in states]
         for at in range(0, len(keys), _FENCES_PER_INSERT):
             connection.command(_fence_permanently(table.database, keys[at : at + _FENCES_PER_INSERT]))
         connection.command(_kill(f"{pipeline_id}:{number}:"))
     for name in _tables(connection, table):
-        for condition in _conditions(fresh, topic):
+        for condition in _conditions(pipeline_id, fresh, topic):
             connection.command(f"ALTER TABLE {name} DELETE WHERE {condition}", settings={"mutations_sync": 1})
 
 
@@ -175,7 +175,7 @@ def _kill(inserts: str) -> str:
 
 def _tables(connection: ClickHouseClient, table: TableSpec) -> Iterable[str]:
     """The pipeline's table, its DLQ and its marks, as far as they exist."""
-    for suffix in ("", statements.DLQ_SUFFIX, REPLAYED_SUFFIX):
+    for suffix in ("", statements.DLQ_SUFFIX, statements.REPLAYED_SUFFIX):
         exists = connection.value(
             "SELECT count() FROM system.tables "  # noqa: S608 - quoted
             f"WHERE database = {quote_literal(table.database)} AND name = {quote_literal(table.name + suffix)}"
@@ -184,11 +184,12 @@ def _tables(connection: ClickHouseClient, table: TableSpec) -> Iterable[str]:
             yield qualified_name(table.database, table.name + suffix)
 
 
-def _conditions(fresh: Generation, topic: str) -> Iterable[str]:
+def _conditions(pipeline_id: str, fresh: Generation, topic: str) -> Iterable[str]:
+    mine = f"_pipeline = {quote_literal(pipeline_id)} AND _topic = {quote_literal(topic)}"
     starts = [(int(number), offset) for number, offset in sorted(fresh.starts.items(), key=lambda item: int(item[0]))]
     for at in range(0, len(starts), _PARTITIONS_PER_DELETE):
         ranges_sql = " OR ".join(
             f"(_partition = {number} AND _offset >= {offset})"
             for number, offset in starts[at : at + _PARTITIONS_PER_DELETE]
         )
-        yield f"_generation < {fresh.number} AND _topic = {quote_literal(topic)} AND ({ranges_sql})"
+        yield f"{mine} AND _generation < {fresh.number} AND ({ranges_sql})"

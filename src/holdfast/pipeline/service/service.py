@@ -3,8 +3,8 @@
 The one rule: the event loop never waits for a server. ClickHouse and Kafka are called in threads, with timeouts; the outcome is a
 response (`responses`) or an error with a reason.
 
-Its members: `catalog` (stored pipelines), `inspection` (samples, previews, validation, tables), `dead_letters` (the DLQ) and
-`reprocessing` (rewind, backfill). Parts from `catalog` hold secrets: show them `redacted`.
+Its members: `catalog` (stored pipelines), `inspection` (samples, previews, validation, tables), `dead_letters` (the DLQ),
+`reprocessing` (rewind, backfill) and `migration` (of tables). Parts from `catalog` hold secrets: show them `redacted`.
 """
 
 import logging
@@ -21,6 +21,7 @@ from holdfast.pipeline.service import status
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letters import DeadLetterService
 from holdfast.pipeline.service.inspection import PipelineInspection
+from holdfast.pipeline.service.migration import TableMigration
 from holdfast.pipeline.service.reprocessing import Reprocessing
 from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.status import PipelineStatus
@@ -56,6 +57,7 @@ class PipelineService:
         self.inspection = PipelineInspection(self.catalog, self._connections)
         self.dead_letters = DeadLetterService(store, self.catalog, self._connections, clock=clock, random=random)
         self.reprocessing = Reprocessing(store, self.catalog, self._connections)
+        self.migration = TableMigration(self.catalog, self._connections)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:

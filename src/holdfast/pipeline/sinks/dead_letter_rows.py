@@ -13,6 +13,7 @@ def dead_letter_rows(target: SinkTarget, fenced_range: FencedRange, refused: Seq
     count = len(refused)
     return pa.table(
         {
+            "_pipeline": pa.repeat(pa.scalar(target.pipeline_id, pa.string()), count),
             "_generation": pa.repeat(pa.scalar(target.generation, pa.uint32()), count),
             "_topic": pa.repeat(pa.scalar(target.revision.source.topic, pa.string()), count),
             "_partition": pa.repeat(pa.scalar(fenced_range.partition, pa.uint32()), count),

@@ -12,6 +12,7 @@ from holdfast.pipeline.model.definition import ParquetConfig
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
 from holdfast.pipeline.sinks.lake import put_dead_letters
+from holdfast.pipeline.sinks.provenance import with_pipeline
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
 
@@ -37,11 +38,14 @@ class ParquetSink:
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         if rows.num_rows:
-            self._location.put(file_name(self._target, fenced_range), parquet_bytes(rows))
+            self._location.put(file_name(self._target, fenced_range), self._file(rows))
         failpoints.reached("pipeline.inserted")
         put_dead_letters(self._location, self._target, fenced_range, refused)
         failpoints.reached("pipeline.dlq-inserted")
         return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused))
+
+    def _file(self, rows: Any) -> bytes:
+        return parquet_bytes(with_pipeline(rows, self._target.pipeline_id))
 
     def commit(self, written: Sequence[WriteResult]) -> None:
         """A no-op: every file is visible once written."""

@@ -123,6 +123,7 @@ class TopicSink:
         import pyarrow as pa
 
         provenance = {
+            "holdfast.pipeline": self._target.pipeline_id,
             "holdfast.topic": self._target.revision.source.topic,
             "holdfast.partition": str(fenced_range.partition),
             "holdfast.generation": str(self._target.generation),

@@ -9,7 +9,7 @@ from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, RequestBody, pipeline_id
 from holdfast.pipeline.filters.trial import Trial
-from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
+from holdfast.pipeline.service.responses import Inferred, Migration, Preview, Sample, TableDiff, TableSchema, Validation
 
 SampleEnd = Literal["first", "last"]
 
@@ -123,6 +123,18 @@ async def make_table(pipelines: PipelinesDependency, pipeline: FromPath[str]) ->
     return await pipelines.inspection.create_table(await pipeline_id(pipelines, pipeline))
 
 
+@get(f"{PIPELINE_PATH}/migration", tags=["inspection"], summary="Show the migration of the tables")
+async def pending_migration(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Migration:
+    """The statements that tables of an earlier release need; none is run."""
+    return await pipelines.migration.pending(await pipeline_id(pipelines, pipeline))
+
+
+@post(f"{PIPELINE_PATH}/migration", tags=["inspection"], summary="Migrate the tables", status_code=200)
+async def migrate(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Migration:
+    """Run the statements of the migration. It may be repeated."""
+    return await pipelines.migration.apply(await pipeline_id(pipelines, pipeline))
+
+
 HANDLERS = (
     sample,
     infer,
@@ -134,4 +146,6 @@ HANDLERS = (
     schema,
     table_diff,
     make_table,
+    pending_migration,
+    migrate,
 )

@@ -30,6 +30,8 @@ class FencedInsert:
     token: str
     place: str
     """The condition that selects exactly these rows in the table, by their provenance."""
+    unattributed: str = ""
+    """The condition on rows that may be these, stored by a release that did not record the pipeline."""
     fence: str
     epoch: int
     """What the fence compares."""
@@ -62,6 +64,7 @@ def insert_now(connection: ClickHouseClient, insert: FencedInsert, *, only: str 
 def insert_resolved(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
     """Insert the rows unless they are stored; how many are stored then, of how many records."""
     made = insert.made
+    _check_unattributed(connection, insert)
     stored = _stored(connection, insert)
     if stored == made:
         return stored
@@ -92,6 +95,18 @@ def _insert_missing(
             "does a row policy hide them, or a TTL delete them at once?"
         )
     return stored
+
+
+def _check_unattributed(connection: ClickHouseClient, insert: FencedInsert) -> None:
+    """Whether rows without a pipeline are these or another's cannot be told: neither written again nor taken as written."""
+    if not insert.unattributed:
+        return
+    rows, _ = connection.rows(statements.present(insert.name, insert.unattributed))[0]
+    if int(rows):
+        raise BlockedError(
+            f"{insert.name} has {rows} rows of an earlier release, without a pipeline, at the place of {insert.token}: they are "
+            "this pipeline's or those of another that writes the table; compare them, delete or keep them, and rewind the pipeline"
+        )
 
 
 def _stored(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:

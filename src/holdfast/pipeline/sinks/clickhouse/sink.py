@@ -6,6 +6,7 @@ an insert's rows, so later ones are rejected; those past the comparison are kill
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from holdfast.pipeline.sinks.contract import (
     WriteResult,
 )
 from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
+from holdfast.pipeline.sinks.provenance import with_pipeline
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import FencedError, InvalidError
@@ -92,6 +94,7 @@ class ClickHouseSink:
         failpoints.reached("pipeline.inserting")
         token, warnings = fenced_range.identity(self._target).token, []
         if rows.num_rows:
+            rows = with_pipeline(rows, self._target.pipeline_id)
             kinds = statements.kinds_of(self._table, rows.schema.names)
             warnings += self._insert(fenced_range, self._table.name, kinds, rows, token)
         failpoints.reached("pipeline.inserted")
@@ -113,15 +116,16 @@ class ClickHouseSink:
     def _insert(
         self, fenced_range: FencedRange, table: str, kinds: Mapping[str, str], rows: Any, token: str
     ) -> list[str]:
-        key = self._target.fence_key(fenced_range.partition)
+        identity = fenced_range.identity(self._target)
         insert = FencedInsert(
             database=self._database,
             table=table,
             kinds=kinds,
             rows=rows,
             token=token,
-            place=statements.of_range(self._target, fenced_range),
-            fence=key,
+            place=statements.of_range(identity),
+            unattributed=statements.of_range(replace(identity, pipeline_id="")) if identity.legacy else "",
+            fence=identity.partition_key,
             epoch=statements.number_of(fenced_range),
             query=statements.query_id(self._target, fenced_range, self._random.token()),
             timeout_ms=self._timeout_ms,
@@ -133,7 +137,8 @@ class ClickHouseSink:
         except ClickHouseError as error:
             if not statements.is_fence_refusal(error):
                 raise
-            raise FencedError(key, fenced_range.epoch, self._newest_fence(key) // statements.TRIES) from None
+            newest = self._newest_fence(insert.fence) // statements.TRIES
+            raise FencedError(insert.fence, fenced_range.epoch, newest) from None
         return []
 
     def _difference(self, fenced_range: FencedRange, insert: FencedInsert, found: tuple[int, int]) -> list[str]:

@@ -13,12 +13,15 @@ from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
+from holdfast.pipeline.model.range_identity import RangeIdentity
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
 
 FENCE_TABLE: Final = "holdfast_fence"
 FENCE_MESSAGE: Final = "holdfast: a newer epoch owns this partition"
 DLQ_SUFFIX: Final = "_dlq"
+REPLAYED_SUFFIX: Final = "_dlq_replayed"
 DLQ_COLUMNS: Final = {
+    "_pipeline": "LowCardinality(String)",
     "_generation": "UInt32",
     "_topic": "LowCardinality(String)",
     "_partition": "UInt32",
@@ -104,15 +107,17 @@ def create_dlq(database: str, table: str, window: int) -> str:
     )
 
 
-def oldest_surplus(database: str, table: str, kept: int) -> str:
-    """The time of the newest dead letter beyond `kept`; no row: there are no more than that."""
-    return f"SELECT time FROM {qualified_name(database, table + DLQ_SUFFIX)} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
+def oldest_surplus(database: str, table: str, pipeline_id: str, kept: int) -> str:
+    """The time of the newest dead letter of a pipeline beyond `kept`; no row: there are no more than that."""
+    mine = f"{qualified_name(database, table + DLQ_SUFFIX)} WHERE _pipeline = {quote_literal(pipeline_id)}"
+    return f"SELECT time FROM {mine} ORDER BY time DESC LIMIT 1 OFFSET {kept}"
 
 
-def trim_dlq(database: str, table: str, kept: int) -> str:
-    """Delete dead letters older than the newest `kept`. Those of the same moment stay together."""
-    name = qualified_name(database, table + DLQ_SUFFIX)
-    return f"ALTER TABLE {name} DELETE WHERE time <= ({oldest_surplus(database, table, kept)})"
+def trim_dlq(database: str, table: str, pipeline_id: str, kept: int) -> str:
+    """Delete a pipeline's dead letters older than the newest `kept`. Those of the same moment stay together."""
+    name, mine = qualified_name(database, table + DLQ_SUFFIX), f"_pipeline = {quote_literal(pipeline_id)}"
+    surplus = oldest_surplus(database, table, pipeline_id, kept)
+    return f"ALTER TABLE {name} DELETE WHERE {mine} AND time <= ({surplus})"
 
 
 def is_fence_refusal(error: ClickHouseError) -> bool:
@@ -152,11 +157,18 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
     }
 
 
-def of_range(target: SinkTarget, fenced_range: FencedRange) -> str:
-    """The condition that selects the rows of a range."""
-    source = f"_generation = {target.generation} AND _topic = {quote_literal(target.revision.source.topic)}"
-    offsets = f"_offset >= {fenced_range.start} AND _offset < {fenced_range.end}"
-    return f"{source} AND _partition = {fenced_range.partition} AND {offsets}"
+def of_range(identity: RangeIdentity) -> str:
+    """The condition that selects the rows of a range, whoever wrote them in its name."""
+    source = of_pipeline(identity.pipeline_id, identity.generation, identity.topic)
+    offsets = f"_offset >= {identity.start} AND _offset < {identity.end}"
+    return f"{source} AND _partition = {identity.partition} AND {offsets}"
+
+
+def of_pipeline(pipeline_id: str, generation: int, topic: str) -> str:
+    """The condition that selects the rows of a generation. Empty: rows of a release that did not record the pipeline."""
+    return (
+        f"_pipeline = {quote_literal(pipeline_id)} AND _generation = {generation} AND _topic = {quote_literal(topic)}"
+    )
 
 
 def present(name: str, place: str) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.client import ClickHouseClient, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table, table_spec
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, TableDifferences, compare_table
+from holdfast.pipeline.model.column_mapping import PROVENANCE
 from holdfast.pipeline.model.definition import ClickHouseConfig
-from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.pipeline.sinks.clickhouse import migrations, statements
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
 
@@ -39,6 +40,12 @@ def database_of(target: SinkTarget) -> str:
     config = config_of(target)
     from_dsn = (config.dsn or target.embedded).partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
     return config.database or from_dsn or "default"
+
+
+def table_identity(config: ClickHouseConfig, *, embedded: str) -> tuple[str, int, str, str]:
+    """Server, database and table: equal for two configurations of one table, however their URLs are written."""
+    parts = parse_dsn(config.dsn or embedded)
+    return (parts.hostname or "").lower(), port_of(parts), config.database or "default", config.table
 
 
 def config_of(target: SinkTarget) -> ClickHouseConfig:
@@ -65,18 +72,21 @@ def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableChe
         has = describe_table(connection, table)
     if has is None:
         raise BlockedError(f"table {table.full_name} does not exist right after it was created")
-    if target.revision.drift.unknown_fields == "add-column" and (missing := compare_table(table, has).missing):
+    missing = [name for name in compare_table(table, has).missing if name not in PROVENANCE]
+    if missing and target.revision.drift.unknown_fields == "add-column":
         connection.command(add_columns(table, missing))
         has = describe_table(connection, table) or has
     connection.command(statements.create_fence(table.database))
     connection.command(statements.create_dlq(table.database, table.name, table.window))
-    _trim(connection, table, target.revision.drift.dlq_rows_kept)
+    if unmigrated := migrations.unmigrated_tables(connection, table.database, table.name):
+        raise BlockedError(migrations.unmigrated_reason(target.pipeline_id, unmigrated))
+    _trim(connection, table, target.pipeline_id, target.revision.drift.dlq_rows_kept)
     return check_table(compare_table(table, has), table, has, tuple(_views_without_window(connection, table)))
 
 
-def _trim(connection: ClickHouseClient, table: TableSpec, kept: int) -> None:
-    if connection.rows(statements.oldest_surplus(table.database, table.name, kept)):
-        connection.command(statements.trim_dlq(table.database, table.name, kept))
+def _trim(connection: ClickHouseClient, table: TableSpec, pipeline_id: str, kept: int) -> None:
+    if connection.rows(statements.oldest_surplus(table.database, table.name, pipeline_id, kept)):
+        connection.command(statements.trim_dlq(table.database, table.name, pipeline_id, kept))
 
 
 def check_table(
