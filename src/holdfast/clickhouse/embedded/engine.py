@@ -1,5 +1,8 @@
 """chDB, opened once per process and restricted to its own tables.
 
+Restricted by the engine itself: by the grants and constraints of its one user, and by functions that replace its own where it
+checks no grant. What remains (see `access_policy`) is decided on the engine's syntax tree.
+
     DIR/lock             held by the process that owns the directory
     DIR/config/*.xml     written at each start: the engine's one user and its grants
     DIR/engine/          ClickHouse's own files
@@ -22,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from holdfast.clickhouse.embedded.errors import QueryError, engine_error
-from holdfast.clickhouse.embedded.restrictions import deny_table_functions
+from holdfast.clickhouse.embedded.access_policy import ALLOWED_ENGINES, AccessPolicy
+from holdfast.clickhouse.embedded.errors import REFUSAL, QueryError, engine_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.files import write_atomic
@@ -33,31 +36,24 @@ from holdfast.vocabulary.random import Random
 _LOCK: Final = "lock"
 _PLAIN_PATH: Final = re.compile(r"[^?&#%]+")
 
+# No grant on a source (files, URLs, other servers), on users, backups or named collections. No dictionaries: whoever may create
+# one may give it any source, programs included.
 _GRANTS: Final = (
-    "GRANT SELECT, INSERT, ALTER, CREATE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, SHOW, CHECK, KILL QUERY, dictGet ON *.*",
+    "GRANT SELECT, INSERT, ALTER, TRUNCATE, OPTIMIZE, SHOW, CHECK, KILL QUERY, UNDROP TABLE ON *.*",
+    "GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, CREATE FUNCTION, DROP ON *.*",
     "GRANT SYSTEM MERGES, SYSTEM TTL MERGES, SYSTEM MOVES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*",
     "GRANT CREATE TEMPORARY TABLE, CREATE ARBITRARY TEMPORARY TABLE ON *.*",
+    "REVOKE DROP DATABASE ON default.*",  # every connection starts in it
 )
-_MERGE_TREE_VARIANTS: Final = (
-    "",
-    "Replacing",
-    "Summing",
-    "Aggregating",
-    "Collapsing",
-    "VersionedCollapsing",
-    "Coalescing",
-)
-_ALLOWED_ENGINES: Final = (
-    *(f"{kind}MergeTree" for kind in _MERGE_TREE_VARIANTS),
-    *("Memory", "Null", "Log", "TinyLog", "StripeLog", "Buffer", "Set", "Join", "Merge", "Dictionary"),
-    *("EmbeddedRocksDB", "View", "MaterializedView", "Atomic"),
-)
-# Settings that name files or hosts.
+# Settings that name files, hosts or disks, or allow statements in texts.
 _READONLY_SETTINGS: Final = (
     *("format_template_row", "format_template_resultset", "format_schema", "format_schema_source"),
     *("output_format_schema", "format_avro_schema_registry_url", "input_format_record_errors_file_path"),
-    "rename_files_after_processing",
+    *("rename_files_after_processing", "allow_experimental_eval_table_function", "allow_introspection_functions"),
+    *("merge_tree_disk", "merge_tree_table_disk"),
 )
+# The engine checks no grant for these functions: `file` reads any file, `ai…` call other hosts.
+_UNCHECKED_FUNCTIONS: Final = "SELECT name FROM system.functions WHERE name = 'file' OR startsWith(lower(name), 'ai')"
 
 
 class ChdbEngine:
@@ -68,8 +64,15 @@ class ChdbEngine:
         self._first = self.connect()
         answer = self._first.query("SELECT version(), timezone(), hostName()", "TSV").bytes().decode().rstrip("\n")
         self.version, self.timezone, self.host = answer.split("\t")
-        names = self._first.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode()
-        deny_table_functions(frozenset(names.split()))
+        replaced = self._names(_UNCHECKED_FUNCTIONS)
+        for name in replaced:
+            # A function of this name takes precedence over the engine's, wherever it is named, and cannot be dropped by SQL.
+            library.create_function(name, _refuse, ["String"], "String")
+        table_functions = self._names("SELECT name FROM system.table_functions")
+        self.access = AccessPolicy(self.query, {*table_functions, *replaced})
+
+    def _names(self, query: str) -> list[str]:
+        return str(self._first.query(query, "TSV").bytes().decode()).split()
 
     def connect(self) -> Any:
         """A connection, with settings, temporary tables and a current database of its own."""
@@ -91,6 +94,10 @@ class ChdbEngine:
     def close(self) -> None:
         """Close the last connection; the engine flushes."""
         self._first.close()
+
+
+def _refuse(_: str) -> str:
+    raise PermissionError(REFUSAL)
 
 
 @contextmanager
@@ -147,7 +154,7 @@ def _write_config(settings: ClickHouseSettings, data: Path) -> Path:
     place = data / "config"
     place.mkdir(exist_ok=True)
     users, config = place / "users.xml", place / "config.xml"
-    engines = (f"GRANT TABLE ENGINE ON {name}" for name in _ALLOWED_ENGINES)
+    engines = (f"GRANT TABLE ENGINE ON {name}" for name in ALLOWED_ENGINES)
     grants = "".join(f"<query>{each}</query>" for each in (*_GRANTS, *engines))
     fixed = "".join(f"<{name}><readonly/></{name}>" for name in _READONLY_SETTINGS)
     longest = settings.query_ms_max / 1000

@@ -7,6 +7,9 @@ from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 _CODE_PATTERN: Final = re.compile(r"Code: (\d+)\. ")
 
+REFUSAL: Final = "this function accesses more than tables and is not allowed here"
+"""The text of the functions that replace the engine's own."""
+
 _BAD_REQUEST: Final = (
     ClickHouseErrorCode.CANNOT_PARSE_TEXT,
     ClickHouseErrorCode.CANNOT_PARSE_QUOTED_STRING,
@@ -86,6 +89,8 @@ def query_error(code: ClickHouseErrorCode, reason: str) -> QueryError:
 def engine_error(error: BaseException) -> QueryError:
     """An error the engine raised, with the code in its text."""
     text = str(error).strip()
+    if REFUSAL in text:  # without the traceback around it
+        return query_error(ClickHouseErrorCode.ACCESS_DENIED, REFUSAL)
     found = _CODE_PATTERN.search(text)
     if found is None:
         return query_error(ClickHouseErrorCode.UNKNOWN_EXCEPTION, text or type(error).__name__)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.clickhouse.embedded.access_policy import input_table
 from holdfast.clickhouse.embedded.engine import ChdbEngine
 from holdfast.clickhouse.embedded.errors import QueryError, engine_error, query_error
 from holdfast.clickhouse.embedded.kill_query import kill_queries, processes_subquery
@@ -67,12 +68,15 @@ class QueryExecutor:
     def execute(self, request: QueryRequest, running: RunningQuery) -> Iterator[QueryResult]:
         """The result once its first block is there; the engine works on it until the body is left."""
         statement = self._statement(request)
+        evaluates_rows = self.engine.access.check(statement)
         running.query = statement.text[:_LISTED_QUERY_BYTES].decode(errors="replace")
         with ExitStack() as stack:
             if statement.kind != KILL and not statement.reads_processes:
                 stack.enter_context(self.registry.slot(running))
             connection = stack.enter_context(self._connection(request, running))
             try:
+                if not evaluates_rows:
+                    _take_rows_as_data(connection)
                 yield self._execute(connection, request, statement, running)
             except RuntimeError as error:
                 raise cancellation_or(running, engine_error(error)) from None
@@ -188,9 +192,7 @@ class QueryExecutor:
             table = INPUT_TABLE
             # The rows of input() keep their order; by default two threads fill a table, and two read it.
             connection.query("SET max_threads = 1, max_insert_threads = 1", "Null")
-            connection.query(
-                b"CREATE TEMPORARY TABLE " + table + b" (" + statement.structure + b") ENGINE = Memory", "Null"
-            )
+            connection.query(input_table(table, statement.structure), "Null")
             try:
                 _stream_insert(connection, b"INSERT INTO " + table, statement.format, pieces, running)
                 running.check()
@@ -200,6 +202,10 @@ class QueryExecutor:
                     connection.query(b"DROP TEMPORARY TABLE IF EXISTS " + table, "Null")
         result = _stream_insert(connection, statement.text, statement.format, pieces, running)
         return QueryResult(iter((b"",)), "TabSeparated", b"", _statistics(result))
+
+
+def _take_rows_as_data(connection: Any) -> None:
+    connection.query("SET " + ", ".join(f"{name} = 0" for name in EXPRESSION_SETTINGS), "Null")
 
 
 def _insert_data(statement: Statement, body: Iterator[bytes]) -> Iterator[bytes]:
@@ -213,7 +219,7 @@ def _stream_insert(
 ) -> Any:
     """Stream the data of an insert to the engine. They are data: expressions in them are not evaluated."""
     if format_name.lower() == "values":
-        connection.query("SET " + ", ".join(f"{name} = 0" for name in EXPRESSION_SETTINGS), "Null")
+        _take_rows_as_data(connection)
     handle = connection.send_insert(text, format_name)
     try:
         for piece in pieces:

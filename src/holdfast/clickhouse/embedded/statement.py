@@ -10,7 +10,6 @@ from typing import Final
 
 from holdfast.clickhouse.embedded.errors import query_error
 from holdfast.clickhouse.embedded.lexer import SqlToken, tokenize_sql
-from holdfast.clickhouse.embedded.restrictions import check_restrictions
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 
 INSERT: Final = "insert"
@@ -23,7 +22,7 @@ INPUT_TABLE: Final = b"_holdfast_input"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement. `data`: what follows the format of an insert in the same text."""
+    """A parsed statement. `data`: what follows the format of an insert in the same text. `rows_at`: where inline rows begin."""
 
     kind: str
     text: bytes
@@ -32,16 +31,16 @@ class Statement:
     data: bytes = b""
     structure: bytes = b""
     reads_processes: bool = False
+    rows_at: int = 0
 
 
 def parse_statement(text: bytes) -> Statement:
-    """Classify a statement. A forbidden one is an error; one that is wrong is left to the engine."""
+    """Classify a statement. Whether it is allowed is decided elsewhere; one that is wrong is left to the engine."""
     first = next((token.word for token in tokenize_sql(text)), "")
     if first == INSERT:
         return _insert(text)
     tokens = list(tokenize_sql(text))
     _reject_multiple_statements(tokens)
-    check_restrictions(tokens)
     words = [token.word for token in tokens]
     if words[:2] == ["kill", "query"]:
         return Statement(KILL, text, _output_format(text, tokens))
@@ -65,7 +64,6 @@ def _insert(text: bytes) -> Statement:
                 return _with_format(text, tokens, token, name)
         tokens.append(token)
     _reject_multiple_statements(tokens)
-    check_restrictions(tokens)
     statement = _with_input(Statement(INSERT, text), tokens)
     if statement.structure:
         raise query_error(ClickHouseErrorCode.BAD_ARGUMENTS, "input() requires FORMAT, followed by the data")
@@ -74,18 +72,14 @@ def _insert(text: bytes) -> Statement:
 
 def _with_values(text: bytes, tokens: list[SqlToken], values: SqlToken) -> Statement:
     """`VALUES` followed by rows is left to the engine; without them, the rows are in the body."""
-    check_restrictions(tokens)
     if text[values.end :].strip(b" \t\r\n;"):
-        rest = list(tokenize_sql(text))
-        _reject_multiple_statements(rest)
-        check_restrictions(rest)
-        return Statement(INSERT, text)
+        _reject_multiple_statements(list(tokenize_sql(text)))
+        return Statement(INSERT, text, rows_at=values.end)
     return Statement(INSERT, text[: values.start], "Values", takes_data=True)
 
 
 def _with_format(text: bytes, tokens: list[SqlToken], at: SqlToken, name: SqlToken) -> Statement:
     _reject_multiple_statements(tokens)
-    check_restrictions(tokens)
     begins = name.end
     while text[begins : begins + 1] in (b" ", b"\t", b"\f", b";") and begins < len(text):
         begins += 1
