@@ -275,3 +275,31 @@ def test_a_client_of_http_1_0_is_answered_whole(clickhouse: ClickHouseServer) ->
 def test_a_session_ends_when_its_time_is_over(clickhouse: ClickHouseServer) -> None:
     assert send_query(clickhouse, b"SELECT 1", session_id="s-4", session_timeout="0").body == b"1\n"
     until(lambda: send_query(clickhouse, b"SELECT 1", session_id="s-4", session_check="1").code == "372")
+
+
+@pytest.mark.parametrize("readonly", ["0", "00", "+0", " 0", "0x0", "false", "", "3", "-1", "1.0"])
+def test_no_spelling_of_readonly_lets_a_get_write(
+    clickhouse: ClickHouseServer, clickhouse_database: str, readonly: str
+) -> None:
+    clickhouse.query("CREATE TABLE r (a Int8) ENGINE = Memory", database=clickhouse_database)
+    said = send_query(clickhouse, query="DROP TABLE r", database=clickhouse_database, readonly=readonly, method="GET")
+    assert said.status >= 400
+    assert clickhouse.query("EXISTS TABLE r", database=clickhouse_database) == b"1\n"
+
+
+@pytest.mark.parametrize("readonly", ["abc", "3", "-1", "", "0x0", "1.0"])
+def test_readonly_is_0_1_or_2(clickhouse: ClickHouseServer, readonly: str) -> None:
+    said = send_query(clickhouse, b"SELECT 1", readonly=readonly)
+    assert (said.status, said.code) == (400, "36")
+    assert b"must be 0, 1 or 2" in said.body
+
+
+@pytest.mark.parametrize("readonly", ["1", "2"])
+def test_a_readonly_request_of_a_session_reads_and_the_next_one_writes(
+    clickhouse: ClickHouseServer, clickhouse_database: str, readonly: str
+) -> None:
+    session = {"session_id": f"readonly-{readonly}", "database": clickhouse_database}
+    assert send_query(clickhouse, b"SELECT 1", readonly=readonly, **session).body == b"1\n"
+    refused = send_query(clickhouse, b"CREATE TABLE w (a Int8) ENGINE = Memory", readonly=readonly, **session)
+    assert refused.code == "164", refused.body
+    assert send_query(clickhouse, b"CREATE TABLE w (a Int8) ENGINE = Memory", **session).status == 200

@@ -79,6 +79,10 @@ class AccessPolicy:
             self._check_text(text)
         return not self._is_suspicious(rows) or self._check_rows(rows)
 
+    def changes_settings(self, text: bytes) -> bool:
+        """Whether a statement has a SETTINGS clause."""
+        return any(node.get("type") == "SetQuery" for node in _nodes(self._tree(text)))
+
     def _is_suspicious(self, text: bytes) -> bool:
         if b"\\" in text and _QUOTE.search(text):
             return True

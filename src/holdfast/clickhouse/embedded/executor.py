@@ -69,12 +69,15 @@ class QueryExecutor:
         """The result once its first block is there; the engine works on it until the body is left."""
         statement = self._statement(request)
         evaluates_rows = self.engine.access.check(statement)
+        readonly = _readonly_level(request)
         running.query = statement.text[:_LISTED_QUERY_BYTES].decode(errors="replace")
         with ExitStack() as stack:
             if statement.kind != KILL and not statement.reads_processes:
                 stack.enter_context(self.registry.slot(running))
-            connection = stack.enter_context(self._connection(request, running))
+            connection = stack.enter_context(self._connection(request, running, readonly))
             try:
+                if readonly and request.session_id:
+                    self._check_reads_only(connection, statement, readonly)
                 if not evaluates_rows:
                     _take_rows_as_data(connection)
                 yield self._execute(connection, request, statement, running)
@@ -108,7 +111,7 @@ class QueryExecutor:
         return parse_statement(bytes(head))
 
     @contextmanager
-    def _connection(self, request: QueryRequest, running: RunningQuery) -> Iterator[Any]:
+    def _connection(self, request: QueryRequest, running: RunningQuery, readonly: int) -> Iterator[Any]:
         with self.sessions.connection(
             request.session_id, request.session_ms, check=request.session_check
         ) as connection:
@@ -116,7 +119,7 @@ class QueryExecutor:
                 previous = self.sessions.values(connection, request.settings) if request.session_id else {}
                 if request.database:
                     connection.query(f"USE {quote_identifier(request.database)}", "Null")
-                self._set(connection, request, running)
+                self._set(connection, request, running, readonly)
                 yield connection
             except RuntimeError as error:
                 raise cancellation_or(running, engine_error(error)) from None
@@ -124,18 +127,25 @@ class QueryExecutor:
                 if request.session_id:
                     self.sessions.restore(connection, previous)
 
-    def _set(self, connection: Any, request: QueryRequest, running: RunningQuery) -> None:
-        given = dict(request.settings)
+    def _set(self, connection: Any, request: QueryRequest, running: RunningQuery, readonly: int) -> None:
+        given = {name: value for name, value in request.settings.items() if name != "readonly"}
         for name in given:
             if not _NAME.fullmatch(name):
                 raise query_error(ClickHouseErrorCode.UNKNOWN_SETTING, f"Unknown setting '{name}'")
         given["log_comment"] = running.log_comment(given.get("log_comment", ""))
         given |= {f"param_{name}": value for name, value in request.parameters.items() if _NAME.fullmatch(name)}
-        if request.read_only and given.get("readonly", "0") == "0":
-            given["readonly"] = "2"
+        if readonly and not request.session_id:
+            given["readonly"] = str(readonly)
         connection.query(
             "SET " + ", ".join(f"{name} = {quote_literal(value)}" for name, value in given.items()), "Null"
         )
+
+    def _check_reads_only(self, connection: Any, statement: Statement, readonly: int) -> None:
+        """As the engine's `readonly`, which cannot be taken back from the connection of a session."""
+        text = statement.text.decode(errors="replace")
+        writes = connection.classify_query(text)["query_class"].name != "READ_ONLY"
+        if writes or (readonly == 1 and self.engine.access.changes_settings(statement.text)):
+            raise query_error(ClickHouseErrorCode.READONLY, "Cannot execute query in readonly mode")
 
     def _execute(
         self, connection: Any, request: QueryRequest, statement: Statement, running: RunningQuery
@@ -202,6 +212,14 @@ class QueryExecutor:
                     connection.query(b"DROP TEMPORARY TABLE IF EXISTS " + table, "Null")
         result = _stream_insert(connection, statement.text, statement.format, pieces, running)
         return QueryResult(iter((b"",)), "TabSeparated", b"", _statistics(result))
+
+
+def _readonly_level(request: QueryRequest) -> int:
+    """0: the statement may write. 1: it may not. 2: nor that, but it may change settings. A GET never writes."""
+    given = request.settings.get("readonly", "0")
+    if given not in ("0", "1", "2"):
+        raise query_error(ClickHouseErrorCode.BAD_ARGUMENTS, f"invalid readonly {given!r}: must be 0, 1 or 2")
+    return int(given) or (2 if request.read_only else 0)
 
 
 def _take_rows_as_data(connection: Any) -> None:

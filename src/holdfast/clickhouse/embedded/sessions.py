@@ -19,7 +19,7 @@ EXPRESSION_SETTINGS: Final = (
     "input_format_values_deduce_templates_of_expressions",
 )
 # Set by this server, beside the settings of a request.
-_OVERRIDDEN_SETTINGS: Final = ("readonly", "log_comment", "max_threads", "max_insert_threads", *EXPRESSION_SETTINGS)
+_OVERRIDDEN_SETTINGS: Final = ("log_comment", "max_threads", "max_insert_threads", *EXPRESSION_SETTINGS)
 
 
 @dataclass(eq=False)
