@@ -14,6 +14,12 @@ def test_option_names_are_case_insensitive() -> None:
     assert cluster_address.bootstrap == "localhost:9092"
 
 
+def test_the_options_that_spark_adds_to_every_stream_are_no_options_of_ours() -> None:
+    """`queryName` is how every flow of a declarative pipeline names its query."""
+    options, _ = parse_sink_options({"bootstrap": "b:1", "topic": "t", "queryName": "copies", "path": "/x"})
+    assert options.topic == "t"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

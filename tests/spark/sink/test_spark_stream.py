@@ -59,6 +59,17 @@ def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
     assert ids(broker, topic, 3) == list(range((len(FAILPOINTS) + 1) * ROWS_PER_FILE))
 
 
+def test_a_stream_may_have_a_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic = broker.create_topic("named")
+    (tmp_path / "in").mkdir()
+    add_file(tmp_path / "in", 0)
+    rows = spark.readStream.schema("id LONG").json(str(tmp_path / "in")).selectExpr("struct(id) value")
+    writing = rows.writeStream.queryName("copies").format("holdfast").option("bootstrap", broker.bootstrap)
+    writing = writing.option("topic", topic).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writing.trigger(availableNow=True).start().awaitTermination()
+    assert ids(broker, topic, 1) == list(range(ROWS_PER_FILE))
+
+
 def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
     """A driver of its own, JVM and all, that is killed at `step`; its exit code."""
     options = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "step": step}

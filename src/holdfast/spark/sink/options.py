@@ -11,7 +11,7 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_between, settings_from
 
 # Spark passes its own options to every sink, too.
-_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path"})
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "queryname"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
