@@ -30,6 +30,8 @@ T = TypeVar("T")
 STORE_URL: Final = "holdfast.store.url"
 OBJECTS_URL: Final = "holdfast.objects.url"
 
+CONTACT_MS: Final = 3_000
+"""How long to wait for the first answer where an address that is wrong is more likely than brokers that are restarting."""
 _RETRY_PAUSE_MS: Final = 100
 
 
@@ -65,19 +67,26 @@ class _MetadataCache:
 
 
 class BrokerClient:
-    """A client of one cluster's brokers. Belongs to one event loop."""
+    """A client of one cluster's brokers. Belongs to one event loop.
 
-    def __init__(self, bootstrap: str, *, clock: Clock | None = None, timeout_ms: int = 30_000) -> None:
+    `contact_ms` is how long it waits for the first answer of any; by default as long as for every later one.
+    """
+
+    def __init__(
+        self, bootstrap: str, *, clock: Clock | None = None, timeout_ms: int = 30_000, contact_ms: int | None = None
+    ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._clock = clock if clock is not None else RealClock()
         self._timeout_ms = timeout_ms
+        self._contact_ms = timeout_ms if contact_ms is None else contact_ms
+        self._answering: BrokerAddress | None = None  # who answered last
         self._connections: dict[BrokerAddress, BrokerConnection] = {}
         self._metadata_cache = _MetadataCache()
 
     @classmethod
-    async def fetch_cluster_urls(cls, bootstrap: str) -> ClusterUrls:
+    async def fetch_cluster_urls(cls, bootstrap: str, *, contact_ms: int | None = None) -> ClusterUrls:
         """`urls()` over connections of its own."""
-        client = cls(bootstrap)
+        client = cls(bootstrap, contact_ms=contact_ms)
         try:
             return await client.urls()
         finally:
@@ -277,13 +286,37 @@ class BrokerClient:
 
     async def _request_any(self, request: Any) -> Any:
         failed: UnavailableError | None = None
-        for address in dict.fromkeys((*self._bootstrap, *self._metadata_cache.addresses.values())):
+        first = () if self._answering is None else (self._answering,)
+        share_s = self._contact_ms / 1_000 / len(self._bootstrap)
+        for address in dict.fromkeys((*first, *self._bootstrap, *self._metadata_cache.addresses.values())):
             try:
-                return await self._connection(address).request(request)
+                async with asyncio.timeout(share_s if self._answering is None else None):
+                    answer = await self._connection(address).request(request)
             except UnavailableError as error:
                 failed = error
+            except TimeoutError:
+                failed = UnavailableError(f"broker {address}", f"no answer within {share_s:g} s")
+            else:
+                self._answering = address
+                return answer
         assert failed is not None
         raise failed
+
+    async def _await_first_answer(self) -> None:
+        """`UnavailableError` that names the addresses, if none of them answers within `contact_ms`."""
+        reason = ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._contact_ms / 1_000):
+                while self._answering is None:
+                    try:
+                        await self._metadata(())
+                    except UnavailableError as error:
+                        reason = f" ({error.reason})"
+                        await self._clock.sleep_ms(_RETRY_PAUSE_MS)
+        if self._answering is None:
+            servers = ",".join(map(str, self._bootstrap))
+            within = f"no broker answered within {self._contact_ms / 1_000:g} s"
+            raise UnavailableError(f"Kafka at {servers}", within + reason)
 
     def _connection(self, address: BrokerAddress) -> BrokerConnection:
         if address not in self._connections:
@@ -291,6 +324,8 @@ class BrokerClient:
         return self._connections[address]
 
     async def _retry_until_deadline(self, call: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:
+        if self._answering is None:
+            await self._await_first_answer()
         deadline_ms = self._clock.boot_ms() + (self._timeout_ms if wait_ms is None else wait_ms)
         while True:
             try:

@@ -33,7 +33,7 @@ class BrokerConnection:
                     return await self._request(request)
             except (OSError, EOFError, TimeoutError) as error:
                 await self._drop()
-                reason = str(error) or f"no answer within {self._timeout_s:g} s"
+                reason = _reason(error) or f"no answer within {self._timeout_s:g} s"
                 raise UnavailableError(f"broker {self._address}", reason) from None
             except BaseException:
                 await self._drop()
@@ -60,3 +60,7 @@ class BrokerConnection:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()
+
+
+def _reason(error: Exception) -> str:
+    return "connection refused" if isinstance(error, ConnectionRefusedError) else str(error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from holdfast.client.brokers import BrokerClient
+from holdfast.client.brokers import CONTACT_MS, BrokerClient, ClusterUrls
 from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import loop_thread, run
@@ -40,15 +40,17 @@ _VISIBLE_URL: Final = (
 )
 
 
-def discover_urls(cluster_address: ClusterAddress) -> ClusterAddress:
+def discover_urls(cluster_address: ClusterAddress, *, contact_ms: int | None = CONTACT_MS) -> ClusterAddress:
     """The address with the store and objects URLs that the brokers advertise; unchanged where it has them already.
 
     Brokers do not advertise a URL that holds a secret, and may name files of another machine: then the address stays as it is,
-    and everything is read through the brokers.
+    and everything is read through the brokers. `UnavailableError` if none of them answers within `contact_ms`.
     """
-    if cluster_address.store or not cluster_address.bootstrap:
+    if not cluster_address.bootstrap:
         return cluster_address
-    found = run(BrokerClient.fetch_cluster_urls(cluster_address.bootstrap))
+    found: ClusterUrls = run(BrokerClient.fetch_cluster_urls(cluster_address.bootstrap, contact_ms=contact_ms))
+    if cluster_address.store:
+        return cluster_address
     if not found.store or not found.objects:
         _log.warning(
             "the brokers at %s do not advertise their store and objects URLs (they never advertise a URL that holds a secret): "

@@ -7,7 +7,9 @@ driver. The one rule: a writer holds values only; open connections belong to the
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from holdfast.client.brokers import CONTACT_MS
 from holdfast.client.cluster_access import DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import run
@@ -191,18 +194,29 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> HoldfastStreamWriter:
     """The writer of a streaming query."""
-    sink = _topic_writer(options, schema, overwrite)
+    # Spark makes the writer again for every batch: a query at work outlives a restart of the brokers.
+    sink = _topic_writer(options, schema, overwrite, contact_ms=CONTACT_MS if _is_first_batch(options) else None)
     if sink.options.write_id:
         raise InvalidError("option writeId", sink.options.write_id, "absent: a streaming query has an id of its own")
     return HoldfastStreamWriter(sink)
 
 
-def _topic_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TopicWriter:
+def _is_first_batch(options: Mapping[str, str]) -> bool:
+    """Whether the query has finished no batch yet; False where its checkpoint is not a folder of this machine."""
+    location = urlsplit(next((value for name, value in options.items() if name.lower() == "checkpointlocation"), ""))
+    if location.scheme not in ("", "file") or not location.path:
+        return False
+    return not any(Path(unquote(location.path), "commits").glob("[0-9]*"))
+
+
+def _topic_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, contact_ms: int | None = CONTACT_MS
+) -> TopicWriter:
     if overwrite:
         raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
     sink_options, cluster_address = parse_sink_options(options)
     check_columns(_arrow_schema(schema), topic=sink_options.topic)
-    sink = TopicWriter(sink_options, discover_urls(cluster_address))
+    sink = TopicWriter(sink_options, discover_urls(cluster_address, contact_ms=contact_ms))
     run(sink.check_topic())
     return sink
 
