@@ -113,11 +113,11 @@ class BrokerClient:
             _topic_info(each) for each in answer.topics if not each.is_internal and each.error_code == ErrorCode.NONE
         )
 
-    async def topic(self, name: str) -> TopicInfo:
-        """One topic. `UnknownTopicError`. Never creates it."""
+    async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+        """One topic. `UnknownTopicError`. With `create` the brokers create it, if they create topics on demand."""
 
         async def find() -> TopicInfo:
-            (found,) = (await self._metadata((name,))).topics
+            (found,) = (await self._metadata((name,), create=create)).topics
             if int(found.error_code) in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 raise UnknownTopicError(name)
             if found.error_code != ErrorCode.NONE:
@@ -224,7 +224,7 @@ class BrokerClient:
                 return ClusterUrls(values.get(STORE_URL, ""), values.get(OBJECTS_URL, ""))
         return ClusterUrls("", "")
 
-    async def _metadata(self, topics: tuple[str, ...] | None) -> Any:
+    async def _metadata(self, topics: tuple[str, ...] | None, *, create: bool = False) -> Any:
         """Metadata of these topics (None: of all) from any broker; leaders are cached."""
         from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
@@ -232,7 +232,7 @@ class BrokerClient:
             None if topics is None else tuple(MetadataRequestTopic(topic_id=None, name=name) for name in topics)  # type: ignore[arg-type]
         )
         request = MetadataRequest(
-            topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+            topics=asked, allow_auto_topic_creation=create, include_topic_authorized_operations=False
         )
         answer = await self._request_any(request)
         self._metadata_cache.addresses = {each.node_id: BrokerAddress(each.host, each.port) for each in answer.brokers}

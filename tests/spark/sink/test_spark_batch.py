@@ -83,7 +83,6 @@ def test_rows_go_to_the_topic_in_their_column(spark: SparkSession, broker: Broke
     ("select", "options", "message"),
     [
         ("id AS number", {"topic": "x"}, "invalid columns 'number'"),
-        ("id AS value", {"topic": "no-such-topic"}, "no-such-topic"),
         ("id AS value", {}, "invalid option topic ''"),
         ("id AS value", {"topic": "x", "topics": "y"}, "invalid option 'topics'"),
         ("id AS value; 7 AS partition", {"topic": ""}, "invalid column partition 7: must be 0 to 0"),

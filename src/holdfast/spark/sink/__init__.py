@@ -11,6 +11,7 @@
     sequences.py      the batches of a plan with their sequence numbers
     publisher.py      the driver's part: plan, publish, mark done, clean up
     sweeper.py        deletes pieces that no plan refers to
+    topics.py         topics that rows are written to: found, or created where the server allows it
     writers.py        the writers that Spark calls
 
 The one rule: tasks only stage. One commit per (query, batch) in the store decides what is published and under which sequence

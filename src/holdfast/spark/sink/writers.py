@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from holdfast.client.brokers import CONTACT_MS
-from holdfast.client.cluster_access import DirectAccess
+from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import run
 from holdfast.client.producer import KafkaIdempotentProducer
@@ -32,6 +32,7 @@ from holdfast.spark.sink.query_state import UNNAMED_WRITE_PREFIX
 from holdfast.spark.sink.rows import check_columns
 from holdfast.spark.sink.stager import PieceStager
 from holdfast.spark.sink.sweeper import sweep_if_due
+from holdfast.spark.sink.topics import direct_access, find_or_create_topic
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
 from holdfast.vocabulary.random import SystemRandom
@@ -59,9 +60,9 @@ class TopicWriter:
     cluster_address: ClusterAddress
 
     async def check_topic(self) -> None:
-        """`UnknownTopicError`, before any work is done."""
+        """`TopicNotCreatedError`, before any work is done."""
         if self.options.topic:
-            await self._topic(await self._direct(), self.options.topic)
+            await find_or_create_topic(await self._cluster(), self.options.topic)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPieceList:
         """A task's work: stage its rows."""
@@ -99,10 +100,10 @@ class TopicWriter:
             _log.warning("cannot sweep staged pieces: %s", failure)
 
     async def _stager(self) -> PieceStager:
-        direct = await self._direct()
+        cluster, direct = await self._cluster(), await self._direct()
 
         async def find(name: str) -> SinkTopic:
-            return await self._topic(direct, name)
+            return await find_or_create_topic(cluster, name)
 
         context = TaskContext.get()
         return PieceStager(
@@ -126,20 +127,11 @@ class TopicWriter:
             stall_ms_max=self.options.stall_ms_max,
         )
 
-    async def _topic(self, direct: DirectAccess, name: str) -> SinkTopic:
-        found = await direct.topics.get(name)
-        config = found.config
-        return SinkTopic(found.name, found.id, found.partitions, config.max_message_bytes, config.compacted)
+    async def _cluster(self) -> ClusterAccess:
+        return await open_cluster(self.cluster_address)
 
     async def _direct(self) -> DirectAccess:
-        direct = (await open_cluster(self.cluster_address)).direct
-        if direct is None:
-            raise InvalidError(
-                "options store and objects",
-                "",
-                "given: the brokers do not advertise them, and the sink's plans are kept there",
-            )
-        return direct
+        return direct_access(await self._cluster())
 
 
 class HoldfastWriter(DataSourceArrowWriter):
