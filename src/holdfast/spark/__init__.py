@@ -3,10 +3,13 @@
     spark = holdfast.spark.session()
     spark.read.format("holdfast").option("bootstrap", "127.0.0.1:9092").option("topics", "orders").load()
 
-Importing this package imports neither PySpark nor PyArrow; `session` does, and says what to install if they are missing.
+Importing this package imports neither PySpark nor PyArrow; `session` does, and says what to install if they are missing. A plain
+local SparkSession that starts after it runs its workers with this Python (`_holdfast_pyspark`).
 """
 
 from typing import TYPE_CHECKING
+
+from _holdfast_pyspark import install as _install_worker_python
 
 if TYPE_CHECKING:
     from holdfast.spark.settings import SparkSettings
@@ -20,6 +23,8 @@ _MODULES = {
     "SparkSettings": "holdfast.spark.settings",
     "session": "holdfast.spark.spark_session",
 }
+
+_install_worker_python()  # a wheel has done so; a source tree or an editable install has not
 
 
 def __getattr__(name: str) -> object:
