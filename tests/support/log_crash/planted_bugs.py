@@ -37,7 +37,7 @@ class ClearingPublisher(SegmentPublisher):
 def plant(bug: str, patch: pytest.MonkeyPatch) -> None:
     """Put a bug into this process; the two that are not here are where the child builds its disk and its publisher."""
     if bug == "show-before-durable":
-        patch.setattr(LeadingPartition, "high_watermark", property(lambda self: self.next_offset))
+        patch.setattr(LeadingPartition, "high_watermark", property(lambda self: getattr(self, "_next", self._durable)))
     elif bug == "forget-producers":
 
         def nobody(self: ProducerRecovery, *_: object, **__: object) -> None:
