@@ -47,7 +47,8 @@ def compiled(name: str, sources: Path = SOURCES) -> Path:
         str(library),
         f"-Wl,-rpath,{library.parent}",
     ]
-    key = hashlib.sha256(source.read_bytes() + " ".join(argv).encode()).hexdigest()[:16]
+    read = b"".join(each.read_bytes() for each in (source, *sorted(sources.glob("*.h"))))
+    key = hashlib.sha256(read + " ".join(argv).encode()).hexdigest()[:16]
     program = KEPT / f"{name}-{key}"
     if not program.exists():
         KEPT.mkdir(parents=True, exist_ok=True)

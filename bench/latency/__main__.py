@@ -13,8 +13,9 @@ from rich.console import Console
 from bench.figures import table
 from bench.kafka.programs import NoCompilerError, compiled
 from bench.latency import report
+from bench.latency.load import SOURCES
 from bench.latency.peers import PEERS
-from bench.latency.runs import PARTS, REQUESTS, LatencyResults, RunPlan, Runs
+from bench.latency.runs import OTHERS_CORES, PARTS, REQUESTS, LatencyResults, RunPlan, Runs
 
 PEER_NAMES = tuple(each.name for each in PEERS)
 OF_REQUESTS_ONLY = ("valkey", "nats")  # unless they are asked for
@@ -58,6 +59,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--request-seconds", type=float, help="how long each closed loop is measured (5; quick 1)")
     parser.add_argument("--rounds", type=int, help="rounds (open loops 1, closed loops 3; quick 1)")
     parser.add_argument("--partitions", type=int, default=1, help="partitions of the topic (1)")
+    parser.add_argument("--realtime", action="store_true", help="the open loop's client goes before all others (root)")
     parser.add_argument("--patience", type=float, default=0.0, help="seconds each run waits for other programs (0)")
     parser.add_argument("--dir", type=Path, help="a directory on the disk to measure, with 5 GiB to spare")
     parser.add_argument("--json", action="store_true")
@@ -76,6 +78,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
         rounds=args.rounds or default.rounds,
         request_rounds=args.rounds or default.request_rounds,
         partitions=args.partitions,
+        realtime=args.realtime,
         patience_s=args.patience,
     )
 
@@ -88,7 +91,8 @@ def print_report(found: LatencyResults, plan: RunPlan) -> None:
         console.print(requests)
     if made := report.figures(found, plan.rates):
         console.print(table(made, "Holdfast against each, in this run"))
-    console.print(f"others used {found.others_cores():.2f} of {os.cpu_count()} cores")
+    if any(key[1] == OTHERS_CORES for key in found.values):
+        console.print(f"others used {found.others_cores():.2f} of {os.cpu_count()} cores")
     for name, why in found.missing.items():
         console.print(f"not measured: {name}: {why}")
     for failure in found.failures:
@@ -99,7 +103,7 @@ def main() -> int:
     args = arguments().parse_args()
     plan = plan_of(args)
     try:
-        compiled("requests", Path(__file__).parent)
+        compiled("requests", SOURCES)
     except NoCompilerError as error:
         sys.exit(f"the load generator cannot be compiled: {error}")
     found = run([part for part in PARTS if part in args.only], args.peers, plan, args.dir)

@@ -1,14 +1,12 @@
-/* Single requests to a server, at a fixed rate or as fast as answers come; and single writes to a disk at a fixed rate.
+/* Single requests to a server, at a fixed rate or as fast as answers come.
 
    requests open PROTOCOL PORT CONNECTIONS FRAMES WARM_UP_S SECONDS PER_SECOND TIMES < frames
    requests closed PROTOCOL PORT CONNECTIONS FRAMES WARM_UP_S SECONDS DEPTH < frames
-   requests disk PATH SIZE WARM_UP_S SECONDS PER_SECOND TIMES
 
    open: request i is due at start + i / PER_SECOND whatever came before, on connection i % CONNECTIONS, and its latency counts from
    there. It is never skipped: a server that stalls delays what was due meanwhile, and all of that is in the figures. The warm-up has
    the same rate; the schedule that counts starts when all of it is answered, so that what a cold server put off is not in it.
    closed: DEPTH requests are unanswered on each connection, always.
-   disk: what is due is written behind the last write and synced, all that has become due meanwhile together.
 
    PROTOCOL is kafka, resp or nats. Frames come ready from stdin, each after its size in 4 bytes of this machine's order: for every
    connection one that greets (it may be empty), then FRAMES that are sent in turn. Answers come in the order of the requests.
@@ -17,31 +15,22 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "schedule.h"
 
 #define CONNECTIONS_MAX 1024
 #define BUFFER (256 << 10)
-#define TOGETHER_MAX 32              /* frames of one send, when several are due */
-#define DRAIN_NS (10 * NS_PER_S)     /* what is unanswered so long after the last request has been due counts as that late */
+#define TOGETHER_MAX 32 /* frames of one send, when several are due */
 #define STUCK_NS (30 * NS_PER_S)
-#define DISK_BYTES (64 << 20)
-#define DISK_TOGETHER_MAX 1024
-#define NS_PER_S INT64_C(1000000000)
 
 typedef enum { KAFKA, RESP, NATS } protocol_t;
 
@@ -59,66 +48,6 @@ static protocol_t protocol;
 static connection_t connections[CONNECTIONS_MAX];
 static int connection_count, frame_count, epoll;
 static int64_t answered, failed;
-
-/* The schedule of an open loop: requests of the phase under way are `phase_first` up to `phase_end`. */
-static int64_t start_ns, phase_first, phase_end, total, warm_up;
-static double interval_ns;
-static uint32_t *latency_us, *late_us;
-
-static void die(const char *what, const char *why) {
-    fprintf(stderr, "requests: %s: %s\n", what, why);
-    exit(1);
-}
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-static double cpu_seconds(void) {
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
-
-static int64_t due_at_ns(int64_t number) { return start_ns + (int64_t)((double)(number - phase_first) * interval_ns); }
-
-/* How many requests are due, of both phases; `now` may be before the first. */
-static int64_t due_by(int64_t now) {
-    if (now < start_ns) return phase_first;
-    int64_t due = phase_first + (int64_t)((double)(now - start_ns) / interval_ns) + 1;
-    return due < phase_end ? due : phase_end;
-}
-
-static void note(uint32_t *times_us, int64_t number, int64_t at) {
-    if (number < warm_up) return;
-    int64_t took_us = (at - due_at_ns(number)) / 1000;
-    times_us[number - warm_up] = took_us < 0 ? 0 : took_us > UINT32_MAX ? UINT32_MAX : (uint32_t)took_us;
-}
-
-static void plan(double warm_up_s, double seconds, double per_second) {
-    interval_ns = 1e9 / per_second;
-    warm_up = (int64_t)(warm_up_s * per_second);
-    total = warm_up + (int64_t)(seconds * per_second);
-    latency_us = calloc((size_t)(total - warm_up), sizeof *latency_us);
-    late_us = calloc((size_t)(total - warm_up), sizeof *late_us);
-    if (!latency_us || !late_us) die("times", "no memory");
-}
-
-static void begin_phase(int64_t first, int64_t end) {
-    phase_first = first, phase_end = end;
-    start_ns = now_ns() + 10 * 1000 * 1000;
-}
-
-static void write_times(const char *path) {
-    FILE *file = fopen(path, "wb");
-    size_t count = (size_t)(total - warm_up);
-    if (!file || fwrite(latency_us, sizeof *latency_us, count, file) != count ||
-        fwrite(late_us, sizeof *late_us, count, file) != count || fclose(file) != 0)
-        die(path, strerror(errno));
-}
 
 static struct iovec read_frame(void) {
     uint32_t size;
@@ -351,72 +280,8 @@ static void closed_loop(double warm_up_s, double seconds, int depth) {
            (double)(now - begin) / 1e9, failed, cpu_seconds() - cpu_before);
 }
 
-static void prewrite(int file) {
-    static char zeroes[1 << 20];
-    for (off_t at = 0; at < DISK_BYTES; at += (off_t)sizeof zeroes)
-        if (pwrite(file, zeroes, sizeof zeroes, at) != (ssize_t)sizeof zeroes) die("pwrite", strerror(errno));
-    if (fsync(file)) die("fsync", strerror(errno));
-}
-
-/* As run_phase; `*groups` counts syncs, `*at` is where the next write goes. What was not done in time is not done at all. */
-static int64_t run_disk_phase(int file, const char *payload, size_t size, int64_t first, int64_t end, off_t *at, int64_t *groups) {
-    begin_phase(first, end);
-    int64_t done = first, last_due = due_at_ns(end - 1), in_time = 0;
-    while (done < end) {
-        int64_t now = now_ns(), due = due_by(now) - done;
-        if (now > last_due + DRAIN_NS) break;
-        if (due == 0) {
-            int64_t wake_ns = due_at_ns(done);
-            struct timespec wake = {wake_ns / NS_PER_S, wake_ns % NS_PER_S};
-            while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) == EINTR) {}
-            continue;
-        }
-        if (due > DISK_TOGETHER_MAX) due = DISK_TOGETHER_MAX;
-        for (int64_t number = done; number < done + due; number++) note(late_us, number, now);
-        size_t bytes = size * (size_t)due;
-        if (*at + (off_t)bytes > DISK_BYTES) *at = 0;
-        if (pwrite(file, payload, bytes, *at) != (ssize_t)bytes) die("pwrite", strerror(errno));
-        if (fdatasync(file)) die("fdatasync", strerror(errno));
-        now = now_ns();
-        for (int64_t number = done; number < done + due; number++) note(latency_us, number, now);
-        *at += (off_t)bytes, done += due, ++*groups;
-        if (now <= last_due) in_time = done - first;
-    }
-    answered = done;
-    for (; done < end; done++) note(latency_us, done, now_ns()), note(late_us, done, now_ns());
-    return in_time;
-}
-
-static void disk(const char *path, size_t size, double warm_up_s, double seconds, double per_second, const char *times) {
-    int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (file < 0) die(path, strerror(errno));
-    prewrite(file);
-    char *payload = malloc(size * DISK_TOGETHER_MAX);
-    uint64_t state = 0x9e3779b97f4a7c15u;
-    for (size_t each = 0; each < size * DISK_TOGETHER_MAX; each++) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift: does not compress */
-        payload[each] = (char)state;
-    }
-    plan(warm_up_s, seconds, per_second);
-    off_t at = 0;
-    int64_t groups = 0;
-    if (warm_up) run_disk_phase(file, payload, size, 0, warm_up, &at, &groups);
-    groups = 0;
-    double cpu_before = cpu_seconds();
-    int64_t in_time = run_disk_phase(file, payload, size, warm_up, total, &at, &groups);
-    write_times(times);
-    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
-           ", \"failed\": 0, \"client_cpu_s\": %.6f, \"frames_per_group\": %.3f}\n",
-           total - warm_up, seconds, (double)in_time / seconds, total - answered, cpu_seconds() - cpu_before,
-           groups ? (double)(answered - warm_up) / (double)groups : 0.0);
-}
-
 int main(int argc, char **argv) {
     prctl(PR_SET_TIMERSLACK, 1UL);
-    if (argc == 8 && !strcmp(argv[1], "disk")) {
-        disk(argv[2], (size_t)atoll(argv[3]), atof(argv[4]), atof(argv[5]), atof(argv[6]), argv[7]);
-        return 0;
-    }
     if (argc < 9) die("usage", "see the top of requests.c");
     protocol = !strcmp(argv[2], "kafka") ? KAFKA : !strcmp(argv[2], "resp") ? RESP : NATS;
     connection_count = atoi(argv[4]), frame_count = atoi(argv[5]);

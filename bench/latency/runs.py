@@ -24,6 +24,7 @@ from holdfast.vocabulary.errors import UnavailableError
 OPEN_LOOP, PAUSES, BUSY, REQUESTS = PARTS = ("open-loop", "pauses", "busy", "requests")
 SHAPES: Final = {"1 connection, depth 1": (1, 1), "1 connection, depth 64": (1, 64), "64 connections, depth 1": (64, 1)}
 RECORD_BYTES: Final = 1024
+OTHERS_CORES: Final = "run_others_cores"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class RunPlan:
     rounds: int = 1
     request_rounds: int = 3
     partitions: int = 1
+    realtime: bool = False  # the client; never what is measured
     patience_s: float = 0.0  # how long a run waits for other programs to be done
 
 
@@ -112,7 +114,7 @@ class Runs:
             else:
                 found, samples = open_loop(
                     server, times, per_second=per_second, size=RECORD_BYTES, warm_up_s=plan.warm_up_s,
-                    seconds=plan.seconds, disturbance=disturbance,
+                    seconds=plan.seconds, disturbance=disturbance, realtime=plan.realtime,
                 )  # fmt: skip
             done.update(found, all_requests=per_second * (plan.warm_up_s + plan.seconds))
         self._note_samples(peer, case_name(part, per_second), per_second, round_, samples)
@@ -144,7 +146,7 @@ class Runs:
         values = {
             "client_cpu_us": done["client_cpu_s"] / done["requests"] * 1e6,
             "server_cpu_us": server_s / every * 1e6 if server else None,
-            "run_others_cores": _others_cores(case, busy_s - server_s - done["client_cpu_s"], took_s),
+            OTHERS_CORES: _others_cores(case, busy_s - server_s - done["client_cpu_s"], took_s),
             **{name: done.get(name) for name in ("answered_per_second", "unanswered", "requests_s")},
             **(wal_figures(before, after) if after else {"frames_per_group": done.get("frames_per_group")}),
         }

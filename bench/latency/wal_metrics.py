@@ -37,7 +37,7 @@ class Histogram:
         return self.sum / self.count if self.count else None
 
     def at_most(self, share: float) -> float | None:
-        """The upper bound of the bucket in which `share` of all is reached."""
+        """The upper bound of the bucket in which `share` of all is reached; infinite beyond the last."""
         if not self.count:
             return None
         return next((bound for bound in sorted(self.buckets) if self.buckets[bound] >= share * self.count), None)

@@ -170,6 +170,9 @@ def test_aims_are_judged_by_the_same_run() -> None:
 def test_quick_is_five_seconds_at_a_thousand_and_options_go_before_it() -> None:
     quick = plan_of(arguments().parse_args(["--quick"]))
     assert (quick.rates, quick.seconds, quick.request_rounds) == ((1_000,), 5.0, 1)
-    chosen = plan_of(arguments().parse_args(["--quick", "--rates", "2000", "--warm-up", "0", "--rounds", "2"]))
+    chosen = plan_of(
+        arguments().parse_args(["--quick", "--rates", "2000", "--warm-up", "0", "--rounds", "2", "--realtime"])
+    )
     assert (chosen.rates, chosen.warm_up_s, chosen.rounds, chosen.request_rounds) == ((2_000,), 0.0, 2, 2)
+    assert (quick.realtime, chosen.realtime) == (False, True)
     assert plan_of(arguments().parse_args([])) == RunPlan()
