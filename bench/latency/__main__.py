@@ -30,17 +30,14 @@ def run(parts: list[str], peers: list[str], plan: RunPlan, directory: Path | Non
     ):
         for part in parts:
             left_out = () if peers or part == REQUESTS else OF_REQUESTS_ONLY
-            chosen = [
-                each
-                for each in PEERS
-                if each.name in (peers or PEER_NAMES) and each.name not in (*left_out, *found.missing)
-            ]
+            chosen = [each for each in PEERS if each.name in (peers or PEER_NAMES) and each.name not in left_out]
             runs = Runs(chosen, found, plan, directory=Path(made), say=status.update)
             if part == REQUESTS:
                 runs.requests()
             else:
                 runs.latency(part)
             console.log(f"{part} is done")
+    found.settle_unavailable()
     return found
 
 

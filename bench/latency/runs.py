@@ -47,6 +47,17 @@ class LatencyResults(BenchResults):
     """With the p99 of every second of every run: case → peer → one list a round."""
 
     seconds_p99_us: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
+    unavailable: list[tuple[str, str, str]] = field(default_factory=list)  # peer, case, why
+
+    def settle_unavailable(self) -> None:
+        """Who was never measured is missing; a run less of somebody else is a failure."""
+        measured = {system for _, _, system in self.values}
+        for peer, case, why in self.unavailable:
+            if peer in measured:
+                self.failures.append(f"{peer}, {case}: {why}")
+            else:
+                self.missing[peer] = why
+        self.unavailable.clear()
 
 
 def case_name(part: str, per_second: int) -> str:
@@ -72,7 +83,7 @@ class Runs:
         for per_second in self._plan.rates:
             case = case_name(part, per_second)
             for round_ in range(self._plan.rounds):
-                for peer in list(self._peers):
+                for peer in self._peers:
                     self._say(f"{case}, round {round_ + 1}: {peer.name}")
                     with self._one(peer, case) as folder:
                         self._open_loop(peer, part, per_second, round_, folder)
@@ -86,15 +97,14 @@ class Runs:
 
     @contextmanager
     def _one(self, peer: Peer, case: str) -> Iterator[Path]:
-        """A run in a folder of its own. It may fail; a peer that cannot be had is left out from now on."""
+        """A run in a folder of its own. It may fail, and is tried again in the next part: a start can take too long once."""
         os.sync()
         wait_for_idle_machine(at_most_s=self._plan.patience_s)
         try:
             with tempfile.TemporaryDirectory(prefix=f"{peer.name}-", dir=self._directory) as folder:
                 yield Path(folder)
         except UnavailableError as error:
-            self._found.missing[peer.name] = str(error)
-            self._peers.remove(peer)
+            self._found.unavailable.append((peer.name, case, str(error)))
         except Exception as error:
             self._found.failures.append(f"{peer.name}, {case}: {error!r}")
 

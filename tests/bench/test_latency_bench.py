@@ -17,9 +17,11 @@ from bench.latency.frames import kafka_frame
 from bench.latency.load import bare_disk, closed_loop, open_loop
 from bench.latency.peers import DISK, OURS, PEERS, Running, ceiling, holdfast
 from bench.latency.report import figures, latency_tables, requests_table
-from bench.latency.runs import OPEN_LOOP, PAUSES, REQUESTS, SHAPES, LatencyResults, RunPlan, case_name
+from bench.latency.runs import BUSY, OPEN_LOOP, PAUSES, REQUESTS, SHAPES, LatencyResults, RunPlan, case_name
 from bench.latency.samples import episodes, p99_of_each_second, percentiles
 from bench.latency.wal_metrics import GROUP_FRAMES, HANDOVER, histograms, wal_figures
+
+from holdfast.vocabulary.errors import UnavailableError
 
 pytest.importorskip("confluent_kafka", reason="topics are created with confluent-kafka")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="costs are read from /proc")
@@ -105,6 +107,7 @@ def test_refused_requests_are_no_fast_ones(tmp_path: Path) -> None:
             closed_loop(wrong, connections=1, depth=1, size=10, warm_up_s=0.0, seconds=0.1)
 
 
+@needs_compiler
 def test_a_peer_that_fails_is_a_finding_and_the_others_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,28 @@ def test_a_peer_that_fails_is_a_finding_and_the_others_are_measured(
     found = run([OPEN_LOOP], [OURS, DISK], replace(QUICK, seconds=0.1), tmp_path)
     assert found.failures == ["holdfast, open-loop 500/s: RuntimeError('it does not start')"]
     assert found.median(case_name(OPEN_LOOP, 500), "p99_us", DISK) is not None
+
+
+@needs_compiler
+def test_a_peer_that_did_not_start_once_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Path] = []
+
+    def slow_once(folder: Path, partitions: int) -> AbstractContextManager[Running]:
+        starts.append(folder)
+        if len(starts) == 1:
+            raise UnavailableError("ceiling", "did not start")
+        return ceiling(folder, partitions)
+
+    def nowhere(folder: Path, partitions: int) -> AbstractContextManager[Running]:
+        raise UnavailableError("nats", "there is no program nats-server")
+
+    changed = {"ceiling": slow_once, "nats": nowhere}
+    peers = tuple(replace(each, serving=changed.get(each.name, each.serving)) for each in PEERS)
+    monkeypatch.setattr("bench.latency.__main__.PEERS", peers)
+    found = run([OPEN_LOOP, BUSY], list(changed), replace(QUICK, seconds=0.1), tmp_path)
+    assert found.failures == ["ceiling, open-loop 500/s: ceiling is unavailable: did not start"]
+    assert found.missing == {"nats": "nats is unavailable: there is no program nats-server"}
+    assert found.median(case_name(BUSY, 500), "p99_us", "ceiling") is not None
 
 
 EXPOSITION = """\
