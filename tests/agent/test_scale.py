@@ -12,6 +12,7 @@ from tests.support.waiting import async_until
 
 from holdfast.kernel import plan_actions
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.wal import recovered_frames
 
 MANY = 150
 
@@ -48,6 +49,43 @@ async def test_partitions_are_acquired_and_opened_in_few_commits(cluster: LocalC
     await async_until(lambda: len(again.leads()) == MANY)
     assert again.store.calls["commit"] < MANY // 2
     assert again.store.calls["scan"] < MANY  # one for several neighbours; group shards and mirrors have their own
+
+
+async def test_what_a_crash_left_in_the_wal_is_looked_up_for_many_partitions_at_a_time(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster)
+    await produce_to_each(ann)
+    await ann.drop()
+    again = await cluster.node("ann")
+    await async_until(lambda: len(again.leads()) == MANY)
+    assert again.store.calls["get"] < MANY // 4
+
+
+async def test_after_a_crash_partitions_are_acquired_at_their_next_epoch_without_losing_a_race_first(
+    cluster: LocalCluster,
+) -> None:
+    ann = await leading_many(cluster)
+    before = {each.lease.resource: each.epoch for each in ann.agent.log.leading.values()}
+    await ann.drop()
+    again = await cluster.node("ann")
+    await async_until(lambda: len(again.leads()) == MANY)
+    assert all(each.epoch == before[each.lease.resource] + 1 for each in again.agent.log.leading.values())
+    assert again.store.conflicts < 10
+
+
+async def test_what_was_published_is_not_read_from_the_wal_when_its_partition_is_opened(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await leading_many(cluster)
+    await produce_to_each(ann)
+    led = list(ann.agent.log.leading.values())
+    for partition in led:
+        partition.request_publish()
+    await async_until(lambda: all(each.record.published == 1 for each in led))
+    await ann.drop()
+    on_threads = counted(monkeypatch, recovered_frames, "in_thread")
+    again = await cluster.node("ann")
+    await async_until(lambda: len(again.leads()) == MANY)
+    assert on_threads() < 10
 
 
 async def test_first_appends_share_their_commits(cluster: LocalCluster) -> None:

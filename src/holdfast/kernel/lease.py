@@ -145,14 +145,15 @@ def transfer_commit(lease: Lease, *, to: str, session: str) -> LeaseCommit:
 
 
 async def acquire(
-    store: Store, resource: str, *, holder: str, session: str, clock: Clock, random: Random
+    store: Store, resource: str, *, holder: str, session: str, clock: Clock, random: Random, seen: Entry | None = None
 ) -> Lease | Held:
     """Take the lease if it is free; `Held` names its holder. `ExpiredError`: our own session is dead.
+
+    `seen`: its epoch, if it was read; without it the first attempt assumes that nobody ever held it.
 
     `OutcomeUnknownError`: it may be ours. Adopt it from the holder key (as `PlanExecutor` does) or end the session; otherwise it
     stays held until the session ends.
     """
-    seen: Entry | None = None
     floor: Entry | None = None
     while True:
         offer = acquire_commit(resource, holder, session, seen, floor)

@@ -7,12 +7,15 @@ up to the `LeaseHandler`.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol
 
-from holdfast.contracts.store import Store
+from holdfast.contracts.store import Entry, Store
+from holdfast.contracts.validation import next_key
+from holdfast.kernel.keys import epoch_key
 from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.plan_actions import (
     AcquireLease,
@@ -42,6 +45,8 @@ from holdfast.vocabulary.settings import check_at_least
 from holdfast.vocabulary.tasks import Notify, background_tasks, task_group
 
 _DECISIONS_AT_ONCE: Final = 200
+_EPOCHS_READ_MIN: Final = 8  # fewer are acquired without a look
+_EPOCHS_READ_PER_KEY: Final = 4  # where those of others lie in between, the rest is found out one by one
 
 
 class LeaseHandler(Protocol):
@@ -70,7 +75,7 @@ class PlanExecutorSettings:
 
     tick_ms: int = 30_000
     transfer_timeout_ms: int = 30_000
-    actions_max: int = 64
+    actions_max: int = 256
     retry_ms: int = 500
 
     def __post_init__(self) -> None:
@@ -107,6 +112,7 @@ class PlanExecutor:
         self._queued: deque[PlanAction] = deque()  # decided, and not begun
         self._running = 0
         self._unconfirmed: dict[str, _WrittenVersions] = {}
+        self._epochs: dict[str, Entry] = {}  # read ahead, of leases that are about to be acquired
         self.owned: dict[str, Lease] = {}
         self.changed = Notify()  # notified when `owned` changes
 
@@ -134,8 +140,10 @@ class PlanExecutor:
         """Decide about what has changed, some at a time: thousands of decisions must not hold up everybody else."""
         view.reconsider_timed_out()
         while undecided := view.take_undecided(_DECISIONS_AT_ONCE):
+            decided = len(self._queued)
             for resource in undecided:
                 self._decide(resource, view)
+            await self._read_epochs(islice(self._queued, decided, None))
             self._begin_actions(view, group)
             if view.undecided:
                 await self._clock.sleep_ms(0)
@@ -153,6 +161,18 @@ class PlanExecutor:
         if action is not None:
             self._busy.add(resource)
             self._queued.append(action)
+
+    async def _read_epochs(self, actions: Iterable[PlanAction]) -> None:
+        """The epochs of many leases that are to be acquired: then none loses a race to find its own out."""
+        keys = sorted(epoch_key(action.resource) for action in actions if isinstance(action, AcquireLease))
+        if len(keys) < _EPOCHS_READ_MIN:
+            return
+        with suppress(UnavailableError):  # then each finds its own
+            entries = (
+                await self._store.scan(keys[0], next_key(keys[-1]), limit=_EPOCHS_READ_PER_KEY * len(keys))
+            ).entries
+            wanted = frozenset(keys)
+            self._epochs.update((entry.key, entry) for entry in entries if entry.key in wanted)
 
     def _begin_actions(self, view: PlanView, group: asyncio.TaskGroup) -> None:
         """Begin what was decided, as far as there are slots. A drain waits for object storage, and takes none meanwhile."""
@@ -240,6 +260,7 @@ class PlanExecutor:
             session=self._session.id,
             clock=self._clock,
             random=self._random,
+            seen=self._epochs.pop(epoch_key(resource), None),
         )
         return await self._serve(taken) if isinstance(taken, Lease) else None
 

@@ -26,7 +26,7 @@ _LOST: Final = "the answer was lost on purpose"
 
 
 class FaultyStore:
-    """Passes calls on to `store` and loses those that a test selects. Counts calls by method.
+    """Passes calls on to `store` and loses those that a test selects. Counts calls by method, and lost races.
 
     `reachable`: whether anything is sent at all. `answering`: whether answers come back; without them what was sent is done, the
     outcome of commits is unknown, and everything else is unavailable.
@@ -42,6 +42,7 @@ class FaultyStore:
         self.reachable = True
         self.answering = True
         self.calls: dict[str, int] = {}
+        self.conflicts = 0  # commits with operations that lost their race
 
     @property
     def facts(self) -> StoreFacts:
@@ -83,6 +84,7 @@ class FaultyStore:
             self._lose_request = None
             raise self._unknown(NotCommitted())
         outcome = await self._store.commit(require=require, apply=apply)
+        self.conflicts += isinstance(outcome, Conflict) and bool(apply)
         at = self._stop_answering_at
         if at is not None and isinstance(outcome, Committed) and any(at in key for key in keys):
             self._stop_answering_at, self.answering = None, False

@@ -7,11 +7,12 @@ what an unclean takeover has left out is set aside first, for an operator to dec
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from holdfast.contracts.key_reads import read_keys
 from holdfast.contracts.store import Store
 from holdfast.log.keys import state_key, topic_id_key
 from holdfast.log.metadata import PartitionRecord
@@ -28,7 +29,8 @@ from holdfast.vocabulary.tasks import gather_limited
 
 _log: Final = logging.getLogger(__name__)
 
-_READS_MAX: Final = 64  # concurrent
+_READS_MAX: Final = 8  # concurrent
+_CHUNK: Final = 100  # partitions read in one call
 
 
 class _TopicName(msgspec.Struct):
@@ -83,18 +85,26 @@ class UnpublishedFrames:
         Call it before partitions are opened. A partition whose frames cannot be set aside keeps them. It needs no session, and must
         not be done under one: with many partitions it takes longer than a session lives.
         """
-        unreleased = self._wal.unreleased().items()
-        await gather_limited(lambda each: self._release_unneeded(*each[0], each[1]), unreleased, _READS_MAX)
+        unreleased = sorted(self._wal.unreleased().items())
+        chunks = [unreleased[at : at + _CHUNK] for at in range(0, len(unreleased), _CHUNK)]
+        await gather_limited(self._release_chunk, chunks, _READS_MAX)
         await self._log_tails()
 
-    async def _release_unneeded(self, topic_id: bytes, number: int, end: int) -> None:
-        """One partition, which has frames up to `end` in the WAL."""
-        entry = await self._store.get(state_key(topic_id.hex(), number))
-        if entry is None:
-            if await self._store.get(topic_id_key(topic_id.hex())) is None:
-                self._release(topic_id, number, end)
-            return
-        record = msgspec.json.decode(entry.value, type=PartitionRecord)
+    async def _release_chunk(self, unreleased: Sequence[tuple[PartitionKey, int]]) -> None:
+        """Some partitions, each with the end offset of its frames in the WAL."""
+        keys = {state_key(topic_id.hex(), number): (topic_id, number) for (topic_id, number), _ in unreleased}
+        found = await read_keys(self._store, list(keys))
+        records = {keys[key]: msgspec.json.decode(entry.value, type=PartitionRecord) for key, entry in found.items()}
+        without_record = {topic_id_key(key[0].hex()) for key, _ in unreleased if key not in records}
+        existing = await read_keys(self._store, sorted(without_record))
+        for key, end in unreleased:
+            if key in records:
+                await self._release_published(key, end, records[key])
+            elif topic_id_key(key[0].hex()) not in existing:
+                self._release(*key, end)
+
+    async def _release_published(self, key: PartitionKey, end: int, record: PartitionRecord) -> None:
+        topic_id, number = key
         try:
             await self._set_aside(topic_id, number, record)
         except (CorruptError, UnavailableError) as error:

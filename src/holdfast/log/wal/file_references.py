@@ -55,6 +55,7 @@ class FileReferences:
             else:
                 del file.needed[partition]
                 file.sizes.pop(partition, None)
+                file.places.pop(partition, None)  # nobody reads it any more
         if left:
             self._released[partition] = below_offset
         else:

@@ -114,11 +114,20 @@ class RecoveredFrames:
 async def _in_chunks(reading: Generator[WalFrame, None, None]) -> AsyncIterator[WalFrame]:
     """What is read on threads, a chunk at a time."""
     try:
-        while some := await in_thread(partial(next_chunk, reading, _STEP_BYTES)):
+        more = True
+        while more:
+            some, more = await in_thread(partial(_next_step, reading))
             for frame in some:
                 yield frame
     finally:
         reading.close()
+
+
+def _next_step(reading: Iterator[WalFrame]) -> tuple[list[WalFrame], bool]:
+    """The next few frames, and whether there may be more: most partitions have few, and one thread's turn is enough."""
+    frames = next_chunk(reading, _STEP_BYTES)
+    size = sum(len(frame.payload[0]) for frame in frames)
+    return frames, len(frames) == _STEP_FRAMES or size >= _STEP_BYTES
 
 
 def next_chunk(reading: Iterator[WalFrame], bytes_min: int) -> list[WalFrame]:
