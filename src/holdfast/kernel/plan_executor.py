@@ -8,15 +8,13 @@ up to the `LeaseHandler`.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from holdfast.contracts.store import Entry, Store
-from holdfast.contracts.validation import next_key
-from holdfast.kernel.keys import epoch_key
-from holdfast.kernel.lease import Lease, acquire, release
+from holdfast.kernel.lease import Lease, acquire, read_epochs, release
 from holdfast.kernel.plan_actions import (
     AcquireLease,
     AdoptLease,
@@ -46,7 +44,6 @@ from holdfast.vocabulary.tasks import Notify, background_tasks, task_group
 
 _DECISIONS_AT_ONCE: Final = 200
 _EPOCHS_READ_MIN: Final = 8  # fewer are acquired without a look
-_EPOCHS_READ_PER_KEY: Final = 4  # where those of others lie in between, the rest is found out one by one
 
 
 class LeaseHandler(Protocol):
@@ -163,16 +160,10 @@ class PlanExecutor:
             self._queued.append(action)
 
     async def _read_epochs(self, actions: Iterable[PlanAction]) -> None:
-        """The epochs of many leases that are to be acquired: then none loses a race to find its own out."""
-        keys = sorted(epoch_key(action.resource) for action in actions if isinstance(action, AcquireLease))
-        if len(keys) < _EPOCHS_READ_MIN:
-            return
-        with suppress(UnavailableError):  # then each finds its own
-            entries = (
-                await self._store.scan(keys[0], next_key(keys[-1]), limit=_EPOCHS_READ_PER_KEY * len(keys))
-            ).entries
-            wanted = frozenset(keys)
-            self._epochs.update((entry.key, entry) for entry in entries if entry.key in wanted)
+        """Read the epochs of leases that are to be acquired, if they are many."""
+        resources = [action.resource for action in actions if isinstance(action, AcquireLease)]
+        if len(resources) >= _EPOCHS_READ_MIN:
+            self._epochs.update(await read_epochs(self._store, resources))
 
     def _begin_actions(self, view: PlanView, group: asyncio.TaskGroup) -> None:
         """Begin what was decided, as far as there are slots. A drain waits for object storage, and takes none meanwhile."""
@@ -260,7 +251,7 @@ class PlanExecutor:
             session=self._session.id,
             clock=self._clock,
             random=self._random,
-            seen=self._epochs.pop(epoch_key(resource), None),
+            seen=self._epochs.pop(resource, None),
         )
         return await self._serve(taken) if isinstance(taken, Lease) else None
 
