@@ -11,8 +11,13 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.kernel import plan_actions
+from holdfast.log import lease_handler
+from holdfast.log.model import PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
+from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.takeover import open_partition
 from holdfast.log.wal import recovered_frames
+from holdfast.vocabulary.types import TopicPartition
 
 MANY = 150
 
@@ -116,6 +121,54 @@ async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
     await ann.service.create_topic("more", 1)
     await async_until(lambda: len(ann.agent.leading) == MANY + 1)
     assert decided() < 10
+
+
+class CountedWalks(dict[Any, Any]):
+    """A dictionary that counts how often somebody goes over all of it."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+    def __iter__(self) -> Any:
+        self.walks += 1
+        return super().__iter__()
+
+
+async def test_a_topic_that_changes_makes_nobody_look_at_the_partitions_of_others(cluster: LocalCluster) -> None:
+    ann = await leading_many(cluster)
+    handler = ann.agent.log._handler
+    assert handler is not None
+    handler.leading = CountedWalks(handler.leading)
+    await ann.service.create_topic("more", 1)
+    await async_until(lambda: TopicPartition("more", 0) in handler.leading)
+    await ann.service.topics.alter("more", {"retention_ms": 1_000})
+    await ann.service.topics.delete("more")
+    await async_until(lambda: TopicPartition("more", 0) not in handler.leading)
+    assert handler.leading.walks == 0
+
+
+async def test_a_topic_that_changes_while_a_partition_is_opened_is_applied_to_it(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await cluster.node("ann")
+    real = open_partition
+
+    async def altered_meanwhile(partition_id: PartitionId, *args: Any, **kwargs: Any) -> LeadingPartition:
+        opened = await real(partition_id, *args, **kwargs)
+        if partition_id.number == 0:
+            before = ann.agent.topic("orders")
+            await ann.service.topics.alter("orders", {"roll_ms": 12_345})
+            await async_until(lambda: ann.agent.topic("orders") is not before)
+            await cluster.clock.sleep_ms(20)  # the handler has been told
+        return opened
+
+    monkeypatch.setattr(lease_handler, "open_partition", altered_meanwhile)
+    await ann.service.create_topic("orders", 2)
+    await async_until(lambda: len(ann.leads()) == 2)
+    await async_until(lambda: all(each.partition_config.roll_ms == 12_345 for each in ann.agent.log.leading.values()))
 
 
 async def test_records_that_wait_for_their_time_are_not_looked_at_meanwhile(

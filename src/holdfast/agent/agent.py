@@ -102,9 +102,9 @@ class Agent:
         """The topic, if it is known here."""
         return self.cluster.topic(name)
 
-    def _topics_changed(self) -> None:
+    def _topics_changed(self, names: Collection[str]) -> None:
         for handler in self.handlers.values():
-            handler.topics_changed()
+            handler.topics_changed(names)
 
     def _topic_id(self, name: str) -> str | None:
         topic = self.topic(name)

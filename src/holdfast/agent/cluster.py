@@ -3,7 +3,7 @@
 For answers about other nodes (metadata, redirects). Nothing is decided from it alone: every change is a commit that checks.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
@@ -39,7 +39,9 @@ class Cluster:
         self._ids: dict[str, str] = {}
         self._ids_at = -1
         self.changed = Notify()  # topics, holders, members or marks changed
-        self.on_topics: Callable[[], None] = lambda: None  # called after every change of a topic
+        self.on_topics: Callable[[Collection[str]], None] = lambda _: (
+            None
+        )  # called with the names of topics that changed
 
     @property
     def version(self) -> tuple[int, int, int, int]:
@@ -118,10 +120,15 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
     ):
         cluster = Cluster(topics, holders, members, planners, offline)
 
+        changed_names: dict[str, None] = {}
+        topics.on_changed = lambda keys: changed_names.update(dict.fromkeys(key.removeprefix(TOPICS) for key in keys))
+
         async def notify_of_topics() -> None:
             while True:
                 await topics_changed.wait()
-                cluster.on_topics()
+                names = list(changed_names)
+                changed_names.clear()
+                cluster.on_topics(names)
                 cluster.changed.notify()
 
         async def notify_of_owners() -> None:

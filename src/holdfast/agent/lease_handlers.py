@@ -48,8 +48,8 @@ class LeaseHandlerFactory(Protocol):
         """The session has ended: serve nothing more under it."""
         ...
 
-    def topics_changed(self) -> None:
-        """Some topic was created, altered or deleted."""
+    def topics_changed(self, names: Collection[str]) -> None:
+        """These topics were created, altered or deleted."""
         ...
 
 

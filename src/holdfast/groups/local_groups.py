@@ -1,5 +1,7 @@
 """The group shards one process coordinates, session after session. Implements `agent.lease_handlers.LeaseHandlerFactory`."""
 
+from collections.abc import Collection
+
 from holdfast.contracts.store import Store
 from holdfast.groups.lease_handler import GroupShardLeaseHandler
 from holdfast.groups.offset_expiration import TopicIdLookup
@@ -42,7 +44,7 @@ class LocalGroups:
         """Coordinate nothing."""
         self._handler = self.service.leading = None
 
-    def topics_changed(self) -> None:
+    def topics_changed(self, _: Collection[str]) -> None:
         """Offsets of deleted topics are removed soon."""
         if self._handler is not None:
             self._handler.topics_changed()

@@ -73,7 +73,9 @@ class PartitionLeaseHandler:
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many want it
-        self._configs: dict[str, tuple[Topic, PartitionConfig]] = {}  # by topic id
+        self._configs: dict[str, tuple[Topic, PartitionConfig]] = {}  # by topic
+        self._numbers: dict[str, int] = {}  # topic → above every number that was opened
+        self._changed_topics: set[str] = set()
         self._unserved: dict[str, Lease] = {}  # leases whose partition is not open, or of a topic that is gone
         self._waits_for: dict[str, str] = {}  # resource → the WAL that has its last records
         self._retry = Notify()
@@ -159,11 +161,19 @@ class PartitionLeaseHandler:
 
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
+        due_ms = self._next_retry_ms()
         while True:
-            changed = await self._retry.wait_ms(self._clock, self._random.jitter(self._settings.open_retry_ms))
-            if self._unserved:
-                leases = list(self._unserved.values()) if changed else await self._openable()
-                await gather_limited(self._retry_open, leases, _OPENS_MAX)
+            if await self._retry.wait_ms(self._clock, max(0, due_ms - self._clock.boot_ms())):
+                names, self._changed_topics = self._changed_topics, set()
+                leases = [
+                    lease for lease in self._unserved.values() if partition_from_resource(lease.resource).topic in names
+                ]
+            else:
+                leases, due_ms = await self._openable() if self._unserved else [], self._next_retry_ms()
+            await gather_limited(self._retry_open, leases, _OPENS_MAX)
+
+    def _next_retry_ms(self) -> float:
+        return self._clock.boot_ms() + self._random.jitter(self._settings.open_retry_ms)
 
     async def _openable(self) -> list[Lease]:
         """Those that are not served, but for those whose last records are in a WAL that nobody has open: one scan tells."""
@@ -178,27 +188,26 @@ class PartitionLeaseHandler:
             if resource not in waits_for or waits_for[resource] in live
         ]
 
-    def topics_changed(self) -> None:
-        """Some topic was created, altered or deleted."""
-        wanted: dict[str, tuple[str, PartitionConfig]] = {}  # once per topic: it may have thousands of partitions
-        for partition in list(self.leading.values()):
-            partition_id = partition.partition_id
-            if partition_id.topic not in wanted:
-                topic = self._topic(partition_id.topic)
-                wanted[partition_id.topic] = (
-                    ("", partition.partition_config) if topic is None else (topic.id, self._partition_config(topic))
-                )
-            topic_id, partition_config = wanted[partition_id.topic]
-            if topic_id != partition_id.topic_id:
-                self._unserved[partition.lease.resource] = partition.lease
-                self._retry.notify()
-            elif partition_config is not partition.partition_config:
-                partition.change_config(partition_config)
-        for known, _ in list(self._configs.values()):
-            if self._topic(known.name) is not known:
-                del self._configs[known.id]
-        if self.offline:
-            self._retry.notify()
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """These topics were created, altered or deleted: look at their partitions, and at no others."""
+        for name in names:
+            for number in range(self._numbers.get(name, 0)):
+                self._apply_topic(TopicPartition(name, number))
+            if self._topic(name) is None:
+                self._configs.pop(name, None)
+                self._numbers.pop(name, None)
+            self._changed_topics.add(name)
+        self._retry.notify()
+
+    def _apply_topic(self, which: TopicPartition) -> None:
+        """The topic has changed since the partition was opened."""
+        partition, topic = self.leading.get(which), self._topic(which.topic)
+        if partition is None:
+            return
+        if topic is None or topic.id != partition.partition_id.topic_id:
+            self._unserved[partition.lease.resource] = partition.lease
+        elif (config := self._partition_config(topic)) is not partition.partition_config:
+            partition.change_config(config)
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
@@ -303,6 +312,11 @@ class PartitionLeaseHandler:
                 self._tail_is_local.add(which)
             return
         del self._unserved[lease.resource]
+        self._numbers[which.topic] = max(self._numbers.get(which.topic, 0), which.number + 1)
+        if self._topic(which.topic) is not topic:  # it changed while the partition was opened
+            self._apply_topic(which)
+            self._changed_topics.add(which.topic)
+            self._retry.notify()
         self.offline.pop(which, None)
         self._marked.pop(which, None)
         self._retained.pop(which, None)
@@ -365,7 +379,7 @@ class PartitionLeaseHandler:
 
     def _partition_config(self, topic: Topic) -> PartitionConfig:
         """One for all partitions of a topic."""
-        known = self._configs.get(topic.id)
+        known = self._configs.get(topic.name)
         if known is None or known[0] is not topic:
-            known = self._configs[topic.id] = topic, topic.config.partition_config()
+            known = self._configs[topic.name] = topic, topic.config.partition_config()
         return known[1]

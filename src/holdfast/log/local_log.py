@@ -4,7 +4,7 @@ It outlives sessions; each session gets a `PartitionLeaseHandler` over the same 
 is still there. Implements `agent.lease_handlers.LeaseHandlerFactory` and `service.LeaderLookup`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from holdfast.contracts.objects import Objects
@@ -184,9 +184,9 @@ class LocalLog:
             self._handler.log_changes()  # its own loop may have ended first
         self._handler = None
 
-    def topics_changed(self) -> None:
+    def topics_changed(self, names: Collection[str]) -> None:
         """Apply changed configurations, and close partitions of deleted topics."""
         for which in [each for each in self._retained if self.topic(each.topic) is None]:
             del self._retained[which]
         if self._handler is not None:
-            self._handler.topics_changed()
+            self._handler.topics_changed(names)
