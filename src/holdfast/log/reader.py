@@ -6,10 +6,8 @@ a segment that is gone was unlinked meanwhile (retention, compaction), so the re
 batches without records lead over it (`gaps`).
 """
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Missing, Objects
@@ -27,6 +25,7 @@ from holdfast.log.segments import EpochStart, OffsetAndTimestamp, SegmentReader
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.tasks import ConcurrencyLimit
 
 _PLANS_MAX: Final = 5  # so often may retention be faster than a reader before it is no coincidence
 
@@ -93,7 +92,7 @@ class LogReader:
     def __init__(self, objects: Objects, *, clock: Clock, settings: LogSettings) -> None:
         self.objects = objects
         self._clock, self._settings = clock, settings
-        self._slots = asyncio.Semaphore(settings.segment_reads_max)
+        self._limit = ConcurrencyLimit(settings.segment_reads_max, slow_ms=settings.segment_read_slow_ms)
         self._readers: OrderedDict[tuple[str, int], SegmentReader] = OrderedDict()
         self._ahead: ReadAhead[_SegmentRead | None] = ReadAhead(settings.reads_ahead_max)
 
@@ -263,30 +262,11 @@ class LogReader:
         return piece
 
     async def _read_from(self, segment: SegmentRecord, at: int, bytes_max: int) -> _SegmentRead | None:
-        async with self._slot():
+        async with self._limit.slot():
             batches = await self._reader(segment).read(at, bytes_max)
         if isinstance(batches, Missing):
             return None
         return _SegmentRead(segment, batches, _end(batches[-1]) if batches else segment.end_offset)
-
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        """One of the concurrent reads. After a while it gives its slot away: those that do not answer must not stop the others."""
-        await self._slots.acquire()
-        held = True
-
-        def give_away() -> None:
-            nonlocal held
-            if held:
-                held = False
-                self._slots.release()
-
-        timer = asyncio.get_running_loop().call_later(self._settings.segment_read_slow_ms / 1000, give_away)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            give_away()
 
     async def offset_for_timestamp(self, log: ReadablePartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record at or after a time, exactly; None if there is none.
@@ -316,7 +296,7 @@ class LogReader:
             until = log.tail.start
             async for segment in log.segments.all(self.objects):
                 if segment.end_offset > seen and segment.max_timestamp_ms >= timestamp_ms:
-                    async with self._slot():
+                    async with self._limit.slot():
                         reached = await self._reader(segment).offset_for_timestamp(timestamp_ms, from_offset=seen)
                     if isinstance(reached, Missing):
                         self._forget(segment)

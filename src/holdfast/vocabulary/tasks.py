@@ -238,6 +238,32 @@ class Notify:
             del self._waiters[waiter]
 
 
+class ConcurrencyLimit:
+    """So many calls at a time, without those that take longer than `slow_ms`: they may never end, and must not stop the others."""
+
+    def __init__(self, concurrency_max: int, *, slow_ms: float) -> None:
+        self._slots, self._slow_s = asyncio.Semaphore(concurrency_max), slow_ms / 1000
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """One of the calls, for the body."""
+        await self._slots.acquire()
+        held = True
+
+        def give_away() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._slots.release()
+
+        timer = asyncio.get_running_loop().call_later(self._slow_s, give_away)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_away()
+
+
 async def gather_limited(
     function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], concurrency_max: int
 ) -> list[Result]:

@@ -1,67 +1,18 @@
 """A fetch of many partitions while object storage does not answer: who needs it waits, and nobody else."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster import LocalCluster
-from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_request, gateway_of
+from tests.support.kafka_wire import FETCH, WireClient, fetch_request
 from tests.support.partitions import batch, records
-from tests.support.stalling_objects import StallingObjects
+from tests.support.stalled_gateway import stalled_gateway
 from tests.support.waiting import async_until
 
-from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.settings import LogSettings
 
 PATIENCE_S = 5  # far below the 30 s for which a stalled read would hold up a fetch
-
-
-class StalledGateway:
-    """A gateway whose objects may be stalled, by partition. `published` of its partitions are in object storage alone."""
-
-    def __init__(self, gateway: KafkaGateway, objects: StallingObjects) -> None:
-        self.gateway, self.objects, self.log = gateway, objects, gateway.backend.log
-
-    def led(self, number: int) -> LeadingPartition:
-        found = self.log._serving("orders", number)
-        assert found is not None
-        return found
-
-    async def publish(self, number: int, *values: str) -> None:
-        """Records that are in object storage, and no longer in memory."""
-        for value in values:
-            await self.log.produce("orders", number, batch(value))
-        await self.log.flush("orders", number)
-        led = self.led(number)
-        led.tail.forget_until(led.high_watermark)
-
-    def stall(self, *numbers: int) -> None:
-        """From now on the objects of these partitions do not answer."""
-        self.objects.stalled |= {segment.object for number in numbers for segment in self.led(number).segments.recent}
-
-
-@asynccontextmanager
-async def stalled_gateway(
-    directory: Path, partitions: int, *, segment_reads_max: int = 64, **settings: Any
-) -> AsyncIterator[StalledGateway]:
-    cluster = LocalCluster(directory)
-    objects = StallingObjects(cluster.objects)
-    cluster.objects = objects  # type: ignore[assignment]  # what its nodes get
-    try:
-        log = LogSettings(publish_tick_ms=10, segment_reads_max=segment_reads_max)
-        async with asyncio.timeout(60), gateway_of(cluster, "ann", KafkaSettings(**settings), log=log) as gateway:
-            await gateway.backend.log.create_topic("orders", partitions)
-            await async_until(lambda: len(gateway.node.leads()) == partitions)
-            yield StalledGateway(gateway, objects)
-            objects.resume()
-    finally:
-        objects.resume()
-        await cluster.end()
 
 
 async def fetched(client: WireClient, offsets: dict[int, int], **limits: Any) -> list[tuple[int, list[str]]]:

@@ -1,12 +1,17 @@
 """ListOffsets and OffsetForLeaderEpoch: every version, every time that is none, and leaders nobody knows of."""
 
+import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
+from tests.support.kafka_wire import WireClient
 from tests.support.partitions import batch
+from tests.support.stalled_gateway import stalled_gateway
 
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import (
     EARLIEST,
@@ -156,6 +161,49 @@ async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
             ErrorCode.NONE,
             ErrorCode.INVALID_REQUEST,
         ]
+
+
+async def looked_up(client: WireClient, *topics: dict[str, Any]) -> list[list[tuple[ErrorCode, int]]]:
+    async with asyncio.timeout(5):  # an object that is stalled does not answer at all
+        answer = await client.ask(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": topics})
+    return [[(code(each), each.offset) for each in topic.partitions] for topic in answer.topics]
+
+
+async def test_an_object_that_does_not_answer_costs_the_lookup_of_its_own_partition_alone(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 2, topics=("orders", "clicks"), lookup_ms=300) as world:
+        for topic in ("orders", "clicks"):
+            for number in range(2):
+                await world.publish(number, "old", topic=topic)
+        world.stall(0)
+        client = await world.gateway.client()
+        found = await looked_up(client, wanted("orders", {0: 500, 1: 500}), wanted("clicks", {0: 500, 1: LATEST}))
+        assert found == [
+            [(ErrorCode.REQUEST_TIMED_OUT, -1), (ErrorCode.NONE, 0)],
+            [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)],
+        ]
+        world.objects.resume()
+        assert await looked_up(client, wanted("orders", {0: 500})) == [[(ErrorCode.NONE, 0)]]
+
+
+async def test_lookups_that_wait_for_object_storage_do_not_keep_others_from_beginning(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 3, lookups_max=1, lookup_slow_ms=50, lookup_ms=1_000) as world:
+        for number in range(3):
+            await world.publish(number, "old")
+        world.stall(0, 1)
+        found = await looked_up(await world.gateway.client(), wanted("orders", {0: 500, 1: 500, 2: 500}))
+        assert found == [[(ErrorCode.REQUEST_TIMED_OUT, -1)] * 2 + [(ErrorCode.NONE, 0)]]
+
+
+async def test_a_lookup_takes_no_longer_than_its_request_allows(tmp_path: Path) -> None:
+    async with stalled_gateway(tmp_path, 1) as world:
+        await world.publish(0, "old")
+        world.stall(0)
+        client = await world.gateway.client()
+        topics = [wanted("orders", {0: 500})]
+        async with asyncio.timeout(5):
+            given = {"replica_id": -1, "topics": topics, "timeout": timedelta(milliseconds=200)}
+            answer = await client.ask(ApiKey.LIST_OFFSETS, 10, given)
+        assert code(answer.topics[0].partitions[0]) is ErrorCode.REQUEST_TIMED_OUT
 
 
 # ── leader epochs ──

@@ -7,11 +7,14 @@ Timestamps: LATEST is the high watermark, EARLIEST the start, MAX_TIMESTAMP (fro
 timestamp, EARLIEST_LOCAL (8) the start, too. LATEST_TIERED (9) and EARLIEST_PENDING_UPLOAD (11) are about Kafka's own tiering and
 answered like a Kafka without it: there is no such offset. Without transactions, both isolation levels are the same.
 
-Not implemented: version 0 of ListOffsets (a list of segments), and the timeout of versions from 10 on, which is about tiering.
+The timeout of versions from 10 on is how long a lookup may take; `lookup_ms` is the limit of all versions.
+
+Not implemented: version 0 of ListOffsets (a list of segments).
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
@@ -32,7 +35,7 @@ from holdfast.kafka.special_offsets import (
 )
 from holdfast.log.topics import TopicNameError
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.tasks import gather_limited
+from holdfast.vocabulary.tasks import ConcurrencyLimit, gather_or_cancel
 
 # The first version of ListOffsets with a special timestamp.
 _TIMESTAMP_SINCE_VERSION: Final = {
@@ -44,37 +47,55 @@ _TIMESTAMP_SINCE_VERSION: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
-_LOOKUPS_MAX: Final = 32  # concurrent
+_TIMEOUT_SINCE_VERSION: Final = 10
 
 
 async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
-    """The offsets of timestamps, partition by partition."""
-    seen: set[tuple[str, int]] = set()
-    duplicates: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for each in topic.partitions:
-            which = (topic.name, each.partition_index)
-            (duplicates if which in seen else seen).add(which)
+    """The offsets of timestamps, partition by partition, all side by side: one whose object does not answer holds up no other."""
+    lookups = _Lookups(call, request)
+    return {"topics": await gather_or_cancel(*(lookups.topic(each) for each in request.topics))}
 
-    async def lookup(name: str, wanted: Any) -> ResponseFields:
-        if (name, wanted.partition_index) in duplicates:
+
+class _Lookups:
+    """The lookups of one request."""
+
+    def __init__(self, call: RequestContext, request: Any) -> None:
+        settings = call.backend.settings
+        self._call = call
+        self._limit = ConcurrencyLimit(settings.lookups_max, slow_ms=settings.lookup_slow_ms)
+        asked_ms = request.timeout.total_seconds() * 1000 if call.version >= _TIMEOUT_SINCE_VERSION else 0
+        timeout_ms = min(settings.lookup_ms, asked_ms) if asked_ms > 0 else settings.lookup_ms
+        self._until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+        self._duplicates = {which for which, times in named.items() if times > 1}
+
+    async def topic(self, topic: Any) -> ResponseFields:
+        """The offsets of all partitions of a topic."""
+        async with self._limit.slot():
+            refusal = await check_topic(self._call.backend, topic.name)
+        partitions: Sequence[ResponseFields]
+        if refusal is not ErrorCode.NONE:
+            partitions = [_none(each.partition_index, refusal) for each in topic.partitions]
+        elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
+            partitions = [await self._lookup(topic.name, each) for each in topic.partitions]
+        else:
+            partitions = await gather_or_cancel(*(self._within_limits(topic.name, each) for each in topic.partitions))
+        return {"name": topic.name, "partitions": partitions}
+
+    async def _within_limits(self, name: str, wanted: Any) -> ResponseFields:
+        try:
+            async with asyncio.timeout_at(self._until_s), self._limit.slot():
+                return await self._lookup(name, wanted)
+        except TimeoutError:
+            return _none(wanted.partition_index, ErrorCode.REQUEST_TIMED_OUT)
+
+    async def _lookup(self, name: str, wanted: Any) -> ResponseFields:
+        if (name, wanted.partition_index) in self._duplicates:
             return _none(wanted.partition_index, ErrorCode.INVALID_REQUEST)
         try:
-            return await _offset(call, name, wanted)
+            return await _offset(self._call, name, wanted)
         except HoldfastError as error:
             return _none(wanted.partition_index, code_of(error))
-
-    topics = []
-    for topic in request.topics:
-        refusal = await check_topic(call.backend, topic.name)
-        if refusal is not ErrorCode.NONE:
-            partitions: Sequence[ResponseFields] = [_none(each.partition_index, refusal) for each in topic.partitions]
-        elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
-            partitions = [await lookup(topic.name, each) for each in topic.partitions]
-        else:
-            partitions = await gather_limited(partial(lookup, topic.name), topic.partitions, _LOOKUPS_MAX)
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
 
 
 async def _offset(call: RequestContext, name: str, wanted: Any) -> ResponseFields:

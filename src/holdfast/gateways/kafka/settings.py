@@ -23,6 +23,8 @@ class KafkaSettings:
     `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
     `leave_answer_ms`: the delay of a LeaveGroup response. librdkafka, closed during its rebalance callback, hangs for ever if the
     response arrives before the callback returns.
+    `lookup_ms`: how long an offset is looked up by time before its partition gets REQUEST_TIMED_OUT, if its request does not ask
+    for less. `lookups_max`: concurrent lookups of a request, without those that have taken longer than `lookup_slow_ms`.
     `fetch_bytes_max`: the limit of one fetch, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
     `fetch_read_ms`: how long a fetch that has nothing else to answer waits for object storage at least, if its own wait is shorter.
     `fetch_reads_max`: reads of object storage for fetches, under way or waiting for the next fetch; `fetch_read_kept_ms`: how long
@@ -48,6 +50,9 @@ class KafkaSettings:
     auto_create_partitions: int = 1
     produce_timeout_max_ms: int = 600_000
     leave_answer_ms: int = 10
+    lookup_ms: int = 10_000
+    lookups_max: int = 32
+    lookup_slow_ms: int = 500
     fetch_bytes_max: int = 8 * MIB  # measured: clients read several responses of this size faster than one of 32 MiB
     fetch_wait_max_ms: int = 300_000
     fetch_read_ms: int = 500
@@ -78,6 +83,9 @@ class KafkaSettings:
             "unread_ms",
             "requests_bytes_max",
             "produce_timeout_max_ms",
+            "lookup_ms",
+            "lookups_max",
+            "lookup_slow_ms",
             "fetch_wait_max_ms",
             "fetch_read_ms",
             "fetch_reads_max",
