@@ -215,9 +215,10 @@ async def test_objects_without_any_mark_are_not_those_of_a_store_that_has_marked
     store = await place.store()
     await place.claim(store)
     elsewhere = MemoryObjects(clock=place.clock)
-    with pytest.raises(NotOwnerError, match="other objects, or an older copy"):
+    with pytest.raises(NotOwnerError, match="there is none in object storage: is it mounted") as refused:
         await claim_objects(store, elsewhere, clock=place.clock, random=place.random)
-    with pytest.raises(NotOwnerError, match="other objects, or an older copy"):
+    assert "adopt" not in str(refused.value).partition("If they are lost for good")[0]
+    with pytest.raises(NotOwnerError, match="is it mounted"):
         await verify_objects(store, elsewhere, clock=place.clock, random=place.random)
     assert [info async for info in elsewhere.list("")] == []
     await adopt_objects(store, elsewhere, clock=place.clock, random=place.random)

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, Stored
+from holdfast.kernel.objects_owner import claim_objects
 from holdfast.objects.folder import UPLOADS, FolderObjects, FolderSettings
 from holdfast.objects.folder_disk import FolderDisk
+from holdfast.stores.memory import MemoryStore
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
@@ -249,3 +251,49 @@ async def test_writers_killed_in_the_middle_leave_whole_objects_and_every_acknow
             assert acknowledged.pop(int(number), name.decode()) == name.decode(), f"{info.key} is not its writer's"
         assert acknowledged == {}, "acknowledged objects are lost"
         assert list((tmp_path / UPLOADS).iterdir()) == []
+
+
+@pytest.mark.parametrize("mount_point", [True, False], ids=["an empty mount point", "nothing"])
+async def test_a_folder_that_is_away_says_so_instead_of_being_empty(tmp_path: Path, mount_point: bool) -> None:
+    root, elsewhere = tmp_path / "objects", tmp_path / "unmounted"
+    async with folder(root) as objects:
+        await objects.put("t/a", [b"x"])
+        root.rename(elsewhere)
+        if mount_point:
+            root.mkdir()
+        for work in (
+            objects.get("t/a"),
+            objects.get_tail("t/a", 1),
+            objects.delete(["t/a"]),
+            objects.put("t/b", [b"y"]),
+            anext(objects.list("")),
+            anext(objects.list("t/")),
+        ):
+            with pytest.raises(UnavailableError, match=f"folder {root} .*it is not there: .*unmounted"):
+                await work
+        if mount_point:
+            assert list(root.iterdir()) == []
+            root.rmdir()
+        elsewhere.rename(root)
+        assert await objects.get("t/a") == b"x"
+        assert isinstance(await objects.put("t/b", [b"y"]), Stored)
+
+
+async def test_uploads_that_somebody_tidied_away_are_no_reason_to_stop(tmp_path: Path) -> None:
+    async with folder(tmp_path) as objects:
+        await objects.put("t/a", [b"x"])
+        (tmp_path / UPLOADS).rmdir()
+        assert isinstance(await objects.get("t/b"), Missing)
+        assert [each.key async for each in objects.list("u/")] == []
+        assert isinstance(await objects.put("t/b", [b"y"]), Stored)
+
+
+async def test_a_sweeper_whose_folder_is_away_is_not_told_to_adopt_it(tmp_path: Path) -> None:
+    clock, random, root = RealClock(), SystemRandom(), tmp_path / "objects"
+    async with MemoryStore.open(clock=clock, random=random) as store, folder(root) as objects:
+        owner = await claim_objects(store, objects, clock=clock, random=random)
+        root.rename(tmp_path / "unmounted")
+        root.mkdir()
+        with pytest.raises(UnavailableError, match="it is not there") as error:
+            await owner.raise_mark(unproven_keep_ms=1)
+        assert "adopt" not in str(error.value)

@@ -117,6 +117,12 @@ class NotOwnerError(UsageError):
                     "restored from a backup, or is a copy, and does not know what was published since. Use the store that "
                     f"marked it; if that is lost, stop every process that uses it and run {_ADOPT}"
                 )
+            case Ownership.OBJECTS_BEHIND if found is None:
+                return (
+                    f"this store has marked objects before ({mine}), and there is none in {self.place}: is it mounted, and is it "
+                    "the --objects this store was used with? If they are lost for good, or were moved here without their marks, "
+                    f"run {_ADOPT}"
+                )
             case Ownership.OBJECTS_BEHIND:
                 return (
                     f"{self.place} has {theirs}, but this store has marked objects before ({mine}): these are other objects, or "

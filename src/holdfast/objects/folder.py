@@ -4,6 +4,8 @@ The one rule: a name appears only when all its bytes are durable. A put writes i
 its name (which fails if the name is taken), and syncs the folder before it returns `Stored`. A process that dies in between leaves
 a file in `.uploads/`, removed by a later opening, and never half an object.
 
+A folder that is away (unmounted, removed) is unavailable, not empty: nothing can be said about its objects.
+
 Empty folders are kept. The file system must support hard links and be case-sensitive.
 """
 
@@ -98,6 +100,7 @@ class FolderObjects:
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
         """Page by page of one folder after the other: memory holds one page for each level of the tree."""
         check_prefix(prefix)
+        found = False
         levels: list[Iterator[FolderEntry | FolderPage]] = [iter([FolderPage(prefix.rpartition("/")[0], (), "")])]
         while levels:
             entry = next(levels[-1], None)
@@ -108,7 +111,10 @@ class FolderObjects:
             elif entry.is_folder:
                 levels.append(await self._level(entry.key, prefix, after, ""))
             else:
+                found = True
                 yield ObjectInfo(entry.key, entry.size_bytes, entry.modified_ms)
+        if not found:
+            await self._do(self._check_there)
 
     async def _level(self, folder: str, prefix: str, after: str, last: str) -> "Iterator[FolderEntry | FolderPage]":
         page = await self._do(partial(read_page, self._root, folder, prefix=prefix, after=after, last=last))
@@ -136,6 +142,15 @@ class FolderObjects:
                 with suppress(FileNotFoundError):  # another opening removes it too
                     if leftover.stat().st_mtime_ns // 1_000_000 < before_ms:
                         self._disk.unlink(uploads / leftover.name)
+
+    def _check_there(self) -> None:
+        """`RequestRefusedError` if the folder is away: an opening leaves something in it."""
+        if (self._root / UPLOADS).is_dir():
+            return
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if any(self._root.iterdir()):
+                return
+        raise RequestRefusedError(self.service, "it is not there: it was unmounted or removed")
 
     def _make_durable(self, folder: Path) -> None:
         """Create a folder and its parents, beyond the root if necessary, and sync all their names.
@@ -168,7 +183,13 @@ class FolderObjects:
                 self._disk.unlink(upload)
 
     def _write(self, upload: Path, body: Sequence[Buffer]) -> int:
-        descriptor = self._disk.create(upload)
+        try:
+            descriptor = self._disk.create(upload)
+        except FileNotFoundError:
+            self._check_there()
+            self._durable.clear()
+            self._make_durable(upload.parent)
+            descriptor = self._disk.create(upload)
         try:
             size = self._disk.write(descriptor, body)
             self._disk.sync(descriptor)
@@ -203,6 +224,7 @@ class FolderObjects:
         try:
             file = (self._root / key).open("rb", buffering=0)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            self._check_there()
             return Missing(key)
         with file:
             size = os.fstat(file.fileno()).st_size
@@ -220,6 +242,8 @@ class FolderObjects:
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._disk.unlink(target)
                 touched.add(target.parent)
+        if not touched:
+            self._check_there()
         for folder in touched:
             self._disk.sync_folder(folder)
 
