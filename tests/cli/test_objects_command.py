@@ -18,7 +18,39 @@ def other(*more: str) -> tuple[str, ...]:
     return (*DATA, "--store", f"sqlite:///{Path.cwd()}/other.db", *more)
 
 
-def test_what_nobody_owns_is_said_to_be_free_and_adopted_without_a_question(run: Run) -> None:
+@pytest.fixture
+def stores(run: Run) -> None:
+    """Two stores, and a folder for the objects of the first."""
+    for name in ("first/store.db", "other.db"):
+        (Path.cwd() / name).parent.mkdir(exist_ok=True)
+        assert run("store", "check", f"sqlite:///{Path.cwd()}/{name}").code == 0
+    (Path.cwd() / "first" / "objects").mkdir()
+
+
+@pytest.mark.parametrize("action", ["owner", "adopt"])
+def test_a_mistyped_store_is_refused_and_not_created(run: Run, action: str) -> None:
+    refused = run("objects", action, "--store", "sqlite:///typo/store.db", "--objects", "file:objects")
+    assert refused.code == 2
+    assert f"must be an existing database: there is no file {Path.cwd()}/typo/store.db" in refused.err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_mistyped_folder_of_objects_is_refused_and_not_created(run: Run, stores: None) -> None:
+    refused = run("objects", "owner", *DATA, "--objects", "file:objcets")
+    assert refused.code == 2
+    assert f"must be an existing folder: there is no {Path.cwd()}/objcets" in refused.err
+    assert not (Path.cwd() / "objcets").exists()
+
+
+@pytest.mark.parametrize("action", ["partitions", "consumers"])
+def test_a_registry_is_not_looked_for_in_a_new_store(run: Run, action: str) -> None:
+    refused = run("registry", action, "--store", "sqlite:///typo.db")
+    assert refused.code == 2
+    assert "must be an existing database" in refused.err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_what_nobody_owns_is_said_to_be_free_and_adopted_without_a_question(run: Run, stores: None) -> None:
     asked = run("objects", "owner", *DATA)
     assert asked.code == 0
     assert "nobody has claimed these objects" in asked.text
@@ -31,7 +63,7 @@ def test_what_nobody_owns_is_said_to_be_free_and_adopted_without_a_question(run:
     assert shown["found"]["cluster"] == shown["cluster"]
 
 
-def test_another_store_sees_whose_they_are_and_takes_them_over_when_told_so(run: Run) -> None:
+def test_another_store_sees_whose_they_are_and_takes_them_over_when_told_so(run: Run, stores: None) -> None:
     run("objects", "adopt", *DATA)
     [first] = run("objects", "owner", *DATA, "--json").rows
     asked = run("objects", "owner", *other())

@@ -56,19 +56,19 @@ class _Opened:
 
 
 @asynccontextmanager
-async def _opened(args: argparse.Namespace) -> AsyncIterator[_Opened]:
+async def _opened(args: argparse.Namespace, *, create_objects: bool) -> AsyncIterator[_Opened]:
     settings = effective_settings_for(args).settings
     clock, random = RealClock(), SystemRandom()
     async with (
-        open_store(settings.store, clock=clock, random=random) as store,
-        open_objects(settings.objects, clock=clock, random=random) as objects,
+        open_store(settings.store, clock=clock, random=random, create=False) as store,
+        open_objects(settings.objects, clock=clock, random=random, create=create_objects) as objects,
     ):
         yield _Opened(store, objects, redacted(settings.objects))
 
 
 async def run_owner(args: argparse.Namespace) -> int:
     """Print both marks and what they mean."""
-    async with _opened(args) as opened:
+    async with _opened(args, create_objects=False) as opened:
         owner = await _owner(opened)
         view = await owner.view()
     if args.json:
@@ -92,7 +92,7 @@ async def run_owner(args: argparse.Namespace) -> int:
 
 async def run_adopt(args: argparse.Namespace) -> int:
     """Ask, take over, print the new mark."""
-    async with _opened(args) as opened:
+    async with _opened(args, create_objects=True) as opened:
         owner = await _owner(opened)
         found = (await owner.view()).found
         question = f"Take {opened.place} over from {_shown(found)}?"

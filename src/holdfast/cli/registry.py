@@ -99,7 +99,7 @@ async def run_consumers(args: argparse.Namespace) -> int:
 @asynccontextmanager
 async def _registry(args: argparse.Namespace) -> AsyncIterator[RegistryStore]:
     clock, random = RealClock(), SystemRandom()
-    async with open_store(args.store, clock=clock, random=random) as store:
+    async with open_store(args.store, clock=clock, random=random, create=False) as store:
         settings = settings_from(RegistrySettings, {"namespace": args.namespace})
         registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         if not await registry.partitions():

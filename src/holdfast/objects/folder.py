@@ -262,7 +262,18 @@ def _read_exactly(read: Callable[[int], bytes | None], size: int, service: str, 
 def open_url(url: ObjectsUrl, clock: Clock, random: Random) -> AbstractAsyncContextManager[Objects]:
     """`file:///path` is absolute, `file:path` relative to the working directory."""
     url.check_options(settings=(FolderSettings,))
+    return FolderObjects.open(_root(url), clock=clock, random=random, settings=url.settings(FolderSettings))
+
+
+def check_exists(url: ObjectsUrl) -> None:
+    """`InvalidError` unless there is such a folder."""
+    root = _root(url)
+    if not root.is_dir():
+        raise InvalidError("objects URL", url.shown, f"an existing folder: there is no {root}")
+
+
+def _root(url: ObjectsUrl) -> Path:
     path = unquote(url.parts.path)
     if url.parts.netloc or not path:
         raise InvalidError("objects URL", url.shown, "file:///absolute/path or file:relative/path")
-    return FolderObjects.open(Path(path).absolute(), clock=clock, random=random, settings=url.settings(FolderSettings))
+    return Path(path).absolute()

@@ -90,17 +90,23 @@ def counters_for(url: str) -> ObjectCounters:
 
 @asynccontextmanager
 async def open_objects(
-    url: str, *, clock: Clock, random: Random, counters: ObjectCounters | None = None
+    url: str, *, clock: Clock, random: Random, counters: ObjectCounters | None = None, create: bool = True
 ) -> AsyncIterator[Objects]:
-    """Open the engine of a URL, checked for access. `counters` count its requests. See `docs/objects.md` for every option."""
+    """Open the engine of a URL, checked for access. `counters` count its requests. See `docs/objects.md` for every option.
+
+    Not `create`: `InvalidError` for a folder that does not exist, which a mistyped URL would create.
+    """
     parsed = parse_objects_url(url)
     module, extra, _ = _ENGINES[parsed.parts.scheme]
     try:
-        open_url: OpenEngine = import_module(module).open_url
+        engine_module = import_module(module)
     except ModuleNotFoundError as missing:
         if not extra or (missing.name or "").startswith("holdfast"):
             raise
         raise NotInstalledError(f"object storage {parsed.shown}", missing.name or module, extra) from None
+    if not create and hasattr(engine_module, "check_exists"):
+        engine_module.check_exists(parsed)
+    open_url: OpenEngine = engine_module.open_url
     settings = parsed.settings(RetrySettings)
     if counters is None:
         counters = counters_for(url)

@@ -80,15 +80,21 @@ def parse_store_url(text: str) -> StoreUrl:
 
 
 @asynccontextmanager
-async def open_store(url: str, *, clock: Clock, random: Random) -> AsyncIterator[Store]:
-    """Open the store a URL names, checked for durability. See `docs/stores.md` for every option."""
+async def open_store(url: str, *, clock: Clock, random: Random, create: bool = True) -> AsyncIterator[Store]:
+    """Open the store a URL names, checked for durability. See `docs/stores.md` for every option.
+
+    Not `create`: `InvalidError` for a file that does not exist, which a mistyped URL would create.
+    """
     parsed = parse_store_url(url)
     module, extra, _ = _ENGINES[_ALIASES.get(parsed.parts.scheme, parsed.parts.scheme)]
     try:
-        open_url: OpenEngine = import_module(module).open_url
+        engine_module = import_module(module)
     except ModuleNotFoundError as missing:
         if not extra or (missing.name or "").startswith("holdfast"):
             raise
         raise NotInstalledError(f"store {parsed.shown}", missing.name or module, extra) from None
+    if not create and hasattr(engine_module, "check_exists"):
+        engine_module.check_exists(parsed)
+    open_url: OpenEngine = engine_module.open_url
     async with open_url(parsed, clock, random) as store:
         yield store

@@ -17,7 +17,7 @@
 SQLite has no change log, sessions, commit ids or notifications between processes; this package adds them.
 """
 
-from holdfast.stores.sqlite.settings import SqliteSettings
+from holdfast.stores.sqlite.settings import SqliteSettings, check_exists
 from holdfast.stores.sqlite.store import SqliteStore, open_url
 
-__all__ = ["SqliteSettings", "SqliteStore", "open_url"]
+__all__ = ["SqliteSettings", "SqliteStore", "check_exists", "open_url"]

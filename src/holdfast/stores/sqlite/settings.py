@@ -50,3 +50,10 @@ def parse_url(url: StoreUrl) -> tuple[Path, SqliteSettings]:
         raise InvalidError("store URL", url.text, f"{_FORMS}; without a file, use memory:")
     # All processes must agree on the name, whatever links lead to it: the lock and the sockets are named after it.
     return Path(os.path.realpath(path)), settings
+
+
+def check_exists(url: StoreUrl) -> None:
+    """`InvalidError` unless there is such a database."""
+    path, _ = parse_url(url)
+    if not path.is_file() or not path.stat().st_size:
+        raise InvalidError("store URL", url.shown, f"an existing database: there is no file {path}, or it is empty")
