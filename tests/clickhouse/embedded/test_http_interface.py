@@ -10,7 +10,14 @@ from typing import Any
 import lz4.frame
 import pytest
 import zstandard
-from tests.support.clickhouse_http import ENDLESS_QUERY, BackgroundCall, auth_headers, is_running, send_query
+from tests.support.clickhouse_http import (
+    ENDLESS_QUERY,
+    BackgroundCall,
+    HttpResponse,
+    auth_headers,
+    is_running,
+    send_query,
+)
 from tests.support.waiting import until
 
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -298,8 +305,11 @@ def test_readonly_is_0_1_or_2(clickhouse: ClickHouseServer, readonly: str) -> No
 def test_a_readonly_request_of_a_session_reads_and_the_next_one_writes(
     clickhouse: ClickHouseServer, clickhouse_database: str, readonly: str
 ) -> None:
-    session = {"session_id": f"readonly-{readonly}", "database": clickhouse_database}
-    assert send_query(clickhouse, b"SELECT 1", readonly=readonly, **session).body == b"1\n"
-    refused = send_query(clickhouse, b"CREATE TABLE w (a Int8) ENGINE = Memory", readonly=readonly, **session)
+    def send(statement: bytes, **more: Any) -> HttpResponse:
+        session = f"readonly-{readonly}"
+        return send_query(clickhouse, statement, session_id=session, database=clickhouse_database, **more)
+
+    assert send(b"SELECT 1", readonly=readonly).body == b"1\n"
+    refused = send(b"CREATE TABLE w (a Int8) ENGINE = Memory", readonly=readonly)
     assert refused.code == "164", refused.body
-    assert send_query(clickhouse, b"CREATE TABLE w (a Int8) ENGINE = Memory", **session).status == 200
+    assert send(b"CREATE TABLE w (a Int8) ENGINE = Memory").status == 200

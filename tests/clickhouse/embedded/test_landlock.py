@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.clickhouse.embedded import landlock
+from holdfast.testing.clickhouse import clickhouse_server
+
 TRY = """
 import json, socket, sys, threading
 from pathlib import Path
@@ -88,3 +91,34 @@ def test_the_engine_reaches_its_own_directory_and_nothing_else(tmp_path: Path) -
         assert found[name] != "done", name
     assert not (outside / "new").exists()
     assert found["main"] == "secret", "only the engine's threads are confined"
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [
+        (-1, ["other files", "other hosts", "signals"]),
+        (1, ["truncating", "other hosts", "signals"]),
+        (3, ["other hosts", "signals"]),
+        (4, ["signals"]),
+        (6, []),
+    ],
+)
+def test_the_log_says_what_a_kernel_does_not_confine(
+    version: int, missing: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = landlock.unconfined_access(version)
+    assert [words for words in missing if not any(words in each for each in found)] == []
+    assert len([each for each in found if "UDP" not in each]) == len(missing)
+    with caplog.at_level("INFO"):
+        landlock.log_unconfined(found)
+    (record,) = caplog.records
+    assert record.levelname == ("WARNING" if missing else "INFO")
+    assert all(each in record.getMessage() for each in found)
+
+
+def test_an_engine_that_is_not_to_be_confined_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("chdb")
+    with clickhouse_server(tmp_path / "server", options=["--confined", "false"]) as server:
+        log = (server.directory / "clickhouse.log").read_text()
+    assert "not confined by the kernel" in log
+    assert "other files" in log

@@ -29,6 +29,8 @@ _SIGNALS_AND_SOCKETS: Final = 0b11  # to processes outside the confinement
 _ACCESS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _ACCESS_RIGHTS_LATEST: Final = 16
 
+_NEVER_CONFINED: Final = "UDP and other protocols than TCP"
+
 _READABLE_PATHS: Final = (
     *("/usr", "/lib", "/lib64", "/bin", "/etc/localtime", "/etc/timezone", "/etc/ld.so.cache", "/sys/fs/cgroup"),
     *("/sys/devices/system", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime"),
@@ -38,11 +40,31 @@ _READABLE_PATHS: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
+def unconfined_access(version: int) -> tuple[str, ...]:
+    """What a version of the interface does not confine; below 1: there is none."""
+    by_version = (
+        (1, "reading and writing other files, and running programs"),
+        (3, "truncating other files"),
+        (4, "connections to other hosts over TCP"),
+        (6, "signals and abstract sockets to other processes"),
+    )
+    missing = [access for needs, access in by_version if version < needs]
+    if version < 1:
+        missing.remove("truncating other files")  # part of writing them
+    return (*missing, _NEVER_CONFINED)
+
+
+def log_unconfined(access: tuple[str, ...]) -> None:
+    """Say what only the engine's grants and the access policy deny."""
+    level = logging.INFO if access == (_NEVER_CONFINED,) else logging.WARNING
+    _log.log(level, "not confined by the kernel: %s; only ClickHouse's grants deny it", "; ".join(access))
+
+
 def confine(data: Path) -> bool:
     """Confine this thread and all it starts to `data`; False if this kernel cannot. It cannot be undone."""
     version = _syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG) if sys.platform == "linux" else -1
+    log_unconfined(unconfined_access(version))
     if version < 1:
-        _log.warning("this kernel has no Landlock: only ClickHouse's grants restrict access to other files and hosts")
         return False
     every = (1 << _ACCESS_RIGHTS.get(version, _ACCESS_RIGHTS_LATEST)) - 1
     attributes = struct.pack("<QQQ", every, _TCP if version >= 4 else 0, _SIGNALS_AND_SOCKETS if version >= 6 else 0)

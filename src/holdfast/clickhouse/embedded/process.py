@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.clickhouse.embedded.engine import locked_data_directory, open_engine
-from holdfast.clickhouse.embedded.landlock import confine
+from holdfast.clickhouse.embedded.landlock import confine, log_unconfined, unconfined_access
 from holdfast.clickhouse.embedded.server import ClickHouseHttpServer
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
 from holdfast.vocabulary.clock import Clock
@@ -98,6 +98,8 @@ class _EngineThread:
             with locked_data_directory(self._settings.data.absolute()) as data:
                 if self._settings.confined:
                     confine(data)
+                else:
+                    log_unconfined(unconfined_access(0))
                 self._serve(data)
         except BaseException as error:
             self.failure = error
