@@ -6,7 +6,7 @@ the outcome is unknown). Nothing is retried here: whether a statement may be sen
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -23,6 +23,11 @@ def parse_dsn(dsn: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidError("ClickHouse DSN", f"{parts.scheme}://…", "http[s]://user:password@host:port/database")
     return parts
+
+
+def database_of_dsn(dsn: str) -> str:
+    """The database of a DSN; empty: it names none."""
+    return unquote(parse_dsn(dsn).path.strip("/"))
 
 
 def port_of(parts: SplitResult) -> int:
@@ -96,8 +101,8 @@ class ClickHouseClient:
             interface=self._parts.scheme,
             host=self._parts.hostname,
             port=port_of(self._parts),
-            username=self._parts.username or "default",
-            password=self._parts.password or "",
+            username=unquote(self._parts.username or "default"),
+            password=unquote(self._parts.password or ""),
             connect_timeout=_CONNECT_TIMEOUT_S,
             send_receive_timeout=max(1, self._timeout_ms // 1_000),
             compress=False,

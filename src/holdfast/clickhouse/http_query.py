@@ -8,7 +8,7 @@ import re
 from typing import Final
 from urllib.parse import SplitResult, urlencode
 
-from holdfast.clickhouse.client import parse_dsn, port_of
+from holdfast.clickhouse.client import database_of_dsn, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 
 _CODE: Final = re.compile(r"Code: (\d+)\.")
@@ -24,7 +24,7 @@ def query(url: str, sql: str, *, user: str, password: str, format: str, timeout_
     address = f"{parts.hostname}:{port_of(parts)}"
     # The server sends the status when the statement has ended, so that an error is never in the middle of a result.
     parameters = {"default_format": format, "wait_end_of_query": "1"}
-    if database := parts.path.strip("/"):
+    if database := database_of_dsn(url):
         parameters["database"] = database
     headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password, "Content-Type": "text/plain; charset=utf-8"}
     try:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient, parse_dsn, port_of
+from holdfast.clickhouse.client import ClickHouseClient, database_of_dsn, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table, table_spec
@@ -37,15 +37,18 @@ class TableCheck:
 
 def database_of(target: SinkTarget) -> str:
     """The database of a target: as configured, else from the DSN, else `default`."""
-    config = config_of(target)
-    from_dsn = (config.dsn or target.embedded).partition("://")[2].partition("?")[0].partition("/")[2].strip("/")
-    return config.database or from_dsn or "default"
+    return _database(config_of(target), target.embedded)
 
 
 def table_identity(config: ClickHouseConfig, *, embedded: str) -> tuple[str, int, str, str]:
     """Server, database and table: equal for two configurations of one table, however their URLs are written."""
     parts = parse_dsn(config.dsn or embedded)
-    return (parts.hostname or "").lower(), port_of(parts), config.database or "default", config.table
+    return (parts.hostname or "").lower(), port_of(parts), _database(config, embedded), config.table
+
+
+def _database(config: ClickHouseConfig, embedded: str) -> str:
+    dsn = config.dsn or embedded
+    return config.database or (database_of_dsn(dsn) if dsn else "") or "default"
 
 
 def config_of(target: SinkTarget) -> ClickHouseConfig:
