@@ -21,6 +21,7 @@ from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, create_table
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import ClickHouseConfig
+from holdfast.pipeline.service.rewind_rules import FOR_EVER
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.inserts import one_batch
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink
@@ -140,6 +141,40 @@ def test_a_zombie_is_rejected_once_a_newer_epoch_has_fenced(clickhouse: ClickHou
     assert count(clickhouse, "orders_dlq") == (0, 0)
     put(zombie, target, fenced_range(0, 5, partition=1))  # which it still owns
     assert count(clickhouse) == (65, 65)
+
+
+def test_a_fence_says_that_it_is_synchronous_whatever_the_profile_is(clickhouse: ClickHouseDatabase) -> None:
+    """With `async_insert=1, wait_for_async_insert=0` a server acknowledges an insert that it has not stored."""
+    clickhouse.run(statements.create_fence(clickhouse.database))
+    for write in (
+        statements.write_fence(clickhouse.database, "k", 7),
+        statements.write_fences(clickhouse.database, ["k", "l"], FOR_EVER),
+    ):
+        assert "SETTINGS async_insert = 0, wait_for_async_insert = 1 VALUES" in write
+        clickhouse.server.query(write, async_insert="1", wait_for_async_insert="0")
+    for key in ("k", "l"):
+        assert int(clickhouse.ask(statements.read_fence(clickhouse.database, key))[0]["max(epoch)"]) == FOR_EVER
+
+
+def test_every_insert_says_that_it_is_synchronous() -> None:
+    settings = statements.insert_settings("t", "q", timeout_ms=1_000)
+    assert (settings["async_insert"], settings["wait_for_async_insert"]) == (0, 1)
+
+
+def test_a_range_of_many_table_partitions_is_stored_once(clickhouse: ClickHouseDatabase) -> None:
+    """ClickHouse refuses inserts into more than 100 partitions of a table by default."""
+    target, of = target_in(clickhouse), fenced_range(0, 1_000)
+    made = create_table(tables.table_of(target)).replace("ORDER BY", "PARTITION BY id % 250\nORDER BY")
+    clickhouse.run(made)
+    sink = prepared(target)
+    put(sink, target, of)
+    assert count(clickhouse) == (1_000, 1_000)
+    put(sink, target, again(of))
+    put(sink, target, of)  # by its token alone
+    assert count(clickhouse) == (1_000, 1_000)
+    clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders DROP PARTITION 7")  # as if it had not been stored
+    put(sink, target, again(of))
+    assert count(clickhouse) == (1_000, 1_000)
 
 
 def test_the_fence_waits_until_nothing_older_runs(clickhouse: ClickHouseDatabase) -> None:

@@ -165,8 +165,7 @@ def delete_previous(
 
 
 def _fence_permanently(database: str, keys: Sequence[str]) -> str:
-    rows = ", ".join(f"({quote_literal(key)}, {FOR_EVER})" for key in keys)
-    return f"INSERT INTO {qualified_name(database, statements.FENCE_TABLE)} (k, epoch) VALUES {rows}"  # noqa: S608 - quoted
+    return statements.write_fences(database, keys, FOR_EVER)
 
 
 def _kill(inserts: str) -> str:

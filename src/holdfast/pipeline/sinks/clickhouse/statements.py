@@ -89,7 +89,14 @@ def create_fence(database: str) -> str:
 
 def write_fence(database: str, key: str, epoch: int) -> str:
     """Write a fence number."""
-    return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) VALUES ({quote_literal(key)}, {epoch})"
+    return write_fences(database, [key], epoch)
+
+
+def write_fences(database: str, keys: Sequence[str], epoch: int) -> str:
+    """Write the fence number of several partitions. The server acknowledges when it is stored, whatever its profiles say."""
+    rows = ", ".join(f"({quote_literal(key)}, {epoch})" for key in keys)
+    settings = "SETTINGS async_insert = 0, wait_for_async_insert = 1"
+    return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) {settings} VALUES {rows}"
 
 
 def read_fence(database: str, key: str) -> str:
@@ -145,6 +152,8 @@ def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str
         "insert_deduplication_token": token,
         "deduplicate_blocks_in_dependent_materialized_views": 1,
         "async_insert": 0,
+        "wait_for_async_insert": 1,
+        "max_partitions_per_insert_block": 0,  # split into several inserts, a range would have several tokens
         "max_execution_time": max(1, timeout_ms // 1_000),
         "max_threads": 1,
         "max_insert_threads": 1,
