@@ -52,7 +52,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class DateTime:
-    """Whole seconds from 1970 to 2106. The zone is for display only; UTC is stored."""
+    """Whole seconds from 1970 to 2106. UTC is stored; the zone is that of displayed times, and of given ones without a zone."""
 
     zone: str | None = None
 
@@ -134,6 +134,13 @@ def unwrap(kind: Type) -> Type:
     while isinstance(kind, Nullable | LowCardinality):
         kind = kind.of
     return kind
+
+
+def zone_of(kind: Type) -> str | None:
+    """The time zone of a type, or of its elements."""
+    while isinstance(kind, Array | Map | Nullable | LowCardinality):
+        kind = kind.of
+    return kind.zone if isinstance(kind, DateTime | DateTime64) else None
 
 
 def is_sortable(kind: Type) -> bool:

@@ -14,6 +14,8 @@ from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S, DATET
 
 _NONE: Final = type(None)
 _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_DIGITS: Final = {unit: digits for digits, unit in _UNITS.items()}
+_LOCAL_S_MAX: Final = 2_114_380_800  # 2037-01-01: beyond, Arrow may not know the rules of a time zone
 _BANDS: Final = ((0, 0, 10**11), (3, 10**11, 10**14), (6, 10**14, 10**17))  # digits of a second, as in `epoch_ns`
 _CANONICAL_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _FIXED_POINT: Final = r"^[+-]?[0-9]{1,60}(\.[0-9]{1,60})?$"
@@ -134,8 +136,15 @@ def _times(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
     wanted = arrow_type(kind)
     texts = pa.array(values, pa.string())
     zoned = pc.all(pc.match_substring_regex(texts, _HAS_ZONE)).as_py()
-    times = texts.cast(wanted) if zoned else texts.cast(pa.timestamp(wanted.unit)).cast(wanted)
-    return _in_time(kind, times)
+    if zoned:
+        return _in_time(kind, texts.cast(wanted))
+    times = texts.cast(pa.timestamp(wanted.unit))
+    if kind.zone is None:
+        return _in_time(kind, times.cast(wanted))
+    if not _inside(times.cast(pa.int64()), 0, _LOCAL_S_MAX * 10 ** _DIGITS[wanted.unit]):
+        return None
+    # A local time that occurs twice or never is an error here, and is converted by itself.
+    return _in_time(kind, pc.assume_timezone(times, kind.zone).cast(wanted))
 
 
 def _epochs(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:

@@ -9,13 +9,14 @@ Dates become days and times become ticks since 1970, as a column stores them.
 import math
 import re
 from collections.abc import Callable
+from datetime import tzinfo
 from decimal import Decimal as Number
 from decimal import InvalidOperation
 from typing import Any, Final, TypeAlias
 
 from holdfast.clickhouse.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
 from holdfast.pipeline.model.records import json_text
-from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, epoch_ns, parse_iso_ns
+from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, epoch_ns, load_zone, parse_iso_ns
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -55,11 +56,15 @@ def scalar_converter(kind: Type) -> Convert:
             return _date
         case Decimal(precision, scale):
             return _decimals(precision, scale)
-        case DateTime():
-            return _seconds
-        case DateTime64(scale, _):
-            return _ticks(scale)
+        case DateTime(zone):
+            return _seconds(_zone(zone))
+        case DateTime64(scale, zone):
+            return _ticks(scale, _zone(zone))
     return text_of
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    return None if name is None else load_zone(name)
 
 
 def _bool(value: Any) -> bool:
@@ -164,10 +169,10 @@ def _uuid(value: Any) -> str:
     raise ConversionError("32 hexadecimal digits, with or without hyphens, are a UUID")
 
 
-def _ns(value: Any) -> int:
-    """Nanoseconds since 1970 of a text or number."""
+def _ns(value: Any, zone: tzinfo | None = None) -> int:
+    """Nanoseconds since 1970 of a text or number; a text without a zone is in `zone`, or UTC."""
     if isinstance(value, str):
-        ns = parse_iso_ns(value)
+        ns = parse_iso_ns(value, zone)
         if ns is not None:
             return ns
         if _INTEGER.fullmatch(value):
@@ -188,11 +193,14 @@ def _date(value: Any) -> int:
     return days
 
 
-def _seconds(value: Any) -> int:
-    seconds = _ns(value) // NS_PER_S
-    if not 0 <= seconds <= DATETIME_S_MAX:
-        raise ConversionError("DateTime holds 1970-01-01 to 2106-02-07 06:28:15")
-    return seconds
+def _seconds(zone: tzinfo | None) -> Convert:
+    def convert(value: Any) -> int:
+        seconds = _ns(value, zone) // NS_PER_S
+        if not 0 <= seconds <= DATETIME_S_MAX:
+            raise ConversionError("DateTime holds 1970-01-01 to 2106-02-07 06:28:15")
+        return seconds
+
+    return convert
 
 
 def tick_digits(scale: int) -> int:
@@ -200,13 +208,13 @@ def tick_digits(scale: int) -> int:
     return -(-scale // 3) * 3
 
 
-def _ticks(scale: int) -> Convert:
+def _ticks(scale: int, zone: tzinfo | None) -> Convert:
     cut, pad = int(10 ** (9 - scale)), int(10 ** (tick_digits(scale) - scale))
     least, most = DATETIME64_S
     until = "2262-04-11" if scale == 9 else "2299-12-31"
 
     def convert(value: Any) -> int:
-        ns = _ns(value)
+        ns = _ns(value, zone)
         if not least <= ns // NS_PER_S <= most or (scale == 9 and ns > INT64_MAX):
             raise ConversionError(f"DateTime64({scale}) holds 1900-01-01 to {until}")
         return ns // cut * pad

@@ -12,10 +12,21 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.clickhouse.quoting import invalid_name_reason
-from holdfast.clickhouse.types import Array, LowCardinality, Map, Nullable, Type, is_nullable, nullable, parse_type
+from holdfast.clickhouse.types import (
+    Array,
+    LowCardinality,
+    Map,
+    Nullable,
+    Type,
+    is_nullable,
+    nullable,
+    parse_type,
+    zone_of,
+)
 from holdfast.pipeline.model.errors import Mistakes
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.shapes import read_object, read_struct
+from holdfast.pipeline.model.timestamps import load_zone
 from holdfast.vocabulary.errors import InvalidError
 
 COLUMNS_MAX: Final = 1_000
@@ -136,6 +147,11 @@ def _column_errors(where: str, column: Column) -> Iterator[InvalidError]:
     except InvalidError as error:
         yield InvalidError(f"{where}.type", column.type, error.allowed)
         return
+    if (zone := zone_of(kind)) is not None:
+        try:
+            load_zone(zone)
+        except InvalidError:
+            yield InvalidError(f"{where}.type", column.type, "with a time zone of the IANA database")
     if column.nullable and isinstance(kind, Array | Map):
         yield InvalidError(f"{where}.nullable", True, f'false: {kind} has no null (whenNull "default" makes it empty)')
 

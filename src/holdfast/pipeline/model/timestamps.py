@@ -1,13 +1,17 @@
 """Timestamps as ISO 8601 text or epoch numbers, parsed to nanoseconds since 1970 (UTC).
 
-The one rule: the same text or number means the same instant in mappings, filters and samples. A time without a zone is UTC. The
-magnitude of a number determines its unit, see `epoch_ns`.
+The one rule: the same text or number means the same instant in mappings, filters and samples. A time without a zone is in that of
+its column, and UTC where there is none. The magnitude of a number determines its unit, see `epoch_ns`.
 """
 
 import re
-from datetime import date
+from datetime import date, datetime, tzinfo
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
+from zoneinfo import ZoneInfo
+
+from holdfast.vocabulary.errors import InvalidError
 
 NS_PER_S: Final = 1_000_000_000
 S_PER_DAY: Final = 86_400
@@ -19,6 +23,15 @@ _ISO: Final = re.compile(
     r"(Z|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+
+
+@lru_cache(maxsize=1_000)
+def load_zone(name: str) -> tzinfo:
+    """A time zone of the IANA database. `InvalidError`: there is none of this name."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):  # not found, a directory, not a relative path
+        raise InvalidError("time zone", name, "a name of the IANA database") from None
 
 
 def parse_date_days(text: str) -> int | None:
@@ -36,8 +49,12 @@ def _days(year: str, month: str, day: str) -> int | None:
         return None
 
 
-def parse_iso_ns(text: str) -> int | None:
-    """Nanoseconds since 1970 of an ISO 8601 date or time; None if the text is not one."""
+def parse_iso_ns(text: str, zone: tzinfo | None = None) -> int | None:
+    """Nanoseconds since 1970 of an ISO 8601 date or time; None if the text is not one.
+
+    A text without a zone is in `zone`, or UTC. Of a local time that occurs twice the first is meant; one that is skipped is read
+    with the offset before the change.
+    """
     found = _ISO.fullmatch(text)
     if found is None:
         return None
@@ -46,8 +63,17 @@ def parse_iso_ns(text: str) -> int | None:
     zone_s = _zone_s(found[8])
     if days is None or zone_s is None or hour > 23 or minute > 59 or second > 59:
         return None
+    if zone is not None and found[8] is None:
+        zone_s = _local_offset_s(zone, days, hour, minute, second)
     seconds = days * S_PER_DAY + hour * 3600 + minute * 60 + second - zone_s
     return seconds * NS_PER_S + int((found[7] or "").ljust(9, "0"))
+
+
+def _local_offset_s(zone: tzinfo, days: int, hour: int, minute: int, second: int) -> int:
+    day = date.fromordinal(days + _EPOCH_DAY)
+    offset = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
 
 
 def _zone_s(zone: str | None) -> int | None:
