@@ -235,6 +235,19 @@ async def test_a_replay_that_cannot_be_exact_is_refused_with_the_reason(world: P
         await world.service.dead_letters.count(pipeline.id)
 
 
+async def test_a_replay_into_an_existing_table_that_keeps_the_last_insert_is_refused(
+    world: PipelineServiceHarness,
+) -> None:
+    pipeline = await refused(world)
+    await world.ask(f"RENAME TABLE {world.name} TO {world.name}_plain")
+    await world.ask(
+        f"CREATE TABLE {world.name} AS {world.name}_plain ENGINE = ReplacingMergeTree ORDER BY id "
+        "SETTINGS non_replicated_deduplication_window = 100"
+    )
+    with pytest.raises(NotReadyError, match="keeps the row that was inserted last"):
+        await world.service.dead_letters.replay(pipeline.id)
+
+
 async def test_a_dlq_is_trimmed_oldest_first_and_no_other_pipelines(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline(drift={"dlqRowsKept": 1_000})
     await world.refuse(pipeline, (0, 0, "x", "bad"))

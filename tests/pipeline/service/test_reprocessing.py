@@ -217,3 +217,21 @@ async def test_maintenance_runs_in_the_background_and_survives_an_unavailable_se
     finally:
         await asyncio.to_thread(world.clickhouse.thaw)
     assert await counted(world) == ""
+
+
+async def test_a_table_that_keeps_the_last_insert_is_neither_backfilled_nor_replayed(
+    world: PipelineServiceHarness,
+) -> None:
+    """Old records inserted again would replace newer ones of the same key."""
+    pipeline = await filled(world)
+    sink = {"kind": "clickhouse", "table": world.name, "engine": "ReplacingMergeTree", "orderBy": ["id"]}
+    await world.service.catalog.put_parts(pipeline.id, {"sink": sink})
+    reason = "keeps the row that was inserted last: set versionColumn"
+    with pytest.raises(NotReadyError, match=reason):
+        await world.service.reprocessing.backfill(pipeline.id, "earliest", "latest")
+    with pytest.raises(NotReadyError, match=reason):
+        await world.service.dead_letters.replay(pipeline.id)
+    await world.service.catalog.put_parts(pipeline.id, {"sink": {**sink, "versionColumn": "_offset"}})
+    _, generation = await world.service.reprocessing.backfill(pipeline.id, "earliest", "latest")
+    assert generation.starts == {"0": 0, "1": 0}
+    await world.service.dead_letters.replay(pipeline.id)

@@ -90,6 +90,17 @@ class TableSpec:
         return qualified_name(self.database, self.name)
 
 
+KEEPS_LAST_INSERT: Final = (
+    "a ReplacingMergeTree without a version column keeps the row that was inserted last: set versionColumn "
+    "(_offset, if a key is always in one partition), or old records would replace newer ones"
+)
+
+
+def keeps_last_insert(sink: ClickHouseConfig) -> bool:
+    """Whether the order of inserts decides which row of a key survives: then old records must not be inserted again."""
+    return sink.engine == "ReplacingMergeTree" and not sink.version_column
+
+
 def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: str, overflow: bool) -> TableSpec:
     """The table that a ClickHouse sink needs for these columns. `InvalidError` if they do not fit its settings."""
     return TableSpec(

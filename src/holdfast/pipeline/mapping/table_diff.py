@@ -38,6 +38,8 @@ class ExistingTable:
     sorting_key: Sequence[str] = ()
     window: int = 0
     """Its `non_replicated_deduplication_window`."""
+    keeps_last_insert: bool = False
+    """A ReplacingMergeTree without a version column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.revisions import table_of
 from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.syntax_tree import Field, Node, children
+from holdfast.pipeline.mapping.ddl import KEEPS_LAST_INSERT, keeps_last_insert
 from holdfast.pipeline.mapping.table_diff import compare_table
 from holdfast.pipeline.mapping.transform import map_records
 from holdfast.pipeline.model.definition import ClickHouseConfig, Revision
@@ -112,6 +113,8 @@ class ReplayTarget:
         has = describe_table(self._connection, self._table)
         if has is None:
             return (f"the table {self._table.full_name} does not exist",)
+        if has.keeps_last_insert:
+            return (f"the table {self._table.full_name} exists: {KEEPS_LAST_INSERT}",)
         try:
             check_table(compare_table(self._table, has), self._table, has)
         except BlockedError as error:
@@ -232,6 +235,8 @@ def obstacles(revision: Revision) -> tuple[str, ...]:
     reasons = []
     if not isinstance(revision.sink, ClickHouseConfig):
         reasons.append("only the DLQ of a ClickHouse sink can be replayed: rewind or backfill instead")
+    elif keeps_last_insert(revision.sink):
+        reasons.append(KEEPS_LAST_INSERT)
     if revision.sql:
         reasons.append("it has SQL, which only workers run: backfill the rejected offsets instead")
     if needs_headers_or_timestamp(revision):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog import cleanup
 from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.mapping.ddl import KEEPS_LAST_INSERT, keeps_last_insert
 from holdfast.pipeline.model.definition import (
     LATEST,
     ClickHouseConfig,
@@ -61,6 +62,8 @@ class Reprocessing:
     ) -> tuple[Pipeline, Generation]:
         """Read [start, end) again beside the live generation, under a number of its own."""
         pipeline, revision = await self._revision(pipeline_id, "backfilling")
+        if isinstance(revision.sink, ClickHouseConfig) and keeps_last_insert(revision.sink):
+            raise NotReadyError("backfilling", pipeline.name, (KEEPS_LAST_INSERT,))
         starts, _ = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, start))
         ends, _ = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, end))
         return await self._catalog.backfill(pipeline.id, *rewind_rules.ranges(starts, ends), expected=expected)

@@ -24,6 +24,9 @@ from holdfast.vocabulary.errors import InvalidError
 
 _WINDOW_IN: Final = re.compile(DEDUP_WINDOW_SETTING + r"\s*=\s*(\d+)")
 _TO_TABLE: Final = re.compile(r"\sTO\s+(?:`?([^`.\s(]+)`?\.)?`?([^`\s(]+)`?")
+_REPLACING: Final = re.compile(
+    r"ReplacingMergeTree(?:\((?:'[^']*'(?:, *)?)*([^)']*)\))?"
+)  # a replicated one has texts first
 _REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
 
 
@@ -163,7 +166,14 @@ def describe_table(connection: ClickHouseClient, table: TableSpec) -> ExistingTa
     )
     window = _WINDOW_IN.search(full)
     sorting = tuple(part.strip().strip("`") for part in key.strip("()").split(",")) if key else ()
-    return ExistingTable(engine, [ExistingColumn(*row) for row in columns], sorting, int(window[1]) if window else 0)
+    replacing = _REPLACING.search(full)
+    return ExistingTable(
+        engine,
+        [ExistingColumn(*row) for row in columns],
+        sorting,
+        int(window[1]) if window else 0,
+        keeps_last_insert=replacing is not None and not replacing[1],
+    )
 
 
 def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
