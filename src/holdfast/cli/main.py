@@ -22,6 +22,7 @@ COMMAND_MODULES: Final = {
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
     "demo": "holdfast.cli.demo.command",
+    "doctor": "holdfast.cli.doctor",
     "group": "holdfast.cli.group",
     "objects": "holdfast.cli.objects",
     "pipeline": "holdfast.cli.pipeline.command",
@@ -51,6 +52,7 @@ COMMANDS: Final = {
         "clickhouse": "query the embedded ClickHouse, or serve one",
     },
     "inspection and repair": {
+        "doctor": "check what Spark needs on this machine",
         "store": "check a coordination store",
         "objects": "whose the objects in a bucket are",
         "registry": "partitions, owners and checkpoints",

@@ -58,8 +58,7 @@ def discover_urls(cluster_address: ClusterAddress, *, contact_ms: int | None = C
             cluster_address.bootstrap,
         )
         return cluster_address
-    reason = _why_store_invisible(found.store) or _why_objects_invisible(found.objects)
-    if reason:
+    if reason := why_invisible(found.store, found.objects):
         _log.warning(
             "%s: reading everything through brokers; to read straight from object storage, give the options store and objects "
             "as this machine sees them",
@@ -155,6 +154,11 @@ async def _check_same_cluster(cluster_address: ClusterAddress, store: Store, bro
             redacted(cluster_address.store),
             f"the store of the cluster at {cluster_address.bootstrap} ({broker_id}), not of {stored_id or 'no cluster'}",
         )
+
+
+def why_invisible(store: str, objects: str) -> str:
+    """Why this process cannot open these URLs; "" if nothing speaks against it."""
+    return _why_store_invisible(store) or _why_objects_invisible(objects)
 
 
 def _why_objects_invisible(url: str) -> str:
