@@ -14,7 +14,6 @@ from shutil import which
 from typing import Final
 
 from _holdfast_pyspark import wants_driver_python
-
 from holdfast import __version__
 from holdfast.client.addresses import parse_bootstrap
 from holdfast.client.brokers import CONTACT_MS, BrokerClient
@@ -29,7 +28,8 @@ _PROBE_TIMEOUT_S: Final = 60
 # As Spark looks for sources: every package of the path whose name begins so, and its DefaultSource.
 _PROBE: Final = """
 import importlib, json, pkgutil, sys
-found = {"python": list(sys.version_info[:2]), "modules": {}, "missing": [], "sources": [], "hook": "_holdfast_pyspark" in sys.modules}
+found = {"python": list(sys.version_info[:2]), "modules": {}, "missing": [], "sources": []}
+found["hook"] = "_holdfast_pyspark" in sys.modules
 for name in ("pyspark", "pyarrow", "pandas", "holdfast"):
     try:
         found["modules"][name] = importlib.import_module(name).__version__
