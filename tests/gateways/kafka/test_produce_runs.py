@@ -184,6 +184,32 @@ async def test_a_client_that_leaves_at_once_leaves_its_records(tmp_path: Path) -
         assert gateway.server.used_bytes == 0
 
 
+async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        broken = await gateway.client()
+        assert await answers(broken, [orders("x")]) == [(0, 1)]
+        (theirs,) = [
+            each
+            for each in gateway.server.connections
+            if each._peer.port == broken.writer.get_extra_info("sockname")[1]
+        ]
+
+        def write(*_: object) -> None:
+            raise RuntimeError("the transport is closed")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(theirs, "_write", write)
+            broken.writer.write(together([orders("lost")]))
+            await broken.writer.drain()
+            assert [code for code, _ in await answers(client, [orders("y"), orders("z")])] == [0, 0]
+            async with asyncio.timeout(10):
+                while not [each for each in caplog.records if "responding" in each.getMessage()]:
+                    await gateway.backend.clock.sleep_ms(5)
+        assert sorted(await stored(gateway)) == ["first", "lost", "x", "y", "z"]
+
+
 # ── the scanner ──
 
 shapes = st.tuples(

@@ -10,13 +10,14 @@ the requests they came in, and those go the way of every other request, in the o
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.gateways.kafka.api import OnResponse, RequestContext
+from holdfast.gateways.kafka.api import OnResponse, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.produce import (
     PRODUCE_API,
@@ -34,6 +35,8 @@ from holdfast.log.pending_produce import AppendedTogether
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
 from holdfast.vocabulary.native import native
+
+_log: Final = logging.getLogger(__name__)
 
 _VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
 _BATCH_LENGTH: Final = Struct(">8xi")
@@ -100,6 +103,8 @@ class ProduceRuns:
 
     def append(self) -> None:
         """Append what was added, now: a request that is not in a run must not overtake it."""
+        if not self._runs:
+            return
         runs, self._runs = self._runs, []
         if len(runs) == 1:
             self._append_together(runs)
@@ -158,7 +163,7 @@ class _PendingRuns:
         elif not self._answered:
             self._answer()
             for waiting, _ in self.runs:
-                waiting.on_response(error)
+                _respond(waiting, error)
 
     def _expired(self, timeout_ms: int) -> None:
         self._respond(partial(timed_out_result, timeout_ms=timeout_ms))
@@ -169,12 +174,19 @@ class _PendingRuns:
         self._answer()
         for waiting, offsets in self.runs:
             result = outcome(PartitionData(waiting.topic, waiting.run.partition, None))
-            waiting.on_response((_responses(waiting, result, offsets),))
+            _respond(waiting, (_responses(waiting, result, offsets),))
 
     def _answer(self) -> None:
         self._answered = True
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _respond(waiting: _WaitingRun, response: ResponseChunks | BaseException) -> None:
+    try:
+        waiting.on_response(response)
+    except Exception:  # those of other connections must be sent all the same
+        _log.exception("responding to %r failed", waiting.call.client_id)
 
 
 def topic_of(run: ProduceRun, backend: KafkaBackend) -> str | None:
