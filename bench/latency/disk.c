@@ -71,7 +71,7 @@ static void disk(const char *path, size_t size, double warm_up_s, double seconds
     int64_t in_time = run_disk_phase(file, payload, size, warm_up, total, &at, &groups, &finished);
     write_times(times);
     printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
-           ", \"failed\": 0, \"client_cpu_s\": %.6f, \"frames_per_group\": %.3f}\n",
+           ", \"failed\": 0, \"client_cpu_s\": %.6f, \"batches_per_group\": %.3f}\n",
            total - warm_up, seconds, (double)in_time / seconds, total - finished, cpu_seconds() - cpu_before,
            groups ? (double)(finished - warm_up) / (double)groups : 0.0);
 }

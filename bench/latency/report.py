@@ -24,11 +24,11 @@ _COLUMNS: Final = (
     ("unanswered", "never"),
     ("server_cpu_us", "server\nCPU µs"),
     ("client_cpu_us", "client\nCPU µs"),
-    ("frames_per_group", "frames\n/group"),
+    ("batches_per_group", "batches\n/group"),
     ("handover_p99_us", "hand-over\np99 ≤"),
     ("loop_stall_p99_us", "loop stall\np99 ≤"),
 )
-_OF_OURS: Final = ("frames_per_group", "handover_p99_us", "loop_stall_p99_us")
+_OF_OURS: Final = ("batches_per_group", "handover_p99_us", "loop_stall_p99_us")
 
 
 def latency_tables(found: BenchResults, rates: tuple[int, ...]) -> Iterator[Table]:
@@ -105,13 +105,13 @@ def _rate_cell(found: BenchResults, shape: str, peer: str) -> str:
     rate = found.median(shape, "requests_s", peer)
     if rate is None:
         return ""
-    cpu_us, frames = (found.median(shape, metric, peer) for metric in ("server_cpu_us", "frames_per_group"))
-    return f"{rate:,.0f}\n{cpu_us or 0:.1f} µs, {_cell(frames, 'frames_per_group', peer)}".rstrip(", ")
+    cpu_us, frames = (found.median(shape, metric, peer) for metric in ("server_cpu_us", "batches_per_group"))
+    return f"{rate:,.0f}\n{cpu_us or 0:.1f} µs, {_cell(frames, 'batches_per_group', peer)}".rstrip(", ")
 
 
 def _cell(value: float | None, metric: str, peer: str) -> str:
     if value is None:
         return "not exposed" if peer == OURS and metric in _OF_OURS else ""
-    if metric in ("frames_per_group", "server_cpu_us", "client_cpu_us"):
-        return f"{value:,.2f}" if metric == "frames_per_group" else f"{value:,.1f}"
+    if metric in ("batches_per_group", "server_cpu_us", "client_cpu_us"):
+        return f"{value:,.2f}" if metric == "batches_per_group" else f"{value:,.1f}"
     return f"{value:,.0f}"

@@ -158,7 +158,7 @@ class Runs:
             "server_cpu_us": server_s / every * 1e6 if server else None,
             OTHERS_CORES: _others_cores(case, busy_s - server_s - done["client_cpu_s"], took_s),
             **{name: done.get(name) for name in ("answered_per_second", "unanswered", "requests_s")},
-            **(wal_figures(before, after) if after else {"frames_per_group": done.get("frames_per_group")}),
+            **(wal_figures(before, after) if after else {"batches_per_group": done.get("batches_per_group")}),
         }
         for metric, value in values.items():
             if value is not None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-GROUP_FRAMES: Final = "holdfast_wal_group_frames"
+GROUP_BATCHES: Final = "holdfast_wal_group_batches"
 HANDOVER: Final = "holdfast_wal_handover_seconds"
 LOOP_STALL: Final = "holdfast_loop_stall_seconds"
-NAMES: Final = (GROUP_FRAMES, HANDOVER, LOOP_STALL)
+NAMES: Final = (GROUP_BATCHES, HANDOVER, LOOP_STALL)
 
 _SAMPLE: Final = re.compile(r"^(\w+?)_(bucket|sum|count)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _BOUND: Final = re.compile(r'(?:^|,)le="([^"]+)"')
@@ -71,7 +71,7 @@ def wal_figures(before: Mapping[str, Histogram], after: Mapping[str, Histogram])
     between = {name: after[name].since(before.get(name)) for name in after}
     frames, handover, stall = (between.get(name) for name in NAMES)
     return {
-        "frames_per_group": frames.mean() if frames else None,
+        "batches_per_group": frames.mean() if frames else None,
         "handover_p99_us": _us(handover.at_most(0.99) if handover else None),
         "loop_stall_p99_us": _us(stall.at_most(0.99) if stall else None),
     }

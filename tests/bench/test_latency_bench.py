@@ -19,7 +19,7 @@ from bench.latency.peers import DISK, OURS, PEERS, Running, ceiling, holdfast
 from bench.latency.report import figures, latency_tables, requests_table
 from bench.latency.runs import BUSY, OPEN_LOOP, PAUSES, REQUESTS, SHAPES, LatencyResults, RunPlan, case_name
 from bench.latency.samples import episodes, p99_of_each_second, percentiles
-from bench.latency.wal_metrics import GROUP_FRAMES, HANDOVER, histograms, wal_figures
+from bench.latency.wal_metrics import GROUP_BATCHES, HANDOVER, histograms, wal_figures
 
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -144,12 +144,12 @@ def test_a_peer_that_did_not_start_once_is_tried_again(tmp_path: Path, monkeypat
 
 
 EXPOSITION = """\
-# TYPE holdfast_wal_group_frames histogram
-holdfast_wal_group_frames_bucket{le="1"} 10
-holdfast_wal_group_frames_bucket{le="2"} 10
-holdfast_wal_group_frames_bucket{le="+Inf"} 12
-holdfast_wal_group_frames_sum 30
-holdfast_wal_group_frames_count 12
+# TYPE holdfast_wal_group_batches histogram
+holdfast_wal_group_batches_bucket{le="1"} 10
+holdfast_wal_group_batches_bucket{le="2"} 10
+holdfast_wal_group_batches_bucket{le="+Inf"} 12
+holdfast_wal_group_batches_sum 30
+holdfast_wal_group_batches_count 12
 holdfast_wal_handover_seconds_bucket{hop="a",le="0.001"} 1
 holdfast_wal_handover_seconds_bucket{hop="a",le="+Inf"} 1
 holdfast_wal_handover_seconds_bucket{hop="b",le="0.001"} 99
@@ -158,17 +158,17 @@ holdfast_wal_handover_seconds_sum{hop="a"} 0.0001
 holdfast_wal_handover_seconds_sum{hop="b"} 0.5
 holdfast_wal_handover_seconds_count{hop="a"} 1
 holdfast_wal_handover_seconds_count{hop="b"} 100
-holdfast_wal_group_frames_unrelated 7
+holdfast_wal_group_batches_unrelated 7
 """
 
 
 def test_histograms_are_read_over_all_labels_and_as_a_difference() -> None:
     after = histograms(EXPOSITION)
     before = histograms(EXPOSITION.replace("12\n", "8\n").replace("30\n", "10\n"))
-    assert set(after) == {GROUP_FRAMES, HANDOVER}
+    assert set(after) == {GROUP_BATCHES, HANDOVER}
     assert after[HANDOVER].count == 101
     shown = wal_figures(before, after)
-    assert shown == {"frames_per_group": 5.0, "handover_p99_us": None, "loop_stall_p99_us": None}  # no hand-over since
+    assert shown == {"batches_per_group": 5.0, "handover_p99_us": None, "loop_stall_p99_us": None}  # no hand-over since
     assert wal_figures({}, after)["handover_p99_us"] == pytest.approx(1_000)
 
 

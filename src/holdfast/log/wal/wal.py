@@ -60,15 +60,15 @@ class WalStats:
 class WalHistograms:
     """What group commits took, and how large they were."""
 
-    __slots__ = ("group_frames", "to_loop_s", "to_writer_s", "write_s")
+    __slots__ = ("group_batches", "to_loop_s", "to_writer_s", "write_s")
 
     def __init__(self) -> None:
-        self.group_frames = Histogram(COUNT_BOUNDS)
+        self.group_batches = Histogram(COUNT_BOUNDS)
         self.to_writer_s, self.write_s, self.to_loop_s = Histogram(), Histogram(), Histogram()
 
     def observe(self, group: CommitGroup) -> None:
         """Count a group that the loop was just told of."""
-        self.group_frames.observe(len(group.entries))
+        self.group_batches.observe(sum(len(entry.frame.payload) for entry in group.entries))
         self.to_writer_s.observe(group.handover_ns / 1e9)
         self.write_s.observe(group.write_ns / 1e9)
         self.to_loop_s.observe((stopwatch_ns() - group.synced_at_ns) / 1e9)

@@ -60,7 +60,7 @@ def agent_metrics(agent: Agent) -> MetricSource:
 
 def _wal_histograms(observed: WalHistograms) -> Iterable[MetricFamily]:
     return (
-        histogram("holdfast_wal_group_frames", "Frames of a group commit.", observed.group_frames),
+        histogram("holdfast_wal_group_batches", "Record batches of a group commit.", observed.group_batches),
         histogram("holdfast_wal_write_seconds", "Write and sync of a group commit.", observed.write_s),
         histogram(
             "holdfast_wal_handover_seconds",
