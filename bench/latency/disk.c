@@ -62,14 +62,14 @@ static void disk(const char *path, size_t size, double warm_up_s, double seconds
         state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift: does not compress */
         payload[each] = (char)state;
     }
-    plan(warm_up_s, seconds, per_second);
+    plan(warm_up_s, seconds, per_second, times);
     off_t at = 0;
     int64_t groups = 0, finished = 0;
     if (warm_up) run_disk_phase(file, payload, size, 0, warm_up, &at, &groups, &finished);
     groups = 0;
     double cpu_before = cpu_seconds();
     int64_t in_time = run_disk_phase(file, payload, size, warm_up, total, &at, &groups, &finished);
-    write_times(times);
+    write_times();
     printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
            ", \"failed\": 0, \"client_cpu_s\": %.6f, \"batches_per_group\": %.3f}\n",
            total - warm_up, seconds, (double)in_time / seconds, total - finished, cpu_seconds() - cpu_before,

@@ -245,16 +245,16 @@ static int64_t note_unanswered(int64_t now) {
 }
 
 static void open_loop(double warm_up_s, double seconds, double per_second, const char *times) {
-    plan(warm_up_s, seconds, per_second);
+    plan(warm_up_s, seconds, per_second, times);
     if (warm_up) run_phase(0, warm_up);
     double cpu_before = cpu_seconds();
     int64_t in_time = run_phase(warm_up, total);
     double cpu_s = cpu_seconds() - cpu_before;
     int64_t unanswered = note_unanswered(now_ns());
-    write_times(times);
+    write_times();
     printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"answered_per_second\": %.1f, \"unanswered\": %" PRId64
-           ", \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f}\n",
-           total - warm_up, seconds, (double)in_time / seconds, unanswered, failed, cpu_s);
+           ", \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f, \"all_answered\": %" PRId64 "}\n",
+           total - warm_up, seconds, (double)in_time / seconds, unanswered, failed, cpu_s, answered);
 }
 
 static void closed_loop(double warm_up_s, double seconds, int depth) {
@@ -276,8 +276,9 @@ static void closed_loop(double warm_up_s, double seconds, int depth) {
             send_due(to, 0);
         }
     }
-    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f}\n", answered - before,
-           (double)(now - begin) / 1e9, failed, cpu_seconds() - cpu_before);
+    printf("{\"requests\": %" PRId64 ", \"seconds\": %.6f, \"failed\": %" PRId64 ", \"client_cpu_s\": %.6f, \"all_answered\": %" PRId64
+           "}\n",
+           answered - before, (double)(now - begin) / 1e9, failed, cpu_seconds() - cpu_before, answered);
 }
 
 int main(int argc, char **argv) {

@@ -126,7 +126,7 @@ class Runs:
                     server, times, per_second=per_second, size=RECORD_BYTES, warm_up_s=plan.warm_up_s,
                     seconds=plan.seconds, disturbance=disturbance, realtime=plan.realtime,
                 )  # fmt: skip
-            done.update(found, all_requests=per_second * (plan.warm_up_s + plan.seconds))
+            done.update(found)
         self._note_samples(peer, case_name(part, per_second), per_second, round_, samples)
 
     def _closed_loops(self, peer: Peer, round_: int, folder: Path) -> None:
@@ -139,8 +139,7 @@ class Runs:
                         server, connections=connections, depth=depth, size=RECORD_BYTES, warm_up_s=seconds / 2,
                         seconds=seconds,
                     )  # fmt: skip
-                    rate = found["requests"] / found["seconds"]
-                    done.update(found, requests_s=rate, all_requests=found["requests"] * 1.5)
+                    done.update(found, requests_s=found["requests"] / found["seconds"])
 
     @contextmanager
     def _costs(self, case: str, peer: Peer, round_: int, server: Running | None) -> Iterator[Done]:
@@ -152,10 +151,9 @@ class Runs:
         server_s = _cpu_seconds(server) - server_s
         took_s, busy_s = time.monotonic() - began, busy_seconds() - busy_s
         after = read_histograms(server.metrics_url if server else None)
-        every = done.pop("all_requests")
         values = {
             "client_cpu_us": done["client_cpu_s"] / done["requests"] * 1e6,
-            "server_cpu_us": server_s / every * 1e6 if server else None,
+            "server_cpu_us": server_s / max(1, done["all_answered"]) * 1e6 if server else None,
             OTHERS_CORES: _others_cores(case, busy_s - server_s - done["client_cpu_s"], took_s),
             **{name: done.get(name) for name in ("answered_per_second", "unanswered", "requests_s")},
             **(wal_figures(before, after) if after else {"batches_per_group": done.get("batches_per_group")}),

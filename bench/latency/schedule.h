@@ -15,6 +15,7 @@
 static int64_t start_ns, phase_first, phase_end, total, warm_up;
 static double interval_ns;
 static uint32_t *latency_us, *late_us;
+static FILE *times_file;
 
 static void die(const char *what, const char *why) {
     fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
@@ -49,13 +50,16 @@ static void note(uint32_t *times_us, int64_t number, int64_t at) {
     times_us[number - warm_up] = took_us < 0 ? 0 : took_us > UINT32_MAX ? UINT32_MAX : (uint32_t)took_us;
 }
 
-static void plan(double warm_up_s, double seconds, double per_second) {
+/* The file is there from now on: whoever waits for the schedule to start looks for it. */
+static void plan(double warm_up_s, double seconds, double per_second, const char *times) {
     interval_ns = 1e9 / per_second;
     warm_up = (int64_t)(warm_up_s * per_second);
     total = warm_up + (int64_t)(seconds * per_second);
     latency_us = calloc((size_t)(total - warm_up), sizeof *latency_us);
     late_us = calloc((size_t)(total - warm_up), sizeof *late_us);
     if (!latency_us || !late_us) die("times", "no memory");
+    times_file = fopen(times, "wb");
+    if (!times_file) die(times, strerror(errno));
 }
 
 static void begin_phase(int64_t first, int64_t end) {
@@ -63,10 +67,9 @@ static void begin_phase(int64_t first, int64_t end) {
     start_ns = now_ns() + 10 * 1000 * 1000;
 }
 
-static void write_times(const char *path) {
-    FILE *file = fopen(path, "wb");
+static void write_times(void) {
     size_t count = (size_t)(total - warm_up);
-    if (!file || fwrite(latency_us, sizeof *latency_us, count, file) != count ||
-        fwrite(late_us, sizeof *late_us, count, file) != count || fclose(file) != 0)
-        die(path, strerror(errno));
+    if (fwrite(latency_us, sizeof *latency_us, count, times_file) != count ||
+        fwrite(late_us, sizeof *late_us, count, times_file) != count || fclose(times_file) != 0)
+        die("times", strerror(errno));
 }

@@ -20,6 +20,7 @@ from bench.latency.report import figures, latency_tables, requests_table
 from bench.latency.runs import BUSY, OPEN_LOOP, PAUSES, REQUESTS, SHAPES, LatencyResults, RunPlan, case_name
 from bench.latency.samples import episodes, p99_of_each_second, percentiles
 from bench.latency.wal_metrics import GROUP_BATCHES, HANDOVER, histograms, wal_figures
+from tests.support.waiting import until
 
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -39,8 +40,11 @@ def test_percentiles_are_of_all_requests_and_of_each_second() -> None:
 
 
 @contextmanager
-def one_stop(pid: int, *, after_s: float, for_s: float) -> Iterator[None]:
+def one_stop(pid: int, *, started: Path, after_s: float, for_s: float) -> Iterator[None]:
+    """So long after the schedule has started."""
+
     def stop() -> None:
+        until(started.exists)
         threading.Event().wait(after_s)
         os.kill(pid, signal.SIGSTOP)
         threading.Event().wait(for_s)
@@ -58,11 +62,12 @@ def one_stop(pid: int, *, after_s: float, for_s: float) -> Iterator[None]:
 @pytest.mark.parametrize("server", [True, False], ids=["server", "disk"])
 def test_a_stop_counts_for_every_request_that_was_due_meanwhile(tmp_path: Path, server: bool) -> None:
     """A client that waits for an answer before it sends the next would see one slow request."""
-    stop, times = partial(one_stop, after_s=0.5, for_s=0.4), tmp_path / "times"
+    times = tmp_path / "times"
+    stop = partial(one_stop, started=times, after_s=0.3, for_s=0.4)
     with ceiling(tmp_path, 1) if server else nullcontext() as running:
         load = partial(open_loop, running) if running else partial(bare_disk, tmp_path)
-        done, samples = load(times, per_second=1_000, size=1024, warm_up_s=0.0, seconds=1.5, disturbance=stop)
-    assert (done["requests"], len(samples.latency_us), len(samples.late_us)) == (1_500, 1_500, 1_500)
+        done, samples = load(times, per_second=1_000, size=1024, warm_up_s=0.0, seconds=2.0, disturbance=stop)
+    assert (done["requests"], len(samples.latency_us), len(samples.late_us)) == (2_000, 2_000, 2_000)
     assert done["unanswered"] == 0
     assert sum(each >= 100_000 for each in samples.latency_us) >= 290  # those due in the first 300 ms of it
     assert max(samples.latency_us) >= 390_000
