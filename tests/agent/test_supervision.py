@@ -54,6 +54,22 @@ async def test_an_agent_that_is_told_to_end_while_its_session_ends_does_not_rejo
     assert ann.agent.counters.sessions == 1
 
 
+async def test_an_agent_that_stops_says_what_it_waits_for(cluster: LocalCluster) -> None:
+    ann = await leading(cluster, session=LASTING)
+    bob = await cluster.node("bob", session=LASTING)
+    await ann.service.produce("orders", 0, batch("unpublished"))
+    ann.store.reachable = False
+    stopping = asyncio.ensure_future(ann.stop())
+    await async_until(lambda: ann.agent.sessions.waits_for == "the store, to leave the cluster")
+    ann.objects.reachable = False
+    ann.store.reachable = True
+    await async_until(lambda: "other agents, to take over" in ann.agent.sessions.waits_for)
+    await bob.drop()
+    await async_until(lambda: "object storage and the store, to publish and release" in ann.agent.sessions.waits_for)
+    ann.objects.reachable = True
+    await stopping
+
+
 async def test_an_agent_that_stops_while_the_store_is_away_does_not_say_that_it_rejoins(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ class SessionLoop:
         self.member: Member | None = None
         self.session: HeldSession | None = None
         self.graceful = True
+        self.waits_for = ""  # what a graceful stop waits for now
         self._settings, self._handlers, self._cluster, self._counters = settings, handlers, cluster, counters
         self._store, self._clock, self._random = store, clock, random
         self._stopping = asyncio.Event()
@@ -137,11 +138,15 @@ class SessionLoop:
                 await self._hand_over(executor)
                 router.retiring = True
         if self.graceful:
+            leases = sum(len(handler.leases) for handler in handlers.values())
+            self.waits_for = f"object storage and the store, to publish and release {leases} leases"
             await router.retire(settings.drain_ms)
+            self.waits_for = "the store, to end its session"
 
     async def _hand_over(self, executor: PlanExecutor) -> None:
         """Leave the members, so that the planner gives our leases to others, and execute that plan to its end."""
         key = member_key("agent", self._settings.id)
+        self.waits_for = "the store, to leave the cluster"
         with suppress(UnavailableError, OutcomeUnknownError):
             await commit_resolved(self._store, clock=self._clock, random=self._random, apply=(Delete(key),))
         deadline_ms = self._clock.boot_ms() + self._settings.hand_over_ms
@@ -150,6 +155,7 @@ class SessionLoop:
                 each.group == self._settings.group and each.id != self._settings.id for each in self._cluster.members
             ):
                 return
+            self.waits_for = f"other agents, to take over {len(executor.owned)} leases"
             await executor.changed.wait_ms(self._clock, _POLL_MS)
 
     async def _end_session(self, router: LeaseRouter) -> None:

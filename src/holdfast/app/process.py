@@ -1,7 +1,7 @@
 """A server as a process: it runs until a signal, and stops within a bounded time.
 
-The first SIGTERM or SIGINT stops it gracefully; the second ends it at once. Neither loses anything acknowledged: that is in the
-WAL, and so is what a graceful stop could not publish in time.
+The first SIGTERM or SIGINT stops it gracefully, and the log says what that waits for; the second ends it at once. Neither loses
+anything acknowledged: that is in the WAL, and so is what a graceful stop could not publish in time.
 
 A WAL that has failed ends the process, whatever else ends or hangs with it (docs/safety.md, rule 21).
 """
@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.app.config import ServeSettings
 from holdfast.app.server import RunningServer, running_server
+from holdfast.app.stop_progress import StopProgress
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
@@ -27,6 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
 _GC_THRESHOLD: Final = 20_000  # allocations before a collection of the youngest generation; Python's own is 700
+_REPORT_S: Final = 5.0  # how often a stop that goes on says what it waits for
 _CANCEL_TIMEOUT_S: Final = 5.0  # for the cancellation after a graceful stop took too long
 _FAILED_TIMEOUT_S: Final = 10.0  # for everything to end by itself after the WAL has failed
 STOPPED: Final = 0
@@ -63,12 +65,12 @@ async def serve(
     stop: ShutdownSignal,
 ) -> int:
     """Serve until `stop`; `announce` is called once everything listens. Errors that prevent or end serving are raised."""
-    listening = asyncio.Event()
+    listening: asyncio.Future[RunningServer] = asyncio.get_running_loop().create_future()
     failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
 
     async def live() -> None:
         async with running_server(settings, clock=clock, random=random) as served:
-            listening.set()
+            listening.set_result(served)
             if served.failed is not None:
                 served.failed.add_done_callback(lambda wal: failed.set_result(wal.result()))
             announce(served)
@@ -80,11 +82,10 @@ async def serve(
     ends: set[asyncio.Future[Any]] = {life, asked, failed}
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not listening.is_set() and not life.done():
+        if not listening.done() and not life.done():
             return STOPPED  # stopped before anything was served: nothing to finish
-        if not failed.done():
-            ends.discard(asked)
-            await asyncio.wait(ends, timeout=settings.stop_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        if not failed.done() and not life.done():
+            await _wait_reporting({life, failed}, listening.result().stopping, settings.stop_ms / 1000)
         if failed.done():
             await _end_at_once(life, failed.result())
         if life.done():
@@ -92,7 +93,9 @@ async def serve(
             _log.info("stopped")
             return STOPPED
         _log.warning(
-            "graceful stop exceeded %d ms: unpublished records stay in the WAL for the next start", settings.stop_ms
+            "graceful stop exceeded %d ms, waiting for %s: unpublished records stay in the WAL for the next start",
+            settings.stop_ms,
+            listening.result().stopping.waits_for,
         )
         return STOPPED_LATE
     finally:
@@ -100,6 +103,22 @@ async def serve(
         if not life.done():
             life.cancel()
             await asyncio.wait({life}, timeout=_CANCEL_TIMEOUT_S)
+
+
+async def _wait_reporting(ends: "set[asyncio.Future[Any]]", stopping: StopProgress, timeout_s: float) -> None:
+    """Wait until the server has ended, or may take no longer, and say now and then what for."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + timeout_s
+    while (left_s := until_s - loop.time()) > 0:
+        done, _ = await asyncio.wait(ends, timeout=min(left_s, _REPORT_S), return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return
+        if (left_s := until_s - loop.time()) > 0:
+            _log.info(
+                "stopping: waiting for %s; exits at the latest in %d s, a second signal exits at once",
+                stopping.waits_for,
+                left_s,
+            )
 
 
 async def _end_at_once(life: "asyncio.Future[None]", failure: HoldfastError) -> NoReturn:

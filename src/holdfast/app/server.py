@@ -24,6 +24,7 @@ from holdfast.app.data_directory import DataDirectory, locked_data_directory, re
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
 from holdfast.app.http_gateway import HttpGateway, HttpServices
 from holdfast.app.listeners import Listener, bound_listener
+from holdfast.app.stop_progress import StopProgress
 from holdfast.app.worker_role import WorkerRole, why_no_worker, worker_role
 from holdfast.contracts.store import Store
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
@@ -54,6 +55,7 @@ class RunningServer:
     """A server that listens. `disabled`: what is off, each with the reason and the remedy.
 
     `failed` has a result once the WAL has failed: then nothing is acknowledged any more, and the process must end.
+    `stopping`: what a graceful stop waits for.
     """
 
     kafka: Address
@@ -65,6 +67,7 @@ class RunningServer:
     cluster_id: str
     disabled: dict[str, str] = field(default_factory=dict)
     failed: "asyncio.Future[HoldfastError] | None" = None
+    stopping: StopProgress = field(default_factory=StopProgress)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -169,6 +172,7 @@ async def _open_components(
 @asynccontextmanager
 async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
     """The node and its gateways, once everything below them is open."""
+    stopping = StopProgress()
     async with AsyncExitStack() as stack:
         node = await _join(stack, parts)
         kafka = await stack.enter_async_context(_kafka_gateway(parts, node))
@@ -185,12 +189,19 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
             cluster_id=node.cluster_id,
             disabled=_disabled(parts),
             failed=node.agent.wal.failed if node.agent is not None else None,
+            stopping=stopping,
         )
         if worker is not None:
+            stopping.stage("pipelines")
             await worker.stop()
         if parts.http is not None:
+            stopping.stage("HTTP requests in flight")
             await parts.http.close_gracefully()
+        stopping.stage("Kafka requests in flight")
         await kafka.close_gracefully()
+        if node.agent is not None:
+            sessions = node.agent.sessions
+            stopping.follow(lambda: sessions.waits_for)
 
 
 async def _join(stack: AsyncExitStack, parts: _Components) -> _Node:

@@ -1,0 +1,69 @@
+"""A server's end as its log tells it: what a graceful stop waits for, and how long at most."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.waiting import async_until
+
+from holdfast.app import process
+from holdfast.app.addresses import Address
+from holdfast.app.config import ServeSettings
+from holdfast.app.process import STOPPED, STOPPED_LATE, ShutdownSignal, serve
+from holdfast.app.server import RunningServer
+from holdfast.app.stop_progress import StopProgress
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
+
+
+class SlowServer:
+    """Stops when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_end, self.stopping = asyncio.Event(), StopProgress()
+        monkeypatch.setattr(process, "running_server", self._running)
+        monkeypatch.setattr(process, "_REPORT_S", 0.05)
+        monkeypatch.setattr(process, "freeze_garbage_collector", lambda: None)
+
+    @asynccontextmanager
+    async def _running(self, settings: ServeSettings, **_: object) -> AsyncIterator[RunningServer]:
+        address = Address("localhost", 9092)
+        yield RunningServer(
+            kafka=address, advertised=address, node=1, name="ann", cluster_id="c", stopping=self.stopping
+        )
+        self.stopping.stage("Kafka requests in flight")
+        await self.may_end.wait()
+
+    async def stopped(self, directory: Path, stop_ms: int) -> int:
+        stop = ShutdownSignal()
+        settings = ServeSettings(data=directory, store="memory:", objects="memory:", stop_ms=stop_ms)
+        serving = serve(
+            settings, clock=RealClock(), random=SystemRandom(), announce=lambda _: stop.asked.set(), stop=stop
+        )
+        async with asyncio.timeout(30):
+            return await serving
+
+
+async def test_a_stop_that_takes_its_time_says_what_it_waits_for_and_how_long_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = SlowServer(monkeypatch)
+    stopping = asyncio.ensure_future(server.stopped(tmp_path, 60_000))
+    await async_until(lambda: "waiting for Kafka requests in flight; exits at the latest in 59 s" in caplog.text)
+    server.stopping.follow(lambda: "the store, to leave the cluster")
+    await async_until(lambda: "waiting for the store, to leave the cluster" in caplog.text)
+    assert "a second signal exits at once" in caplog.text
+    server.may_end.set()
+    assert await stopping == STOPPED
+
+
+async def test_a_stop_that_does_not_end_is_given_up_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = SlowServer(monkeypatch)
+    assert await server.stopped(tmp_path, 120) == STOPPED_LATE
+    assert "graceful stop exceeded 120 ms, waiting for Kafka requests in flight" in caplog.text
