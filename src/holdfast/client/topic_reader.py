@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.client.kafka_topic_ids import KafkaTopicIds
 from holdfast.client.types import InvalidClientConfigError
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import UnknownTopicError
@@ -34,8 +35,10 @@ class KafkaRecord:
 class TopicReader:
     """One topic. Created by `open_topic_reader`."""
 
-    def __init__(self, consumer: Any, topic: str, servers: str, *, clock: Clock, deadline_ms: int) -> None:
-        self._consumer, self._topic, self._servers = consumer, topic, servers
+    def __init__(
+        self, consumer: Any, topic: str, servers: str, settings: Mapping[str, Any], *, clock: Clock, deadline_ms: int
+    ) -> None:
+        self._consumer, self._topic, self._servers, self._settings = consumer, topic, servers, settings
         self._clock, self._deadline_ms = clock, deadline_ms
 
     def partitions(self) -> tuple[int, ...]:
@@ -51,6 +54,15 @@ class TopicReader:
                 raise UnknownTopicError(self._topic)
             raise UnavailableError(f"topic {self._topic} at {self._servers}", found.error.str())
         return tuple(sorted(found.partitions))
+
+    def topic_id(self) -> str:
+        """Its id; empty: the brokers have no ids."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return KafkaTopicIds(self._settings, timeout_s=self._left_s()).of(self._topic)
+        except KafkaException as error:
+            raise UnavailableError(f"topic {self._topic} at {self._servers}", _error_text(error)) from None
 
     def bounds(self) -> dict[int, OffsetRange]:
         """The offsets that each partition holds."""
@@ -123,24 +135,28 @@ def open_topic_reader(
     from confluent_kafka import Consumer, KafkaException
 
     errors: list[str] = []
-    config = {
+    connection = {
         "bootstrap.servers": servers,
+        "socket.timeout.ms": 10_000,
+        "log_level": 0,
+        **properties,
+        "error_cb": lambda error: errors.append(error.str()),
+    }
+    config = {
         "group.id": "holdfast-look",  # librdkafka requires one; it is never joined
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
-        "socket.timeout.ms": 10_000,
-        "log_level": 0,
-        **properties,
-        "error_cb": lambda error: errors.append(error.str()),
+        **connection,
     }
     try:
         consumer = Consumer(config)
     except KafkaException as error:
         raise InvalidClientConfigError(_error_text(error)) from None
     try:
-        yield TopicReader(consumer, topic, servers, clock=clock, deadline_ms=clock.boot_ms() + timeout_ms)
+        deadline_ms = clock.boot_ms() + timeout_ms
+        yield TopicReader(consumer, topic, servers, connection, clock=clock, deadline_ms=deadline_ms)
     except UnavailableError as error:
         raise UnavailableError(error.service, _with_network_error(error.reason, errors)) from None
     finally:

@@ -5,6 +5,7 @@
     beats/{id}         {"session", "epoch", "ttl_ms"}                 under the claim's session: gone when it expires
     consumers/{id}     {"session", "ttl_ms", "registered_at_ms"}      under the consumer's session
     starts/{id}        {"offset"}                                     where a partition without a checkpoint begins
+    source             {"topic", "topic_id"}                          the topic whose offsets all checkpoints are
 
 The registry is the only owner of these keys: other packages ask `holdfast.registry.queries`.
 """
@@ -58,6 +59,11 @@ def consumer_key(namespace: str, name: str) -> str:
 def start_key(namespace: str, number: int) -> str:
     """Where a partition is to be read from while it has no checkpoint, once that was decided."""
     return f"{starts_prefix(namespace)}{number:05d}"
+
+
+def source_key(namespace: str) -> str:
+    """The topic that the checkpoints of a namespace are offsets of, once that was decided."""
+    return f"{namespace_prefix(namespace)}source"
 
 
 def starts_prefix(namespace: str) -> str:

@@ -17,6 +17,15 @@ class PartitionState:
     intent: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """The topic whose offsets the checkpoints of a namespace are. Under the same name, another id is another topic."""
+
+    topic: str
+    topic_id: str
+    """Empty: the source has no ids."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """The heartbeat of one claim. It exists while the claim is alive; `version` is the claim's commit.

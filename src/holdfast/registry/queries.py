@@ -15,7 +15,7 @@ from holdfast.contracts.store import AtVersion, Committed, Conflict, Delete, Ent
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.registry import keys, records
-from holdfast.registry.model import PartitionState
+from holdfast.registry.model import PartitionState, SourceTopic
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -98,6 +98,19 @@ async def fix_start(store: Store, namespace: str, number: int, offset: int, *, c
     key = keys.start_key(namespace, number)
     held = await put_if_absent(store, key, records.encode_start(offset), clock=clock, random=random)
     return records.decode_start(Entry(key, held, 0))
+
+
+async def fix_source(store: Store, namespace: str, source: SourceTopic, *, clock: Clock, random: Random) -> SourceTopic:
+    """Decide once which topic the checkpoints of a namespace are offsets of: `source`, or what was decided before."""
+    key = keys.source_key(namespace)
+    held = await put_if_absent(store, key, records.encode_source(source), clock=clock, random=random)
+    return records.decode_source(Entry(key, held, 0))
+
+
+async def fixed_source(store: Store, namespace: str) -> SourceTopic | None:
+    """The topic of a namespace; None: nobody has read it yet, or only a release that did not record it."""
+    entry = await store.get(keys.source_key(namespace))
+    return None if entry is None else records.decode_source(entry)
 
 
 async def fixed_starts(store: Store, namespace: str) -> dict[int, int]:

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.contracts.store import Entry
 from holdfast.registry import intents
-from holdfast.registry.model import ConsumerInfo, Heartbeat, PartitionState
+from holdfast.registry.model import ConsumerInfo, Heartbeat, PartitionState, SourceTopic
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
@@ -37,6 +37,11 @@ class _MetaRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _StartRecord(msgspec.Struct, frozen=True):
     offset: int
+
+
+class _SourceRecord(msgspec.Struct, frozen=True):
+    topic: str
+    topic_id: str
 
 
 _T = TypeVar("_T")
@@ -157,3 +162,14 @@ def encode_start(offset: int) -> bytes:
 def decode_start(entry: Entry) -> int:
     """Where a partition without a checkpoint begins."""
     return _decode(_StartRecord, entry).offset
+
+
+def encode_source(source: SourceTopic) -> bytes:
+    """The topic of a namespace."""
+    return _encode(_SourceRecord(source.topic, source.topic_id))
+
+
+def decode_source(entry: Entry) -> SourceTopic:
+    """The topic of a namespace."""
+    record = _decode(_SourceRecord, entry)
+    return SourceTopic(record.topic, record.topic_id)

@@ -6,12 +6,15 @@ import msgspec
 import pytest
 from tests.support.pipeline_service import PipelineServiceHarness
 
+from holdfast.client.kafka_topic_ids import KafkaTopicIds
 from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, live_generation, registry_namespace, slot_resource
 from holdfast.pipeline.model.errors import EditConflictError, NotReadyError
 from holdfast.pipeline.service.rewind_rules import FOR_EVER, read_position
 from holdfast.pipeline.service.settings import ServiceSettings
+from holdfast.registry.model import SourceTopic
+from holdfast.registry.queries import fix_source
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
 
@@ -103,6 +106,24 @@ async def test_a_partition_that_was_never_read_begins_where_it_was_to_begin(worl
     assert again.starts == {"0": 1, "1": 3}
     _, stated = await world.service.reprocessing.rewind(pipeline.id, {1: 0})
     assert stated.starts == {"0": 1, "1": 0}, "as the generation before was told"
+
+
+async def test_checkpoints_of_a_recreated_topic_are_not_taken_for_offsets_of_the_new_one(
+    world: PipelineServiceHarness,
+) -> None:
+    pipeline = await filled(world)
+    await world.progress(await world.registry(pipeline, 1), [8, 3])
+    namespace = registry_namespace(pipeline.id, 1)
+    await fix_source(world.store, namespace, SourceTopic(world.name, "before"), clock=world.clock, random=world.random)
+    with pytest.raises(NotReadyError, match="was deleted and recreated: give an offset for every partition"):
+        await world.service.reprocessing.rewind(pipeline.id, {0: 2})
+    with pytest.raises(NotReadyError, match="deletePrevious would delete rows that nothing replaces"):
+        await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    _, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest")
+    ids = KafkaTopicIds({"bootstrap.servers": world.node.kafka, "log_level": 2}, timeout_s=10)
+    assert (fresh.starts, fresh.topic_id) == ({"0": 0, "1": 0}, await asyncio.to_thread(ids.of, world.name))
+    _, backfill = await world.service.reprocessing.backfill(pipeline.id, "earliest")
+    assert backfill.topic_id == fresh.topic_id
 
 
 async def test_a_rewind_of_an_outdated_version_is_refused(world: PipelineServiceHarness) -> None:

@@ -13,14 +13,16 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
 def with_rewind(
-    pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool, partitions: int = 0
+    pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool, partitions: int = 0, topic_id: str = ""
 ) -> Pipeline:
-    """The live generation is retired, and the next begins at `starts`. `partitions`: how many the source has now."""
+    """The live generation is retired, and the next begins at `starts`. `partitions`: how many the source has now; `topic_id`:
+    the topic that has these offsets."""
     old = _live(pipeline)
     fresh = Generation(
         number=_next_number(pipeline),
         starts=_offsets("starts", starts),
         partitions=partitions,
+        topic_id=topic_id,
         replaces=old.number,
         delete_previous=delete_previous,
     )
@@ -34,7 +36,7 @@ def with_new_source(pipeline: Pipeline) -> Pipeline:
 
 
 def with_backfill(
-    pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int], *, at_once_max: int
+    pipeline: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int], *, at_once_max: int, topic_id: str = ""
 ) -> Pipeline:
     """Some ranges are read again beside the live generation."""
     if not starts or set(starts) != set(ends):
@@ -54,6 +56,7 @@ def with_backfill(
         kind="backfill",
         starts=_offsets("starts", starts),
         ends=_offsets("ends", ends),
+        topic_id=topic_id,
     )
     return _with(pipeline, *pipeline.generations, fresh)
 

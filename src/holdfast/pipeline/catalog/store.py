@@ -239,14 +239,18 @@ class PipelineStore:
         *,
         delete_previous: bool = False,
         partitions: int = 0,
+        topic_id: str = "",
         expected: int | None = None,
     ) -> tuple[Pipeline, Generation]:
-        """Retire the live generation and begin the next one at `starts`, by partition. `partitions`: of the source, now."""
+        """Retire the live generation and begin the next one at `starts`, by partition, of the topic with this id, which has
+        `partitions` now."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
             if not pipeline.revision:
                 raise NotReadyError("rewinding", pipeline.name, pipeline.problems)
-            after = generations.with_rewind(pipeline, starts, delete_previous=delete_previous, partitions=partitions)
+            after = generations.with_rewind(
+                pipeline, starts, delete_previous=delete_previous, partitions=partitions, topic_id=topic_id
+            )
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)
@@ -254,14 +258,22 @@ class PipelineStore:
         return pipeline, pipeline.generations[-1]
 
     async def backfill(
-        self, pipeline_id: str, starts: Mapping[int, int], ends: Mapping[int, int], *, expected: int | None = None
+        self,
+        pipeline_id: str,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        *,
+        topic_id: str = "",
+        expected: int | None = None,
     ) -> tuple[Pipeline, Generation]:
         """Read [start, end) of some partitions again, beside the live generation and under a number of its own."""
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
             if not pipeline.revision:
                 raise NotReadyError("backfilling", pipeline.name, pipeline.problems)
-            after = generations.with_backfill(pipeline, starts, ends, at_once_max=self.settings.backfills_max)
+            after = generations.with_backfill(
+                pipeline, starts, ends, at_once_max=self.settings.backfills_max, topic_id=topic_id
+            )
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
         pipeline = await self._change(pipeline_id, decide, expected)

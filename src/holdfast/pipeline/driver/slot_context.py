@@ -15,6 +15,7 @@ from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.slot_revisions import SlotRevisions
 from holdfast.pipeline.driver.slot_store import SlotStore
+from holdfast.pipeline.driver.source_topic import GenerationTopic
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.driver_protocol import RunSlot, slot_title
 from holdfast.vocabulary.clock import Clock
@@ -61,6 +62,7 @@ class SlotContext:
             embedded=resources.embedded,
             settings=settings,
         )
+        self.topic = GenerationTopic(self.store)
         self.retries = RetryState(settings, clock=resources.clock, random=resources.random)
         self.owned: dict[int, OwnedPartition] = {}
         self.counters = SlotCounters()

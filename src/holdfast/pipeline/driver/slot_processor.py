@@ -85,7 +85,9 @@ class SlotProcessor:
         self._slot.revisions.close()
 
     def _read_bounds(self) -> TopicBounds:
-        bounds, now_ms = self._slot.revisions.current.source.bounds(), self._clock.boot_ms()
+        current = self._slot.revisions.current
+        bounds, now_ms = current.source.bounds(), self._clock.boot_ms()
+        self._slot.topic.check(current.generation, current.opened.revision.source.topic, bounds)
         if max((*self.owned, -1)) >= len(bounds.ends):
             raise BlockedError(f"the topic has {len(bounds.ends)} partitions now, it had more before")
         self.counters.source_partitions = len(bounds.ends)
@@ -121,7 +123,12 @@ class SlotProcessor:
         current, owned = self._slot.revisions.current, self.owned[planned.partition]
         narrow = current.source.narrowed(planned, current.opened.revision.sink.batch_bytes)
         return FencedRange(
-            partition=narrow.partition, start=narrow.start, end=narrow.end, epoch=owned.epoch, fence=owned.fence
+            partition=narrow.partition,
+            start=narrow.start,
+            end=narrow.end,
+            epoch=owned.epoch,
+            fence=owned.fence,
+            topic_id=self._slot.topic.id,
         )
 
     def _survey(self, opened: OpenedRevision, ranges: list[FencedRange]) -> list[FencedRange]:

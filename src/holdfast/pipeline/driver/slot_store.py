@@ -17,6 +17,8 @@ from holdfast.pipeline.model.definition import Pipeline, RangeIntent, Revision, 
 from holdfast.pipeline.model.errors import EditConflictError
 from holdfast.pipeline.sinks.contract import FencedRange
 from holdfast.registry import PARTITIONS_MAX, PartitionState, RegistrySettings, RegistryStore
+from holdfast.registry.model import SourceTopic
+from holdfast.registry.queries import fix_source
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.random import Random
@@ -39,7 +41,9 @@ class SlotStore:
         timeout_ms: int,
     ) -> None:
         self._catalog = PipelineStore(store, clock=clock, random=random)
-        settings = RegistrySettings(namespace=registry_namespace(pipeline_id, generation), partitions=PARTITIONS_MAX)
+        self._store, self._clock, self._random = store, clock, random
+        self._namespace = registry_namespace(pipeline_id, generation)
+        settings = RegistrySettings(namespace=self._namespace, partitions=PARTITIONS_MAX)
         self._registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         self._pipeline_id, self._generation, self._consumer = pipeline_id, generation, consumer
         self._timeout_s = timeout_ms / 1_000
@@ -71,6 +75,11 @@ class SlotStore:
     def partition(self, number: int) -> PartitionState | None:
         """A partition's record, if there is one."""
         return self._wait(self._registry.partition(number))
+
+    def fix_source(self, source: SourceTopic) -> SourceTopic:
+        """The topic that the generation's checkpoints are offsets of: this one, unless it was decided before."""
+        store, namespace = self._store, self._namespace
+        return self._wait(fix_source(store, namespace, source, clock=self._clock, random=self._random))
 
     def begin(self, fenced_ranges: Sequence[FencedRange], version: int) -> list[FencedRange]:
         """Record ranges as begun; those whose partition is still ours."""

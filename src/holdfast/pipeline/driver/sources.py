@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.kafka_topic_ids import KafkaTopicIds
 from holdfast.pipeline.driver.range_plan import PlannedRange
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.sinks.contract import BlockedError
@@ -23,6 +24,8 @@ class TopicBounds:
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    topic_id: str = ""
+    """Empty: the source has no ids."""
 
 
 class PipelineSource(Protocol):
@@ -56,7 +59,7 @@ class HoldfastSource:
             found = self._planner.topic_offsets(self._topic)
         except (HoldfastError, OSError) as error:
             raise BlockedError(f"topic {self._topic}: {error}") from error
-        return TopicBounds(found.starts, found.ends)
+        return TopicBounds(found.starts, found.ends, found.topic_id)
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         return self._planner.offset_at(self._topic, partition, timestamp_ms)
@@ -76,6 +79,8 @@ class KafkaSource:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._client: Any = None
+        connection = {name: value for name, value in client_settings(config).items() if name != "enable.auto.commit"}
+        self._ids = KafkaTopicIds(connection, timeout_s=KAFKA_TIMEOUT_S)
 
     def bounds(self) -> TopicBounds:
         from confluent_kafka import KafkaException, TopicPartition
@@ -91,7 +96,8 @@ class KafkaSource:
             ]
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
-        return TopicBounds(tuple(low for low, _ in found), tuple(high for _, high in found))
+        starts, ends = tuple(low for low, _ in found), tuple(high for _, high in found)
+        return TopicBounds(starts, ends, self._ids.of(self._config.topic))
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         from confluent_kafka import KafkaException, TopicPartition

@@ -84,7 +84,7 @@ class Takeover:
             epoch=epoch,
             may_be_written=True,
             fence=fence,
-            topic_id=intent.topic_id,
+            topic_id=intent.topic_id if intent.pipeline else slot.topic.id,
             legacy=not intent.pipeline,
         )
 

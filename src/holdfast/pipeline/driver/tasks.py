@@ -129,7 +129,15 @@ def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCo
     revision = job.target.revision
     offsets = PartitionRange(revision.source.topic, fenced_range.partition, fenced_range.start, fenced_range.end)
     headers = prepared_revision(revision).headers
-    batches = list(read_range(job.cluster_address, offsets, include_headers=headers, counters=counters))
+    batches = list(
+        read_range(
+            job.cluster_address,
+            offsets,
+            include_headers=headers,
+            counters=counters,
+            topic_id=fenced_range.topic_id,
+        )
+    )
     failpoints.reached("pipeline.read")
     return pa.Table.from_batches(batches) if batches else None
 

@@ -175,6 +175,8 @@ class Generation(StoredStruct, frozen=True):
     ends: dict[str, int] = {}
     partitions: int = 0
     """How many the source had when the generation was decided, if that is known; later ones are read from their beginning."""
+    topic_id: str = ""
+    """The topic that `starts` and `ends` are offsets of; empty: not known when the generation was decided."""
     retired: bool = False
     """It was replaced by a rewind, or has reached its ends: no more ranges."""
     replaces: int = 0

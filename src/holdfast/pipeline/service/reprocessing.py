@@ -24,7 +24,7 @@ from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.rewind_rules import Position
 from holdfast.pipeline.service.status import partitions_of
 from holdfast.registry import PartitionState
-from holdfast.registry.queries import fixed_starts
+from holdfast.registry.queries import fixed_source, fixed_starts
 
 
 class Reprocessing:
@@ -43,18 +43,34 @@ class Reprocessing:
         pipeline, revision = await self._revision(pipeline_id, "rewinding")
         if delete_previous:
             _check_deletes(pipeline, revision)
-        starts, bounds = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, to))
+        topic_id, (starts, bounds) = await self._connections.topic(
+            revision.source,
+            # The id first: offsets of a topic that is recreated in between are then refused, not taken for the new one's.
+            lambda topic: (topic.topic_id(), rewind_rules.resolve(topic, to)),
+        )
         old = live_generation(pipeline)
         progress: Sequence[PartitionState] = []
         begun_at: dict[int, int] = {}
         if old is not None:
             progress = await partitions_of(self._store, pipeline.id, old.number)
             begun_at = await self._begun_at(pipeline.id, old)
+            rewind_rules.check_same_topic(
+                pipeline,
+                await fixed_source(self._store, registry_namespace(pipeline.id, old.number)),
+                topic_id,
+                kept=len(starts) < len(bounds),
+                delete_previous=delete_previous,
+            )
         owners = await cleanup.active_owners(self._store, pipeline.id)
         complete = rewind_rules.complete(pipeline, starts, bounds, progress, begun_at, owners)
         seen = pipeline.version if expected is None and len(starts) < len(bounds) else expected
         return await self._catalog.rewind(
-            pipeline.id, complete, delete_previous=delete_previous, partitions=len(bounds), expected=seen
+            pipeline.id,
+            complete,
+            delete_previous=delete_previous,
+            partitions=len(bounds),
+            topic_id=topic_id,
+            expected=seen,
         )
 
     async def backfill(
@@ -64,9 +80,13 @@ class Reprocessing:
         pipeline, revision = await self._revision(pipeline_id, "backfilling")
         if isinstance(revision.sink, ClickHouseConfig) and keeps_last_insert(revision.sink):
             raise NotReadyError("backfilling", pipeline.name, (KEEPS_LAST_INSERT,))
-        starts, _ = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, start))
+        topic_id, (starts, _) = await self._connections.topic(
+            revision.source, lambda topic: (topic.topic_id(), rewind_rules.resolve(topic, start))
+        )
         ends, _ = await self._connections.topic(revision.source, lambda topic: rewind_rules.resolve(topic, end))
-        return await self._catalog.backfill(pipeline.id, *rewind_rules.ranges(starts, ends), expected=expected)
+        return await self._catalog.backfill(
+            pipeline.id, *rewind_rules.ranges(starts, ends), topic_id=topic_id, expected=expected
+        )
 
     async def cancel_backfill(self, pipeline_id: str, generation: int) -> Pipeline:
         """End a backfill before it is done. Its rows stay."""

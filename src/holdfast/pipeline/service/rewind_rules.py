@@ -19,6 +19,7 @@ from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.registry import PartitionState
+from holdfast.registry.model import SourceTopic
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
 
@@ -72,6 +73,26 @@ def resolve(topic: TopicReader, position: Position) -> tuple[dict[int, int], dic
                 f"between {bound.start} and {bound.end}",
             )
     return dict(position), bounds
+
+
+def check_same_topic(
+    pipeline: Pipeline, read: SourceTopic | None, topic_id: str, *, kept: bool, delete_previous: bool
+) -> None:
+    """Reject a rewind that takes checkpoints of a topic that was recreated for offsets of the new one.
+
+    `read`: the topic that the live generation reads; `kept`: some partitions are to continue at their checkpoint.
+    """
+    if read is None or not read.topic_id or not topic_id or read.topic_id == topic_id:
+        return
+    reasons = []
+    if kept:
+        reasons.append(f"topic {read.topic!r} was deleted and recreated: give an offset for every partition")
+    if delete_previous:
+        reasons.append(
+            f"topic {read.topic!r} was deleted and recreated: deletePrevious would delete rows that nothing replaces"
+        )
+    if reasons:
+        raise NotReadyError("rewinding", pipeline.name, tuple(reasons))
 
 
 def complete(
