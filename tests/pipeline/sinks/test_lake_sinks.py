@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from tests.support.file_destinations import delta_place, iceberg_place
 from tests.support.sink_destinations import SinkDestination
-from tests.support.sink_values import again, fenced_range, put, target_of, write
+from tests.support.sink_values import again, fenced_range, put, records_of, target_of, write
 
+from holdfast.pipeline.mapping.transform import map_records
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import DeltaConfig, IcebergConfig
 from holdfast.pipeline.sinks.delta import DeltaSink
@@ -75,6 +78,29 @@ def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
     assert table.metadata().partition_columns == ["name"]
     only = table.to_pyarrow_table(filters=[("name", "=", "n1")])
     assert sorted(only["id"].to_pylist()) == [1, 4, 7]
+
+
+FLOATS = ["NaN", 0.0, -0.0, 1.5, None, "Infinity", "-Infinity", "NaN", -0.0, 0.0, 1e300]
+
+
+def test_a_delta_table_partitioned_by_a_float_has_each_row_once(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    columns = (Column("id", "id", "Int64"), Column("f", "f", "Float64", True))
+    target = target_of(DeltaConfig(url=str(tmp_path / "t"), partition_by=("f",)), columns=columns)
+    sink = DeltaSink(target)
+    sink.prepare()
+    values = [msgspec.json.encode({"id": number, "f": value}) for number, value in enumerate(FLOATS)]
+    mapped = map_records(target.revision, 1, records_of(values))
+    assert not mapped.refused
+    sink.commit([sink.write(fenced_range(0, len(FLOATS)), pa.Table.from_batches([mapped.rows]), [])])
+    table = deltalake.DeltaTable(str(tmp_path / "t"))
+    rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+    wanted = [None if value is None else float(value) for value in FLOATS]
+    assert [row["id"] for row in rows] == list(range(len(FLOATS)))
+    assert [repr(abs(row["f"]) if row["f"] == 0 else row["f"]) for row in rows] == [
+        repr(abs(value) if value == 0 else value) for value in wanted
+    ]
+    assert len(table.file_uris()) == len({repr(abs(value) if value == 0 else value) for value in wanted})
 
 
 def test_an_invalid_lake_config_is_rejected() -> None:

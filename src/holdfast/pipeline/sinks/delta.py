@@ -5,6 +5,7 @@ ends. A range whose end is at or below that is committed already. Two commits fr
 each other: a zombie that read the table before its successor committed fails, reads again, and finds the range committed.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ from holdfast.vocabulary.files import sync_directory, sync_file
 from holdfast.vocabulary.random import Random, SystemRandom
 
 TRIES_MAX: Final = 20
+_POSITION: Final = "\0position"  # no name of a column
 
 
 class DeltaSink:
@@ -99,21 +101,21 @@ class DeltaSink:
 
     def _parts(self, rows: Any) -> list[tuple[dict[str, str | None], Any]]:
         """The rows by partition of the table; values of partition columns are in the commit, not in the file."""
-        import pyarrow.compute as pc
+        import numpy as np
+        import pyarrow as pa
 
         if not rows.num_rows:
             return []
         if not self._partition_by:
             return [({}, rows)]
+        keys = pa.table({name: _comparable(rows.column(name)) for name in self._partition_by})
+        # By position and not by comparison with the value: NaN is equal to nothing, and 0.0 to -0.0.
+        keys = keys.append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
+        groups = keys.group_by(self._partition_by, use_threads=False).aggregate([(_POSITION, "list")])
         parts = []
-        for values in rows.group_by(self._partition_by, use_threads=False).aggregate([]).to_pylist():
-            chosen = None
-            for name, value in values.items():
-                column = rows.column(name)
-                same = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
-                chosen = same if chosen is None else pc.and_(chosen, same)
-            texts = {name: _partition_text(value) for name, value in values.items()}
-            parts.append((texts, rows.filter(chosen).drop_columns(self._partition_by)))
+        for values in groups.to_pylist():
+            chosen = rows.take(values.pop(f"{_POSITION}_list")).drop_columns(self._partition_by)
+            parts.append(({name: _partition_text(value) for name, value in values.items()}, chosen))
         return parts
 
     def _stage(self, fenced_range: FencedRange, values: dict[str, str | None], rows: Any) -> StagedFile:
@@ -178,9 +180,23 @@ def _action(file: StagedFile) -> Any:
     return AddAction(file.path, file.size, file.values, 0, True, f'{{"numRecords": {file.rows}}}')
 
 
+def _comparable(column: Any) -> Any:
+    """Floats with one zero and one NaN, so that each is one partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(column.type):
+        return column
+    one_zero = pc.if_else(pc.equal(column, 0.0), pa.scalar(0.0, column.type), column)
+    return pc.if_else(pc.is_nan(one_zero), pa.scalar(float("nan"), column.type), one_zero)
+
+
 def _partition_text(value: Any) -> str | None:
+    """As Spark writes it."""
     if value is None:
         return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

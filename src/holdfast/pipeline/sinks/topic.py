@@ -108,7 +108,7 @@ class TopicSink:
     def _records(self, rows: Any) -> Any:
         import pyarrow as pa
 
-        plain = rows.to_pylist()
+        plain = _plain_rows(rows)
         key = self._config.key_column
         return pa.RecordBatch.from_pydict(
             {
@@ -151,6 +151,17 @@ class TopicSink:
         )
 
 
+def json_values(rows: Any) -> list[bytes]:
+    """The values of records: each row as a JSON object."""
+    return [_json(row) for row in _plain_rows(rows)]
+
+
+def _plain_rows(rows: Any) -> list[dict[str, Any]]:
+    # Maps as objects: as a list of pairs, Arrow's default, an empty map is no different from an empty array.
+    plain: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="lossy")
+    return plain
+
+
 def _json(row: dict[str, Any]) -> bytes:
     """A row as a JSON object; maps as objects, times as ISO 8601, decimals as text."""
     return msgspec.json.encode({name: _plain(value) for name, value in row.items()})
@@ -164,8 +175,8 @@ def _plain(value: Any) -> Any:
             return value.isoformat()
         case Decimal():
             return format(value, "f")
-        case list() if value and isinstance(value[0], tuple):
-            return {name: _plain(inner) for name, inner in value}
+        case dict():
+            return {name: _plain(inner) for name, inner in value.items()}
         case list():
             return [_plain(each) for each in value]
     return value
