@@ -80,7 +80,7 @@ def test_a_partitioned_delta_table_has_its_rows(tmp_path: Path) -> None:
     assert sorted(only["id"].to_pylist()) == [1, 4, 7]
 
 
-FLOATS = ["NaN", 0.0, -0.0, 1.5, None, "Infinity", "-Infinity", "NaN", -0.0, 0.0, 1e300]
+FLOATS: list[float | str | None] = ["NaN", 0.0, -0.0, 1.5, None, "Infinity", "-Infinity", "NaN", -0.0, 0.0, 1e300]
 
 
 def test_a_delta_table_partitioned_by_a_float_has_each_row_once(tmp_path: Path) -> None:
