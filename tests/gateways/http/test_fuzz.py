@@ -33,7 +33,7 @@ BODIES: list[tuple[str, str, Any]] = [
     ("PUT", "/{id}/clickhouse-config", SINK),
     ("PUT", "/{id}/sink-config", {"kind": "iceberg", "catalogUri": "c", "warehouse": "w", "table": "t"}),
     ("PUT", "/{id}/mapping", {**MAPPING, "version": 3, "ignored": ["x.y"]}),
-    ("PUT", "/{id}/filters-config", {"enabled": True, "language": "cel", "expression": "a > 1"}),
+    ("PUT", "/{id}/filters-config", {"enabled": True, "language": "holdfast", "expression": "a > 1"}),
     ("PUT", "/{id}/sql-config", {"sql": "SELECT * FROM rows"}),
     ("PUT", "/{id}/drift-config", {"unknownFields": "dlq", "dlqRowsKept": 5_000}),
     ("PUT", "/{id}/parts", {"source": SOURCE, "sink": SINK, "mapping": MAPPING, "sql": {"sql": ""}}),

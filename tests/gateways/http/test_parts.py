@@ -40,7 +40,7 @@ async def test_the_shapes_of_click_sink_are_taken_and_given(client: httpx.AsyncC
     assert (saved["batchFlushIntervalMs"], saved["insertRatePerSecond"]) == (2_000, 10)
     mapping = (await client.put(f"{path}/mapping", json=MAPPING)).json()
     assert mapping["columns"] == MAPPING["columns"]
-    filters = {"enabled": True, "language": "cel", "expression": 'flat["status"] == "paid"'}
+    filters = {"enabled": True, "language": "holdfast", "expression": 'flat["status"] == "paid"'}
     assert (await client.put(f"{path}/filters-config", json=filters)).json() == filters
     for name in ("kafka-config", "clickhouse-config", "mapping", "filters-config"):
         again = await client.get(f"{path}/{name}")

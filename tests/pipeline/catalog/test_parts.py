@@ -110,7 +110,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("sink", {"kind": "parquet", "url": ""}, "a URL or a path"),
     ("mapping", {"columns": []}, "invalid mapping.columns '0 columns': must be 1 to 1000 columns"),
     ("filters", {"enabled": True, "expression": "id >"}, "expected a value or field, found the end"),
-    ("filters", {"language": "sql"}, "one of holdfast, cel"),
+    ("filters", {"language": "sql"}, "holdfast: no other"),
+    ("filters", {"language": "CEL", "expression": "a == 1"}, "not CEL either"),
     ("sql", {"sql": "x" * 20_001}, "at most 20000"),
     (
         "drift",

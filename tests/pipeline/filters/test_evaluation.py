@@ -179,11 +179,14 @@ def test_a_trial_of_what_is_no_filter_says_where() -> None:
 
 
 def test_the_config_is_click_sinks() -> None:
-    config = read_filters('{"enabled": true, "language": "CEL", "expression": "flat[\\"user.name\\"] == \\"Ann\\""}')
-    assert config == FiltersConfig(True, "cel", 'flat["user.name"] == "Ann"')
-    condition = condition_of(config)
-    assert condition is not None
-    assert condition(RECORD) is True
+    config = read_filters(
+        '{"enabled": true, "language": "Holdfast", "expression": "flat[\\"user.name\\"] == \\"Ann\\""}'
+    )
+    assert config == FiltersConfig(True, "holdfast", 'flat["user.name"] == "Ann"')
+    for stored in (config, FiltersConfig(True, "cel", config.expression)):  # as 0.1.0 stored it
+        condition = condition_of(stored)
+        assert condition is not None
+        assert condition(RECORD) is True
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from holdfast.pipeline.filters.evaluation import Filter, make_filter
 from holdfast.pipeline.model.definition import FiltersConfig
 from holdfast.pipeline.model.errors import Mistakes
 from holdfast.pipeline.model.shapes import read_object, read_struct
-from holdfast.vocabulary.settings import check_one_of
+from holdfast.vocabulary.errors import InvalidError
 
-LANGUAGES: Final = ("holdfast", "cel")
+LANGUAGE: Final = "holdfast"
 
 
 def condition_of(config: FiltersConfig) -> Filter | None:
@@ -23,9 +23,12 @@ def read_filters(given: bytes | str | dict[str, Any]) -> FiltersConfig:
     """A filter from its JSON (or the same decoded). It must parse even if it is not enabled. All mistakes at once."""
     mistakes = Mistakes()
     config = read_struct("filters", read_object("filters", given), FiltersConfig, mistakes)
-    language = config.language.lower() or "holdfast"
-    with mistakes.collect():
-        check_one_of("filters.language", language, LANGUAGES)
+    language = config.language.lower() or LANGUAGE
+    if language != LANGUAGE:
+        # CEL looks alike and means something else: there a comparison with null is an error, here it is null.
+        mistakes.add(
+            InvalidError("filters.language", config.language, f"{LANGUAGE}: no other is evaluated here, not CEL either")
+        )
     if config.expression.strip():
         with mistakes.collect():
             make_filter(config.expression)

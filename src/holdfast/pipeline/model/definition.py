@@ -129,7 +129,7 @@ class DriftPolicy(StoredStruct, frozen=True):
 
 
 class FiltersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether records are filtered, and by which expression. `cel` is parsed as the subset of CEL that the language has."""
+    """Whether records are filtered, and by which expression. Filters stored as `cel` by 0.1.0 have the one language, too."""
 
     enabled: bool = False
     language: str = "holdfast"
