@@ -48,6 +48,16 @@ def test_only_a_local_engine_is_bound_to_loopback() -> None:
     assert "-XX:+UseSerialGC" not in cluster["spark.driver.extraJavaOptions"]
 
 
+def test_executors_with_a_python_of_their_own_do_not_get_the_drivers_source() -> None:
+    ours = properties(SparkSettings(master="spark://host:7077"), scratch=SCRATCH)
+    assert ours["spark.pyspark.python"] == sys.executable
+    assert "spark.archives" not in ours
+    settings = SparkSettings(master="yarn", executor_python="./env/bin/python", archives="env.tar.gz#env")
+    theirs = properties(settings, scratch=SCRATCH)
+    assert (theirs["spark.pyspark.python"], theirs["spark.archives"]) == ("./env/bin/python", "env.tar.gz#env")
+    assert "spark.executorEnv.PYTHONPATH" not in theirs
+
+
 def test_the_operators_conf_overrides_ours() -> None:
     conf = {
         "spark.ui.enabled": "true",

@@ -59,8 +59,8 @@ def spark_environment(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def standalone(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """A standalone cluster with so many workers of one core; its `spark://` address."""
+def standalone(folder: Path, *, workers: int = 2, extra: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A standalone cluster with so many workers of one core, which have these `extra` variables; its `spark://` address."""
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as started:
@@ -76,6 +76,7 @@ def standalone(folder: Path, *, workers: int = 2) -> Iterator[str]:
                 "Successfully registered with master",
                 "org.apache.spark.deploy.worker.Worker",
                 *flags,
+                extra=extra,
             )
             started.enter_context(worker.running())
         yield address

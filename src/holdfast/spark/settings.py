@@ -40,8 +40,10 @@ class SparkSettings:
     """Whether Spark's web UI is served, on a free port."""
     quick_start: bool = False
     """Local only: the JVM compiles with C1 alone. For short jobs; long busy ones take twice as long."""
-    executor_python: str = sys.executable
-    """The executors' Python; Holdfast must be installed in it (docs/spark.md)."""
+    executor_python: str = ""
+    """The executors' Python, where it is not the driver's; Holdfast must be installed in it (docs/spark.md)."""
+    archives: str = ""
+    """Archives that executors unpack, separated by commas: `environment.tar.gz#environment`."""
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,11 @@ class SparkSettings:
     def __reduce__(self) -> tuple[object, ...]:
         values = {name: getattr(self, name) for name in self.__slots__}
         return _unpickle, ({**values, "conf": dict(self.conf)},)
+
+    @property
+    def worker_python(self) -> str:
+        """The Python that Spark runs."""
+        return self.executor_python or sys.executable
 
     @property
     def local(self) -> bool:
@@ -96,12 +103,15 @@ def properties(settings: SparkSettings, *, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.driver.extraJavaOptions": _java_options(settings, scratch),
-        "spark.pyspark.python": settings.executor_python,
+        "spark.pyspark.python": settings.worker_python,
         "spark.pyspark.driver.python": sys.executable,
     }
     if settings.local:
         tuned |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-    if source := _source_dir():
+    if settings.archives:
+        tuned["spark.archives"] = settings.archives
+    # Another Python has a Holdfast of its own: it must not get the driver's, which may be of another version.
+    if settings.worker_python == sys.executable and (source := _source_dir()):
         tuned["spark.executorEnv.PYTHONPATH"] = source
     return {**tuned, **sql_properties(settings), **_merge_java_options(settings.conf, tuned)}
 

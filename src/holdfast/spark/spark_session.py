@@ -107,13 +107,13 @@ def _launch_variables(
     java = find_java(settings.java, environment=environment)
     variables = {
         "JAVA_HOME": str(java.home),
-        "PYSPARK_PYTHON": settings.executor_python,
+        "PYSPARK_PYTHON": settings.worker_python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {file} pyspark-shell",
     }
     if settings.local:
         variables |= {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(scratch / "local")}
-        if settings.executor_python == sys.executable and (home := unzipped_spark_home(environment)) is not None:
+        if settings.worker_python == sys.executable and (home := unzipped_spark_home(environment)) is not None:
             variables["SPARK_HOME"] = str(home)
     return variables
 

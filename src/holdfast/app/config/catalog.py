@@ -198,8 +198,7 @@ def _tuning(taken: set[str]) -> Iterator[Setting]:
                 yield Setting(name=name, kind=kinds[field.name], default=field.default)
 
 
-# Derived from the listen address and the running Python.
-_DERIVED: Final = {"agent.address", "spark.executor_python"}
+_DERIVED: Final = {"agent.address"}  # from the listen address
 
 
 def _catalogue() -> dict[str, Setting]:

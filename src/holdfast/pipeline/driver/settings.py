@@ -27,6 +27,8 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
     java: str = "auto"
     ui: bool = False
     quick_start: bool = False
+    executor_python: str = ""
+    archives: str = ""
     conf: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -119,5 +121,7 @@ def spark_of(start: DriverStart) -> SparkSettings:
         java=part.java,
         ui=part.ui,
         quick_start=part.quick_start,
+        executor_python=part.executor_python,
+        archives=part.archives,
         conf=part.conf if part.remote else {**FAIR, **part.conf},
     )
