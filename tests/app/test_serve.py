@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.object_engines.moto import MotoServer
 from tests.support.object_engines.s3 import s3_url
-from tests.support.server_process import ServeProcess, produce, read, refused, started
+from tests.support.server_process import BROKER_ONLY, ServeProcess, produce, read, refused, started
 from tests.support.waiting import WAIT_S, until
 
 from holdfast import __version__
@@ -26,10 +26,17 @@ from holdfast.vocabulary.errors import InvalidError
 
 @pytest.fixture
 def node(tmp_path: Path) -> ServeProcess:
+    return ServeProcess(tmp_path / "node", *BROKER_ONLY)
+
+
+@pytest.fixture
+def whole_node(tmp_path: Path) -> ServeProcess:
+    """One with everything that `holdfast serve` starts by default."""
     return ServeProcess(tmp_path / "node")
 
 
-def test_it_prints_where_it_listens_once_it_does(node: ServeProcess) -> None:
+def test_it_prints_where_it_listens_once_it_does(whole_node: ServeProcess) -> None:
+    node = whole_node
     with started(node):
         assert node.port > 0
         addresses = json.loads(node.addresses.read_text())
@@ -50,8 +57,9 @@ def test_it_prints_where_it_listens_once_it_does(node: ServeProcess) -> None:
 
 
 def test_what_was_acknowledged_is_there_after_a_graceful_stop_and_nothing_is_left_to_publish(
-    node: ServeProcess,
+    whole_node: ServeProcess,
 ) -> None:
+    node = whole_node
     with started(node):
         assert produce(node.kafka, "orders", "a", "b", "c") == [0, 1, 2]
         name = node.out.splitlines()[0]
@@ -80,7 +88,7 @@ def test_objects_may_live_in_s3_and_its_keys_are_never_shown(tmp_path: Path) -> 
     (tmp_path / "s3").mkdir()
     with MotoServer(tmp_path / "s3").running() as s3:
         url = s3_url(s3.port, "logs").replace("secret_access_key=any", "secret_access_key=s3cr3t")
-        node = ServeProcess(tmp_path / "node", env={"HOLDFAST_OBJECTS": url})
+        node = ServeProcess(tmp_path / "node", *BROKER_ONLY, env={"HOLDFAST_OBJECTS": url})
         with started(node):
             produce(node.kafka, "orders", "a", "b")
             assert node.terminate() == 0
@@ -232,7 +240,7 @@ def test_a_host_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_cannot_publish_is_bounded_and_loses_nothing(tmp_path: Path) -> None:
-    node = ServeProcess(tmp_path / "node", "--stop-ms", "300")
+    node = ServeProcess(tmp_path / "node", *BROKER_ONLY, "--stop-ms", "300")
     with started(node):
         produce(node.kafka, "orders", "a", "b")
         objects, aside = node.data / "objects", node.data / "aside"
@@ -278,7 +286,8 @@ def test_a_producer_that_goes_on_through_a_graceful_restart_loses_and_repeats_no
         assert read(node.kafka, "orders", len(sent)) == sent
 
 
-def test_told_to_stop_before_it_listens_it_just_ends(node: ServeProcess) -> None:
+def test_told_to_stop_before_it_listens_it_just_ends(whole_node: ServeProcess) -> None:
+    node = whole_node
     node.launch()
     try:
         until(lambda: (node.data / "lock").exists(), what="it has begun")
@@ -323,7 +332,8 @@ def test_a_server_does_not_import_what_it_does_not_need() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_the_clickhouse_line_it_prints_works(node: ServeProcess) -> None:
+def test_the_clickhouse_line_it_prints_works(whole_node: ServeProcess) -> None:
+    node = whole_node
     pytest.importorskip("chdb")
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from tests.support.server_process import (
+    BROKER_ONLY,
     SHORT_SESSIONS,
     ServeProcess,
     create_topic,
@@ -26,7 +27,7 @@ PARTITIONS = 6
 def together(directory: Path, store: str, *names: str, options: tuple[str, ...] = SHORT_SESSIONS) -> list[ServeProcess]:
     """Nodes with a data directory each, on one store and one folder of objects."""
     shared = ("--store", store, "--objects", f"file://{directory}/objects", *options)
-    return [ServeProcess(directory / name, "--agent-id", name, *shared) for name in names]
+    return [ServeProcess(directory / name, *BROKER_ONLY, "--agent-id", name, *shared) for name in names]
 
 
 def number(node: ServeProcess) -> int:
@@ -135,6 +136,7 @@ def test_a_node_without_an_agent_is_a_way_in_and_never_a_leader(tmp_path: Path) 
     store = f"sqlite:///{tmp_path}/store.db"
     ann, door = together(tmp_path, store, "ann", "door")
     door._env["DISABLE_EMBEDDED_AGENT"] = "1"
+    door.options = door.options[2:]  # a flag for its roles would win
     with started(door):  # nobody leads anything yet, and it says so
         assert "(door)" in door.out
         with started(ann):

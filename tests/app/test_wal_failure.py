@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.support.failpoints import FailpointFolder
-from tests.support.server_process import ServeProcess, create_topic, produce, read, started
+from tests.support.server_process import BROKER_ONLY, ServeProcess, create_topic, produce, read, started
 from tests.support.waiting import until
 
 from holdfast.contracts.validation import prefix_end
@@ -33,9 +33,7 @@ async def end_sessions(node: ServeProcess) -> None:
 def test_a_wal_that_fails_ends_the_process_also_together_with_its_session(tmp_path: Path, session_ends: bool) -> None:
     points = FailpointFolder(tmp_path / "failpoints")
     short = ("--set", "session.ttl_ms=1000", "--set", "session.renew_ms=200", "--set", "session.margin_ms=100")
-    node = ServeProcess(
-        tmp_path / "node", "--roles", "api,agent", *(short if session_ends else ()), env=points.environment
-    )
+    node = ServeProcess(tmp_path / "node", *BROKER_ONLY, *(short if session_ends else ()), env=points.environment)
     with started(node):
         create_topic(node.kafka, "orders")
         produce(node.kafka, "orders", "a")

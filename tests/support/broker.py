@@ -20,6 +20,7 @@ from typing import Protocol
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.support.server_process import BROKER_ONLY
 from tests.support.waiting import until
 
 from holdfast.testing.server_process import ServerProcess
@@ -57,8 +58,8 @@ class HoldfastServer(ServerProcess):
         self.options = options
 
     def argv(self) -> list[str]:
-        told = ["--kafka", f"127.0.0.1:{self.port}", "--http", "off", "--print-addresses", str(self.addresses)]
-        told += ["--log", "json"]
+        told = ["--kafka", f"127.0.0.1:{self.port}", "--print-addresses", str(self.addresses)]
+        told += [*BROKER_ONLY, "--log", "json"]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.support.pipeline_service import PipelineServiceHarness
-from tests.support.server_process import ServeProcess, started
+from tests.support.server_process import BROKER_ONLY, ServeProcess, started
 
 from holdfast.stores.urls import open_store
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -14,7 +14,7 @@ from holdfast.vocabulary.random import SystemRandom
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    made = ServeProcess(tmp_path_factory.mktemp("broker"), "--roles", "api,agent", "--clickhouse", "off")
+    made = ServeProcess(tmp_path_factory.mktemp("broker"), *BROKER_ONLY)
     with started(made):
         yield made
 

@@ -16,9 +16,13 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.settings import MIB
 
 # For tests that wait until a dead process is believed dead; long enough for a live one on a busy machine.
 SHORT_SESSIONS = ("--set", "session.ttl_ms=8000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
+
+# A server for tests of Kafka alone: it imports no HTTP and no pipelines, and makes no WAL files of 64 MiB, twice, at each start.
+BROKER_ONLY = ("--roles", "api,agent", "--http", "off", "--set", f"wal.file_bytes={8 * MIB}")
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.server_process import ServeProcess, create_topic, produce, started
+from tests.support.server_process import BROKER_ONLY, ServeProcess, create_topic, produce, started
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.client.loop_thread import run
@@ -55,7 +55,7 @@ class Works:
 
     def __init__(self, folder: Path, clickhouse: ClickHouseServer) -> None:
         self.folder, self.clickhouse = folder, clickhouse
-        self.broker = ServeProcess(folder / "broker", "--roles", "api,agent", "--clickhouse", "off")
+        self.broker = ServeProcess(folder / "broker", *BROKER_ONLY)
         self.url = f"sqlite:///{self.broker.data / 'store.db'}"
         self.workers: dict[str, ServeProcess] = {}
 
