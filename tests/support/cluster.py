@@ -7,6 +7,7 @@ from tests.support.partitions import batch, records
 
 from holdfast.agent import Agent, AgentSettings, running_agent
 from holdfast.contracts.validation import StoreLimits
+from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
@@ -27,6 +28,7 @@ from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 
 SHORT_SESSION = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)
+FEW_SHARDS = GroupSettings(shards=2, initial_delay_ms=10)  # each is a lease that every agent of every test would take
 
 
 def fast_settings(name: str, **changes: object) -> AgentSettings:
@@ -45,6 +47,7 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
         "follower": PlanExecutorSettings(tick_ms=1_000, transfer_timeout_ms=2_000, retry_ms=50),
         "log": LogSettings(reserve_offsets=100, publish_tick_ms=10, publish_retry_ms=20, object_interval_ms=20),
         "wal": WalSettings(file_bytes=256 * KIB),
+        "groups": FEW_SHARDS,
     }
     return AgentSettings(**{**settings, **changes})  # type: ignore[arg-type]
 

@@ -163,7 +163,7 @@ async def gateway_of(
     """A gateway on an agent of this name."""
     sockets = bind("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
-    node = await cluster.node(name, address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=8 * MIB), **changes)
+    node = await cluster.node(name, address=f"127.0.0.1:{port}", wal=WalSettings(file_bytes=MIB), **changes)
     agent = node.agent
 
     def me() -> Broker | None:

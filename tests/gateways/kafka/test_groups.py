@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.cluster import FEW_SHARDS
 from tests.support.group import subscription
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, join_request, joined, stable, synced
@@ -30,7 +31,9 @@ TRANSACTION, SHARE = 1, 2
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
         agent = made.gateway.node.agent
-        await async_until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
+        await async_until(
+            lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == FEW_SHARDS.shards
+        )
         yield made
 
 

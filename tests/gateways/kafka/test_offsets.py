@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from tests.support.cluster import FEW_SHARDS
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, stable
 from tests.support.waiting import async_until
@@ -20,7 +21,9 @@ BY_ID = 10
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     async with admin_of(tmp_path, topics={"orders": 4}) as made:
         agent = made.gateway.node.agent
-        await async_until(lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == 16)
+        await async_until(
+            lambda: agent.groups.leading is not None and len(agent.groups.leading.shards()) == FEW_SHARDS.shards
+        )
         yield made
 
 
