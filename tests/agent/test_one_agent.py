@@ -64,17 +64,18 @@ async def test_the_log_tells_what_was_recovered_after_a_crash_and_why_leadership
 ) -> None:
     caplog.set_level(logging.INFO, logger="holdfast")
     ann = await with_topic(cluster, partitions=1)
+    ann.objects.reachable = False  # a busy machine may publish them before the crash: then there is nothing to recover
     await ann.service.produce("orders", 0, batch("a", "b"))
     await ann.drop()
-    assert "leadership of 1 partition gained: orders:0 (epoch 1)" in caplog.text
-    assert "leadership of 1 partition ended, session lost: orders:0" in caplog.text
+    assert any("leadership of 1 partition gained: orders:0 (epoch 1)" in each for each in caplog.messages)
+    assert any("leadership of 1 partition ended, session lost: orders:0" in each for each in caplog.messages)
     again = await cluster.node()
     await async_until(lambda: again.agent.leading)
     await again.stop()
-    assert "recovered 2 unpublished records of 1 partition from the WAL in " in caplog.text
-    assert "leadership of 1 partition gained: orders:0 (epoch 2)" in caplog.text
-    assert "leadership of 1 partition ended, agent stopped: orders:0" in caplog.text
-    assert "frames of 1 partitions in " in caplog.text
+    assert any("recovered 2 unpublished records of 1 partition from the WAL in " in each for each in caplog.messages)
+    assert any("leadership of 1 partition gained: orders:0 (epoch 2)" in each for each in caplog.messages)
+    assert any("leadership of 1 partition ended, agent stopped: orders:0" in each for each in caplog.messages)
+    assert any("frames of 1 partitions in " in each for each in caplog.messages)
 
 
 async def test_a_graceful_stop_publishes_everything(cluster: LocalCluster) -> None:

@@ -74,7 +74,7 @@ async def test_a_server_that_lists_in_another_order_is_sorted_for_and_nothing_is
         assert sorted(first) == in_order
         assert [info.key async for info in objects.list("a/")] == in_order
         assert [info.key async for info in objects.list("a/", after="a/01998")] == ["a/01999"]
-    assert caplog.text.count("does not list objects in key order: listings are held in RAM") == 1
+    assert sum("does not list objects in key order: listings are held in RAM" in each for each in caplog.messages) == 1
 
 
 async def test_a_large_folder_is_listed_page_by_page_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_a_java_that_is_too_old_is_skipped_with_a_warning(tmp_path: Path, caplog
     with caplog.at_level(logging.WARNING):
         found = find_java(AUTO, environment=environment(tmp_path, JAVA_HOME=str(old), PATH=str(other / "bin")))
     assert found.home == other
-    assert "old/bin/java (JAVA_HOME) is Java 8, Spark needs 17 or newer" in caplog.text
+    assert any("old/bin/java (JAVA_HOME) is Java 8, Spark needs 17 or newer" in each for each in caplog.messages)
 
 
 def test_without_a_usable_java_every_candidate_is_named(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ async def test_a_graceful_stop_has_a_deadline_and_logs_no_traceback(caplog: pyte
             await served.server.close_gracefully()
         with pytest.raises(httpx.RemoteProtocolError):
             await waiting
-    assert "aborting requests still in flight" in caplog.text
+    assert any("aborting requests still in flight" in each for each in caplog.messages)
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -223,7 +223,7 @@ async def test_a_handler_that_fails_is_a_problem_without_details(caplog: pytest.
         said = problem_of(answer, 500, "failed")
         assert "s3cr3t" not in answer.text
         assert answer.headers["x-request-id"] in said["detail"]
-        assert "s3cr3t" in caplog.text
+        assert any("s3cr3t" in str(each.exc_info) for each in caplog.records)
 
 
 async def test_access_lines_are_facts_that_no_client_can_forge(caplog: pytest.LogCaptureFixture) -> None:
@@ -239,4 +239,4 @@ async def test_access_lines_are_facts_that_no_client_can_forge(caplog: pytest.Lo
         "127.0.0.1",
     )
     assert (second["method"], len(second["path"])) == ("OTHER", 300)
-    assert "s3cr3t" not in caplog.text
+    assert "s3cr3t" not in str([vars(each) for each in caplog.records])

@@ -126,6 +126,7 @@ async def test_small_answers_do_not_wait_for_room(tmp_path: Path) -> None:
         assert gateway.backend.responses.closed == 0
 
 
+@pytest.mark.slow
 async def test_answers_without_records_count_too(tmp_path: Path) -> None:
     async with asyncio.timeout(60), gateway_on(tmp_path, responses_bytes_max=MIB, buffered_bytes_max=MIB) as gateway:
         for number in range(30):

@@ -149,14 +149,14 @@ def test_a_recreated_topic_is_an_error_or_is_read_from_the_beginning(caplog: pyt
     with caplog.at_level(logging.WARNING):
         reached = after(stream(failOnDataLoss="false"), plans, at(10))
     assert [str(each.range) for each in stream_ranges(at(10), reached)] == ["a:0 [0, 3)"]
-    assert "deleted and recreated" in caplog.text
+    assert any("deleted and recreated" in each for each in caplog.messages)
 
 
 def test_a_deleted_topic_is_an_error_or_stands_still(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UnknownTopicError, match="'a' does not exist"):
         after(stream(), Known(), at(10))
     assert after(stream(failOnDataLoss="false"), Known(), at(10)) == at(10)
-    assert "'a' does not exist" in caplog.text
+    assert any("'a' does not exist" in each for each in caplog.messages)
 
 
 def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +164,7 @@ def test_retention_that_was_faster_is_an_error_or_a_warning(caplog: pytest.LogCa
     with pytest.raises(DataLossError, match=r"offsets 10 to 19 are missing.*begins at 20"):
         check_retention(stream(), plans.logs, at(10))
     check_retention(stream(failOnDataLoss="false"), plans.logs, at(10))
-    assert "begins at 20" in caplog.text
+    assert any("begins at 20" in each for each in caplog.messages)
     check_retention(stream(), plans.logs, at(20))
 
 
