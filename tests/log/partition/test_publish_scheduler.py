@@ -15,6 +15,7 @@ from tests.support.waiting import async_until
 
 from holdfast.agent.settings import AgentCounters
 from holdfast.log.model import PartitionConfig
+from holdfast.log.partition import publish_scheduler
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.due_partitions import DuePartitions, is_due, is_idle
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -438,3 +439,35 @@ async def test_partitions_that_are_due_sooner_than_was_said_leave_nothing_behind
     assert due.take(7) == [other]
     assert due.take(29_999) == []
     assert due.take(30_000) == [partition]
+
+
+@pytest.mark.parametrize("due_by", ["request", "time"])
+async def test_many_partitions_that_are_due_at_once_are_placed_some_at_a_time(
+    world: PartitionWorld, monkeypatch: pytest.MonkeyPatch, due_by: str
+) -> None:
+    ann = await world.owner()
+    partitions = await opened(ann, 30, roll_ms=300)
+    turn, placed = 0, dict[int, int]()
+    real = PublishScheduler._place
+
+    def place(scheduler: PublishScheduler, partition: LeadingPartition, now_ms: int) -> None:
+        placed[turn] = placed.get(turn, 0) + 1
+        real(scheduler, partition, now_ms)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await world.clock.sleep_ms(0)
+
+    monkeypatch.setattr(publish_scheduler, "_PLACED_AT_ONCE", 10, raising=False)
+    monkeypatch.setattr(PublishScheduler, "_place", place)
+    async with looping(ann, partitions) as counters, background_tasks(count_turns()):
+        for partition in partitions:
+            await append(partition, batch("a"))
+        placed.clear()
+        if due_by == "request":
+            for partition in partitions:
+                partition.request_publish()
+        await async_until(lambda: counters.segments_published == 30)
+    assert max(placed.values()) <= 10

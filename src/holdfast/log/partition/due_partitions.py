@@ -91,10 +91,14 @@ class DuePartitions:
         if not self._at_ms:
             self._heap.clear()
 
-    def take(self, now_ms: float) -> list[LeadingPartition]:
+    def is_due(self, now_ms: float) -> bool:
+        """Whether the time of some may have come."""
+        return bool(self._heap) and self._heap[0][0] <= now_ms
+
+    def take(self, now_ms: float, count_max: int = 1 << 31) -> list[LeadingPartition]:
         """Those whose time has come, the earliest first."""
-        taken = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        taken: list[LeadingPartition] = []
+        while self.is_due(now_ms) and len(taken) < count_max:
             at_ms, _, partition = heapq.heappop(self._heap)
             if self._at_ms.get(partition) == at_ms:
                 del self._at_ms[partition]

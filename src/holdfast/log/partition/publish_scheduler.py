@@ -33,6 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 _PRESSURE_CHECK_MS: Final = 500  # how often all dirty partitions are looked at while a limit is exceeded
 _RELEASES_MAX: Final = 256  # concurrent
+_PLACED_AT_ONCE: Final = 1_000  # partitions
 _SUSPECT_AFTER: Final = 3  # failures of a group while others are answered
 
 
@@ -78,11 +79,20 @@ class PublishScheduler:
                 await self._dirty_partitions.wait_ms(self._clock, self._log_settings.publish_tick_ms)
                 self._session.check()
                 self._log_if_slow()
+                await self._place_changed()
                 self._begin_what_is_due(group, self._clock.boot_ms())
 
+    async def _place_changed(self) -> None:
+        """Place what was marked and what is due, some at a time: tens of thousands must not hold up everybody else."""
+        changed, now_ms = self._dirty_partitions.take_marked(), self._clock.boot_ms()
+        while changed or self._due.is_due(now_ms):
+            for partition in changed[:_PLACED_AT_ONCE] or self._due.take(now_ms, _PLACED_AT_ONCE):
+                self._place(partition, now_ms)
+            del changed[:_PLACED_AT_ONCE]
+            if changed or self._due.is_due(now_ms):
+                await self._clock.sleep_ms(0)
+
     def _begin_what_is_due(self, group: asyncio.TaskGroup, now_ms: int) -> None:
-        for partition in (*self._dirty_partitions.take_marked(), *self._due.take(now_ms)):
-            self._place(partition, now_ms)
         self._relieve_pressure(now_ms)
         for together in self._take_ready(now_ms):
             self._busy.update(together)
