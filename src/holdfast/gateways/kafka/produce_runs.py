@@ -172,9 +172,14 @@ class _PendingRuns:
         if self._answered:
             return
         self._answer()
+        templates: dict[tuple[int, str | bytes], _ResponseTemplate] = {}
         for waiting, offsets in self.runs:
-            result = outcome(PartitionData(waiting.topic, waiting.run.partition, None))
-            _respond(waiting, (_responses(waiting, result, offsets),))
+            run = waiting.run
+            template = templates.get((run.version, run.named))
+            if template is None:
+                result = outcome(PartitionData(waiting.topic, run.partition, None))
+                template = templates[run.version, run.named] = _response_template(waiting, result)
+            _respond(waiting, (_responses(template, run, offsets),))
 
     def _answer(self) -> None:
         self._answered = True
@@ -199,18 +204,27 @@ def named_by(run: ProduceRun) -> str | UUID:
     return run.named if isinstance(run.named, str) else UUID(bytes=run.named)
 
 
-def _responses(waiting: _WaitingRun, result: PartitionResult, offsets: Sequence[int]) -> bytearray:
-    """The responses to all requests of a run: one, again and again, with another correlation id and offset."""
-    run, call = waiting.run, waiting.call
-    named = named_by(run)
+class _ResponseTemplate(NamedTuple):
+    """A response but for its correlation id and its base offset, at `offset_at`; -1: it has none."""
+
+    data: bytes
+    offset_at: int
+
+
+def _response_template(waiting: _WaitingRun, result: PartitionResult) -> _ResponseTemplate:
+    call, named = waiting.call, named_by(waiting.run)
     body = encode_results(call, [(named, [result.data])], [result])
     header = _HEADER_FLEXIBLE if call.api.is_flexible(call.version) else _HEADER
-    one = header.pack(header.size - _CORRELATION_AT + len(body), 0) + body
-    out = bytearray(one * len(run.correlations))
-    offset_at = header.size + base_offset_at(call, named)
+    data = header.pack(header.size - _CORRELATION_AT + len(body), 0) + body
+    return _ResponseTemplate(data, header.size + base_offset_at(call, named) if result.code is ErrorCode.NONE else -1)
+
+
+def _responses(template: _ResponseTemplate, run: ProduceRun, offsets: Sequence[int]) -> bytearray:
+    """The responses to all requests of a run: one, again and again, with another correlation id and offset."""
+    size, offset_at = len(template.data), template.offset_at
+    out = bytearray(template.data * len(run.correlations))
     for at, correlation in enumerate(run.correlations):
-        start = at * len(one)
-        _CORRELATION.pack_into(out, start + _CORRELATION_AT, correlation)
-        if result.code is ErrorCode.NONE:
-            _OFFSET.pack_into(out, start + offset_at, offsets[at])
+        _CORRELATION.pack_into(out, at * size + _CORRELATION_AT, correlation)
+        if offset_at >= 0:
+            _OFFSET.pack_into(out, at * size + offset_at, offsets[at])
     return out
