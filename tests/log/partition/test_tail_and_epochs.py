@@ -3,7 +3,10 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.partitions import batch, records
+from tests.support.steps import executed_lines
 
 from holdfast.log.batches import RecordBatchLimits, patch, split_batches
 from holdfast.log.leader_epochs import end_of_epoch, epoch_at, with_epoch, without_epochs_before
@@ -165,3 +168,71 @@ async def test_a_cancelled_wait_is_cancelled_and_a_watermark_never_falls() -> No
         await waiting
     mark.set(3)
     assert mark.value == 5
+
+
+# ── many batches ──
+
+
+def sized(base: int, count: int, size: int) -> TailBatch:
+    return TailBatch(base, base + count, bytes(size), _HEADER)
+
+
+_HEADER = split_batches(batch("x"), limits=RecordBatchLimits(), stored=True)[0].header
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 4), st.integers(1, 50)),
+        st.tuples(st.sampled_from(["published", "forget"]), st.integers(0, 60)),
+        st.tuples(st.just("cut"), st.integers(0, 20)),
+    ),
+    max_size=40,
+)
+
+
+@given(operations, st.integers(0, 60), st.integers(0, 60), st.integers(1, 60), st.integers(1, 5))
+def test_a_tail_does_what_going_over_its_batches_would(
+    steps: list[tuple[str, ...]], start: int, end: int, piece_bytes: int, most: int
+) -> None:
+    tail, kept, published = Tail(0), list[TailBatch](), 0
+    for name, *given_ in steps:
+        if name == "append":
+            gap, count, size = (int(each) for each in given_)
+            kept.append(sized(tail.end + gap, count, size))
+            tail.append(kept[-1])
+        elif name == "cut":
+            at = max(published, tail.end - int(given_[0]), tail.start)
+            at = min([each.base_offset for each in kept if each.base_offset >= at], default=tail.end)
+            tail.cut_from(at)
+            kept = [each for each in kept if each.base_offset < at]
+        else:
+            offset = int(given_[0])
+            unpublished = sum(len(each.data) for each in kept if published < each.end_offset <= offset)
+            if name == "published":
+                assert tail.mark_published(offset) == unpublished
+            else:
+                tail.forget_until(offset)
+                kept = [each for each in kept if each.end_offset > offset]
+            published = max(published, min(offset, tail.end))
+        assert tail.size_bytes == sum(len(each.data) for each in kept if each.end_offset > published)
+    within = [each for each in kept if start <= each.base_offset and each.end_offset <= end]
+    assert tail.between(start, end) == within
+    pieces = tail.pieces(start, end, piece_bytes, most=most)
+    assert [each for piece in pieces for each in piece.batches] == within
+    assert all(piece.batches and piece.size_bytes == sum(len(each.data) for each in piece.batches) for piece in pieces)
+    assert len(pieces) <= most
+
+
+def test_publishing_and_forgetting_take_no_step_for_each_batch() -> None:
+    def lines(batches: int) -> int:
+        tail = Tail(0)
+        for at in range(batches):
+            tail.append(sized(at, 1, 100))
+
+        def publish() -> None:
+            tail.pieces(0, batches, 1 << 30, most=8)
+            tail.mark_published(batches)
+            tail.forget_until(batches - 1)
+
+        return executed_lines(publish)
+
+    assert lines(20_000) == lines(20)

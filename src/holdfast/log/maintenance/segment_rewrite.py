@@ -39,7 +39,7 @@ def wait_alike(one: SegmentRecord, other: SegmentRecord, delete_retention_ms: in
 async def read_batches(segment: SegmentRecord, context: MaintenanceContext) -> list[memoryview]:
     """All batches of a segment. `UnavailableError`: it was unlinked meanwhile; plan again."""
     reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
-    return _found(segment, await reader.read(segment.base_offset, _ALL_BYTES))
+    return _found(segment, await reader.read(segment.base_offset, _ALL_BYTES, on_thread=True))
 
 
 async def upload_rewritten(

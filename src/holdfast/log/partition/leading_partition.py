@@ -30,7 +30,7 @@ from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.partition.tail import TailBatch
+from holdfast.log.partition.tail import TailBatch, TailPiece
 from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import ProducerSection, ProducerSnapshot
@@ -381,6 +381,10 @@ class LeadingPartition(VisibleLog):
     def publishable(self) -> list[TailBatch]:
         """Durable batches that object storage does not have."""
         return self.tail.between(self.record.published, self._durable)
+
+    def publishable_pieces(self, *, most: int) -> list[TailPiece]:
+        """The same, cut into what becomes a segment each."""
+        return self.tail.pieces(self.record.published, self._durable, self.partition_config.roll_bytes, most=most)
 
     async def recover_producers(self) -> None:
         """Know what its producers sent before it was opened. `UnavailableError`: object storage is away."""

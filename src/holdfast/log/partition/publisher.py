@@ -23,7 +23,7 @@ from holdfast.log.keys import deletion_mark_key, segment_entry_key
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.partition.cancellation import run_to_completion
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.tail import TailBatch
+from holdfast.log.partition.tail import TailPiece
 from holdfast.log.segments import (
     BuiltSegment,
     ProducerSection,
@@ -91,7 +91,7 @@ class _UploadedSegments:
         return any(found.get(deletion_mark_key(each.object)) is not None for each in self.segments)
 
 
-_Piece = tuple[LeadingPartition, Sequence[TailBatch], Callable[[], ProducerSection]]
+_Piece = tuple[LeadingPartition, TailPiece, Callable[[], ProducerSection]]
 _Built = tuple[LeadingPartition, BuiltSegment]
 
 
@@ -259,7 +259,7 @@ async def _build_all(pieces: Sequence[_Piece]) -> list[_Built]:
             groups.append([])
             left_bytes = _BUILT_TOGETHER_BYTES
         groups[-1].append(piece)
-        left_bytes -= sum(len(batch.data) for batch in piece[1])
+        left_bytes -= piece[1].size_bytes
     built = await gather_or_cancel(*(asyncio.to_thread(_build, group) for group in groups))
     return [each for group in built for each in group]
 
@@ -269,35 +269,26 @@ def _build(pieces: Sequence[_Piece]) -> list[_Built]:
         (
             partition,
             build_segment(
-                [batch.data for batch in batches],
+                [batch.data for batch in piece.batches],
                 topic_id=partition.partition_id.topic_id,
                 partition=partition.partition_id.number,
-                epochs=[each for each in partition.record.epochs if each.start_offset <= batches[-1].end_offset],
+                epochs=[each for each in partition.record.epochs if each.start_offset <= piece.batches[-1].end_offset],
                 producers=producers(),  # here, on the thread: there may be many
             ),
         )
-        for partition, batches, producers in pieces
+        for partition, piece, producers in pieces
     ]
 
 
-def _cut_into_segments(partition: LeadingPartition) -> list[tuple[list[TailBatch], Callable[[], ProducerSection]]]:
+def _cut_into_segments(partition: LeadingPartition) -> list[tuple[TailPiece, Callable[[], ProducerSection]]]:
     """What is durable and not published, cut into segments, and what makes the producers of each footer.
 
     Only the last footer has them: the others are never the newest, because one commit lists them all.
     """
-    batches = partition.publishable()
-    if not batches:
+    pieces = partition.publishable_pieces(most=_SEGMENTS_MAX)
+    if not pieces:
         return []
-    total = sum(len(each.data) for each in batches)
-    wanted = min(-(-total // partition.partition_config.roll_bytes), _SEGMENTS_MAX)
-    pieces: list[list[TailBatch]] = [[]]
-    size = 0
-    for batch in batches:
-        if pieces[-1] and size >= total * len(pieces) // wanted:
-            pieces.append([])
-        pieces[-1].append(batch)
-        size += len(batch.data)
-    producers, since = partition.producer_section(batches[-1].end_offset)
+    producers, since = partition.producer_section(pieces[-1].batches[-1].end_offset)
     nothing = partial(ProducerSection, since=since)
     return [*((piece, nothing) for piece in pieces[:-1]), (pieces[-1], producers)]
 

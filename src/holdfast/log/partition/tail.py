@@ -1,10 +1,12 @@
 """The tail: batches that are not yet in object storage, and before them some that only just are, in offset order, in RAM.
 
-Reading is a bisect; forgetting is amortised (a list with a moving first index, compacted in large steps: deleting from the front
-of a long list one by one collapses throughput). The tail does not track durability: callers pass up to where they may read.
+Nothing here goes over the batches one by one but what hands them out: there may be a hundred thousand, and it is the event loop
+that publishes and forgets them. Both come for many batches at a time (deleting from the front one by one collapses throughput). The
+tail does not track durability: callers pass up to where they may read.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.log.batches import BatchHeader, Buffer
@@ -20,6 +22,13 @@ class TailBatch(NamedTuple):
     header: BatchHeader
 
 
+class TailPiece(NamedTuple):
+    """Consecutive batches, and how many bytes they are."""
+
+    batches: list[TailBatch]
+    size_bytes: int
+
+
 class Tail:
     """Batches [`start`, `end`), contiguous but for gaps that were never appended."""
 
@@ -27,7 +36,8 @@ class Tail:
         "_bases",
         "_batches",
         "_budget",
-        "_first",
+        "_positions",
+        "_total_bytes",
         "_unpublished",
         "end",
         "size_bytes",
@@ -38,17 +48,21 @@ class Tail:
         self._budget: TailBudget | None = None
         self._bases: list[int] = []
         self._batches: list[TailBatch] = []
-        self._first = 0
+        self._positions: list[int] = []  # of each batch: how many bytes were ever appended before it
+        self._total_bytes = 0  # ever appended
         self._unpublished = 0  # the index of the first batch that object storage does not have
         self.start = self.end = start
         self.size_bytes = 0  # of what is not published
 
     def append(self, batch: TailBatch) -> None:
         """Add the next batch."""
+        size_bytes = len(batch.data)
         self._bases.append(batch.base_offset)
         self._batches.append(batch)
+        self._positions.append(self._total_bytes)
+        self._total_bytes += size_bytes
         self.end = batch.end_offset
-        self._charge(len(batch.data))
+        self._charge(size_bytes)
 
     def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
         """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
@@ -66,47 +80,52 @@ class Tail:
 
     def between(self, start: int, end: int) -> list[TailBatch]:
         """The batches that lie in [start, end)."""
-        return [
-            batch
-            for batch in self._batches[self._find(start) :]
-            if start <= batch.base_offset and batch.end_offset <= end
-        ]
+        return self._batches[bisect_left(self._bases, start) : self._ending_by(end)]
+
+    def pieces(self, start: int, end: int, piece_bytes: int, *, most: int) -> list[TailPiece]:
+        """The batches that lie in [start, end) in pieces of about `piece_bytes` and of equal size, at most `most`."""
+        first, last = bisect_left(self._bases, start), self._ending_by(end)
+        if first >= last:
+            return []
+        base, total = self._positions[first], self._bytes_of(first, last)
+        count = min(-(-total // piece_bytes), most)
+        cuts = [first]
+        for number in range(1, count):
+            wanted = base + total * number // count
+            cuts.append(bisect_left(self._positions, wanted, cuts[-1] + 1, last))
+        cuts = [*(cut for cut in cuts if cut < last), last]
+        return [TailPiece(self._batches[at:until], self._bytes_of(at, until)) for at, until in pairwise(cuts)]
 
     def mark_published(self, offset: int) -> int:
         """Batches that end at or below `offset` are in object storage, and no longer count; how many bytes they are.
 
         They can still be read, until they are forgotten.
         """
-        before = self.size_bytes
-        while self._unpublished < len(self._batches) and self._batches[self._unpublished].end_offset <= offset:
-            self._charge(-len(self._batches[self._unpublished].data))
-            self._unpublished += 1
-        return before - self.size_bytes
+        published = max(self._unpublished, self._ending_by(offset))
+        size_bytes = self._bytes_of(self._unpublished, published)
+        self._unpublished = published
+        self._charge(-size_bytes)
+        return size_bytes
 
     def forget_until(self, offset: int) -> None:
         """Drop batches that end at or below `offset`."""
         self.mark_published(offset)
-        while self._first < len(self._batches) and self._batches[self._first].end_offset <= offset:
-            # Emptied, because the slab it lies in must not wait for the compaction below.
-            self._batches[self._first] = self._batches[self._first]._replace(data=b"")
-            self._first += 1
         self.start = max(self.start, min(offset, self.end))
-        if self._first == len(self._batches) or (self._first > 1_024 and self._first * 2 > len(self._batches)):
-            del self._bases[: self._first], self._batches[: self._first]
-            self._unpublished -= self._first
-            self._first = 0
+        forgotten = self._ending_by(offset)
+        del self._bases[:forgotten], self._batches[:forgotten], self._positions[:forgotten]
+        self._unpublished -= forgotten
 
     def cut_from(self, offset: int) -> None:
         """Drop batches from `offset` on: they were never made durable."""
-        at = bisect_right(self._bases, offset - 1)
-        for batch in self._batches[at:]:
-            self._charge(-len(batch.data))
-        del self._bases[at:], self._batches[at:]
+        at = bisect_left(self._bases, offset)
+        self._charge(-self._bytes_of(max(at, self._unpublished), len(self._batches)))
+        self._total_bytes -= self._bytes_of(at, len(self._batches))
+        del self._bases[at:], self._batches[at:], self._positions[at:]
         self.end = offset
 
     def first_at_or_after(self, timestamp_ms: int, *, below: int) -> TailBatch | None:
         """The first batch that may hold a record with a timestamp of at least `timestamp_ms`."""
-        for batch in self._batches[self._first :]:
+        for batch in self._batches:
             if batch.end_offset > below:
                 return None
             if batch.header.max_timestamp >= timestamp_ms:
@@ -130,4 +149,16 @@ class Tail:
             self._budget.charge(change_bytes)
 
     def _find(self, offset: int) -> int:
-        return max(self._first, bisect_right(self._bases, offset) - 1)
+        return max(0, bisect_right(self._bases, offset) - 1)
+
+    def _ending_by(self, offset: int) -> int:
+        """How many batches end at or below `offset`."""
+        count = bisect_left(self._bases, offset)
+        return count - 1 if count and self._batches[count - 1].end_offset > offset else count
+
+    def _bytes_of(self, first: int, last: int) -> int:
+        """Of the batches with indexes [first, last)."""
+        if first >= last:
+            return 0
+        end = self._positions[last] if last < len(self._positions) else self._total_bytes
+        return end - self._positions[first]

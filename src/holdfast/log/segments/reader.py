@@ -68,10 +68,11 @@ class SegmentReader:
         section = await self._get(opened, start, start + opened.footer.producers_bytes)
         return section if isinstance(section, Missing) else read_producers(section, opened.footer)
 
-    async def read(self, offset: int, bytes_max: int) -> list[memoryview] | Missing:
+    async def read(self, offset: int, bytes_max: int, *, on_thread: bool = False) -> list[memoryview] | Missing:
         """Whole batches, from the one that contains `offset` (or the next, in a gap) on.
 
         At most `bytes_max` bytes of them, but at least one; none only when no batch of the segment ends behind `offset`.
+        `on_thread`: there may be very many.
         """
         size_bytes = self._end - self._start
         opened = await self._open(size_bytes if size_bytes <= bytes_max else 0)
@@ -86,7 +87,8 @@ class SegmentReader:
         blocks = await self._get(opened, *place)
         if isinstance(blocks, Missing):
             return blocks
-        if len(blocks) < self._settings.thread_bytes_min or _is_stored(blocks, place[0]):
+        small = len(blocks) < self._settings.thread_bytes_min
+        if not on_thread and (small or _is_stored(blocks, place[0])):
             return _batches_from(blocks, place[0], offset, bytes_max)
         return await asyncio.to_thread(_batches_from, blocks, place[0], offset, bytes_max)
 
