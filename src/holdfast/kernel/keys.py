@@ -5,7 +5,7 @@
     lease/epoch-floor         {"epoch"}                          the highest epoch that was ever deleted: new leases begin above it
     member/{kind}/{id}        {"id", "session", "address", …}    under the member's session
     seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last heartbeat, for listings only
-    node/{id}                 {"node"}                           an agent's numeric id, never deleted
+    node/{id}                 {"node"}                           an agent's numeric id, until it is gone for good
     counter/node              {"next"}
     workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents

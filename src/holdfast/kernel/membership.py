@@ -64,6 +64,11 @@ def read_member(entry: Entry) -> Member:
     return msgspec.json.decode(entry.value, type=Member)
 
 
+def read_seen_at_ms(entry: Entry) -> int:
+    """When the member of a `seen/…` entry was seen last."""
+    return msgspec.json.decode(entry.value, type=_LastSeenRecord).seen_at_ms
+
+
 @asynccontextmanager
 async def hold_membership(
     store: Store, kind: str, member: Member, *, clock: Clock, random: Random, settings: MembershipSettings

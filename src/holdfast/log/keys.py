@@ -6,7 +6,7 @@
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
     wal/{wal id}                        which live agent has this WAL, under its session
-    wal-agent/{wal id}                  which agent had this WAL last, alive or not
+    wal-agent/{wal id}                  which agent had this WAL last, alive or not, until nothing can refer to it
     offline/{resource}                  a lease whose holder cannot open the partition, and why; under the holder's session
     doomed/{object key}                 a sweeper is about to delete this object: it can no longer be published
     trash/{due ms}/{object key}         unlinked: to be deleted once readers that still plan with it are done

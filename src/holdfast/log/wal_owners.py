@@ -8,7 +8,7 @@ planned.
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Committed, Put, Store
+from holdfast.contracts.store import Committed, Entry, Put, Store
 from holdfast.kernel.lease import Lease, transfer_commit
 from holdfast.log.keys import wal_agent_key, wal_key
 from holdfast.vocabulary.clock import Clock
@@ -35,7 +35,12 @@ async def register_wal_owner(
 async def last_wal_agent(store: Store, wal_id: str) -> str | None:
     """The agent that had the WAL last, alive or not; None: it was opened by a release that did not record it."""
     entry = await store.get(wal_agent_key(wal_id))
-    return None if entry is None else msgspec.json.decode(entry.value, type=WalOwner).agent
+    return None if entry is None else read_wal_agent(entry)
+
+
+def read_wal_agent(entry: Entry) -> str:
+    """The agent in a `wal/…` or `wal-agent/…` entry."""
+    return msgspec.json.decode(entry.value, type=WalOwner).agent
 
 
 async def close_previous_session(store: Store, wal_id: str) -> None:

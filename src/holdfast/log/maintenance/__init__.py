@@ -4,7 +4,7 @@
     compaction.py       by key; compaction_filter.py decides    orphan_sweeper.py   orphans; deleted_topics.py
     segment_merge.py    small neighbours become one segment     segment_rewrite.py  what both use to write anew
     trash.py            what was unlinked, until it is deleted  loop.py             runs all of it
-    pending_ranges.py   where retention and compaction stop
+    pending_ranges.py   where retention and compaction stop     departed_agents.py  what agents left in the store
 
 The one rule (docs/safety.md, rule 13): first unlink, in a fenced commit; then wait; then delete. Nothing here appends or publishes.
 """

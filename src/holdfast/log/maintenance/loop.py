@@ -14,6 +14,7 @@ from holdfast.kernel.lease import Held, Lease, hold_lease
 from holdfast.kernel.session import HeldSession
 from holdfast.log.maintenance.compaction import compact
 from holdfast.log.maintenance.deleted_topics import forget_leases, purge_deleted
+from holdfast.log.maintenance.departed_agents import forget_departed
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention, may_have_expired
@@ -188,6 +189,7 @@ async def _sweep_while_held(maintained: MaintainedAgent, context: MaintenanceCon
             if context.clock.boot_ms() >= orphans_due_ms:
                 orphans_due_ms = context.clock.boot_ms() + context.settings.orphan_interval_ms
                 await forget_leases(lease, context)
+                await forget_departed(lease, context)
                 await sweep_orphans(lease, context)
             await context.clock.sleep_ms(
                 context.random.jitter(context.settings.trash_interval_ms, share=context.settings.jitter_share)

@@ -22,6 +22,7 @@ class MaintenanceSettings:
     `orphan_grace_ms`: how old an unreferenced object must be before it is an orphan.
     `unproven_keep_ms`: how long an orphan stays that may have been published by a state of the store that was lost.
     `deleted_keep_ms`: how long a deleted topic is checked for records of agents that have not seen its deletion.
+    `departed_keep_ms`: how long an agent must be away before what it left in the store is removed, if nothing refers to it.
     `key_map_bytes_max`: RAM for one compaction's keys; `merge_bytes_max`: up to where small neighbours become one segment.
     """
 
@@ -29,6 +30,7 @@ class MaintenanceSettings:
     orphan_grace_ms: int = 3_600_000
     unproven_keep_ms: int = 30 * 86_400_000
     deleted_keep_ms: int = 3_600_000
+    departed_keep_ms: int = 30 * 86_400_000
     index_interval_ms: int = 5_000
     merge_interval_ms: int = 5_000
     retention_interval_ms: int = 60_000
@@ -42,7 +44,7 @@ class MaintenanceSettings:
     merge_bytes_max: int = 8 * MIB
 
     def __post_init__(self) -> None:
-        for name in ("grace_ms", "orphan_grace_ms", "unproven_keep_ms", "deleted_keep_ms"):
+        for name in ("grace_ms", "orphan_grace_ms", "unproven_keep_ms", "deleted_keep_ms", "departed_keep_ms"):
             check_at_least(name, getattr(self, name), 0)
         for name in (
             "index_interval_ms",
