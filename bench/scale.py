@@ -19,6 +19,7 @@ from typing import Final
 
 from rich.console import Console
 
+from bench import object_hour
 from bench.figures import Figure, table
 from bench.memory import resident_bytes
 from holdfast.agent import Agent, AgentSettings, running_agent
@@ -275,10 +276,19 @@ def main() -> int:
         "--engine", choices=("memory", *ENGINES), action="append", help="only this store (may be repeated)"
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="how long CPU is watched (20)")
+    parser.add_argument(
+        "--object-hour", action="store_true", help="an hour at level object instead (bench.object_hour)"
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="of that hour (60)")
+    parser.add_argument("--speed", type=float, default=6.0, help="of its clock (6)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     figures: list[Figure] = []
-    for engine in args.engine or ENGINES:
+    if args.object_hour:
+        partitions = (args.partitions or [object_hour.PARTITIONS])[0]
+        log = Console(stderr=True, log_path=False).log
+        figures += object_hour.run(args.minutes, args.speed, partitions, log)
+    for engine in () if args.object_hour else args.engine or ENGINES:
         for partitions in args.partitions or SIZES:
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
                 figures += process.submit(run, engine, partitions, args.seconds).result()

@@ -10,7 +10,10 @@ from tests.support.cluster import LocalCluster, Node, fast_settings
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
-from holdfast.kernel import plan_actions
+from holdfast.contracts.store import Scan
+from holdfast.kernel import plan_actions, plan_executor
+from holdfast.kernel.keys import EPOCHS
+from holdfast.kernel.session import SessionSettings
 from holdfast.log import lease_handler
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -75,6 +78,28 @@ async def test_after_a_crash_partitions_are_acquired_at_their_next_epoch_without
     await async_until(lambda: len(again.leads()) == MANY)
     assert all(each.epoch == before[each.lease.resource] + 1 for each in again.agent.log.leading.values())
     assert again.store.conflicts < 10
+
+
+async def test_deciding_about_many_partitions_while_the_store_is_slow_counts_as_progress(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await leading_many(cluster)).drop()
+    monkeypatch.setattr(plan_executor, "_DECISIONS_AT_ONCE", 10)
+    session = SessionSettings(ttl_ms=20_000, renew_ms=500, margin_ms=300, stall_ms=500)
+    again = await cluster.node("ann", session=session)
+    real, stalled = again.store.scan, list[bool]()
+
+    async def slow(start: str, end: str, **kwargs: Any) -> Scan:
+        if start.startswith(EPOCHS):
+            await cluster.clock.sleep_ms(100)
+            held = again.agent.sessions.session
+            stalled.append(held is None or held.stalled())
+        return await real(start, end, **kwargs)
+
+    again.store.scan = slow  # type: ignore[method-assign]
+    await async_until(lambda: len(again.leads()) == MANY)
+    assert len(stalled) > 10
+    assert not any(stalled)
 
 
 async def test_what_was_published_is_not_read_from_the_wal_when_its_partition_is_opened(

@@ -137,6 +137,7 @@ class PlanExecutor:
         """Decide about what has changed, some at a time: thousands of decisions must not hold up everybody else."""
         view.reconsider_timed_out()
         while undecided := view.take_undecided(_DECISIONS_AT_ONCE):
+            self._session.report_progress()
             decided = len(self._queued)
             for resource in undecided:
                 self._decide(resource, view)
