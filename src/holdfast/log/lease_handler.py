@@ -47,6 +47,7 @@ _log: Final = logging.getLogger(__name__)
 _OPENS_MAX: Final = 64  # concurrent
 _RELEASES_MAX: Final = 256
 _LOG_INTERVAL_MS: Final = 1_000
+_KEEP_ALL: Final = CleanupPolicy(retention_ms=None)
 
 
 class PartitionLeaseHandler:
@@ -73,7 +74,7 @@ class PartitionLeaseHandler:
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many want it
-        self._configs: dict[str, tuple[Topic, PartitionConfig]] = {}  # by topic
+        self._configs: dict[str, tuple[Topic, PartitionConfig, CleanupPolicy]] = {}  # by topic
         self._numbers: dict[str, int] = {}  # topic → above every number that was opened
         self._changed_topics: set[str] = set()
         self._unserved: dict[str, Lease] = {}  # leases whose partition is not open, or of a topic that is gone
@@ -352,7 +353,7 @@ class PartitionLeaseHandler:
 
     def _policy(self, partition: LeadingPartition) -> CleanupPolicy:
         topic = self._topic(partition.partition_id.topic)
-        return topic.config.policy() if topic is not None else CleanupPolicy(retention_ms=None)
+        return self._configs_of(topic)[2] if topic is not None else _KEEP_ALL
 
     def log_changes(self) -> None:
         """Log what was gained and lost since the last call."""
@@ -378,8 +379,11 @@ class PartitionLeaseHandler:
                 self._locks[resource] = lock, wanted - 1
 
     def _partition_config(self, topic: Topic) -> PartitionConfig:
+        return self._configs_of(topic)[1]
+
+    def _configs_of(self, topic: Topic) -> tuple[Topic, PartitionConfig, CleanupPolicy]:
         """One for all partitions of a topic."""
         known = self._configs.get(topic.name)
         if known is None or known[0] is not topic:
-            known = self._configs[topic.name] = topic, topic.config.partition_config()
-        return known[1]
+            known = self._configs[topic.name] = topic, topic.config.partition_config(), topic.config.policy()
+        return known

@@ -14,7 +14,14 @@ from holdfast.kernel.lease import release
 from holdfast.kernel.objects_owner import read_mark
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
 from holdfast.log.keys import DELETED
-from holdfast.log.maintenance import SWEEPER, MaintainedAgent, MaintenanceSettings, delete_records, run_maintenance
+from holdfast.log.maintenance import (
+    SWEEPER,
+    MaintainedAgent,
+    MaintenanceSettings,
+    delete_records,
+    loop,
+    run_maintenance,
+)
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.vocabulary.errors import ExpiredError, InvalidError
@@ -226,3 +233,43 @@ async def test_leases_of_deleted_topics_are_forgotten_and_the_objects_marked(wor
     assert before is not None
     assert after is not None
     assert after.number >= before.number + 3
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], int]:
+    """How often the loop begins this work for a partition."""
+    real, calls = getattr(loop, name), 0
+
+    def count(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(loop, name, count)
+    return lambda: calls
+
+
+async def test_a_partition_at_rest_is_not_visited_to_be_merged_or_compacted(
+    world: MaintenanceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await world.open()
+    await world.fill(partition, 3)
+    merges, compactions = counted(monkeypatch, "merge_segments"), counted(monkeypatch, "compact")
+    async with upkeep(world, maintained(world, partition)):
+        await world.clock.run_for_ms(10 * world.settings.compaction_interval_ms, step_ms=1_000)
+    assert merges() == 0
+    assert compactions() == 0
+
+
+async def test_a_list_in_which_nothing_was_to_be_merged_is_not_looked_at_again_until_it_changes(
+    world: MaintenanceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.settings = replace(world.settings, merge_bytes_max=2)  # every segment is large
+    partition = await world.open()
+    await world.fill(partition, 10)
+    merges = counted(monkeypatch, "merge_segments")
+    async with upkeep(world, maintained(world, partition)):
+        await world.clock.run_for_ms(20 * world.settings.merge_interval_ms, step_ms=1_000)
+        assert merges() == 1
+        await world.fill(partition, 1)
+        await world.clock.run_for_ms(20 * world.settings.merge_interval_ms, step_ms=1_000)
+        assert merges() == 2

@@ -18,7 +18,7 @@ from holdfast.log.maintenance.departed_agents import forget_departed
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention, may_have_expired
-from holdfast.log.maintenance.segment_merge import merge_segments
+from holdfast.log.maintenance.segment_merge import may_merge, merge_segments
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
 from holdfast.log.model import CleanupPolicy
@@ -67,11 +67,16 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
 
     async def compacting(partition: LeadingPartition) -> None:
         policy = maintained.policy(partition)
-        if policy.compact:
-            await compact(partition, policy, context, protect=lambda: maintained.protect(partition))
+        await compact(partition, policy, context, protect=lambda: maintained.protect(partition))
 
     def has_many_keys(partition: LeadingPartition) -> bool:
         return len(partition.segments.recent) > context.log.segment_keys_max
+
+    def may_be_merged(partition: LeadingPartition) -> bool:
+        return _has_segments(partition) and may_merge(partition, maintained.policy(partition), context)
+
+    def is_compacted(partition: LeadingPartition) -> bool:
+        return _has_segments(partition) and maintained.policy(partition).compact
 
     def may_retain_less(partition: LeadingPartition) -> bool:
         policy = maintained.policy(partition)
@@ -79,9 +84,9 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
 
     async with background_tasks(
         _rounds("segment key roll-up", rolling_up, has_many_keys, settings.index_interval_ms, maintained, context),
-        _rounds("merging", merging, _has_segments, settings.merge_interval_ms, maintained, context),
+        _rounds("merging", merging, may_be_merged, settings.merge_interval_ms, maintained, context),
         _rounds("retention", retaining, may_retain_less, settings.retention_interval_ms, maintained, context),
-        _rounds("compaction", compacting, _has_segments, settings.compaction_interval_ms, maintained, context),
+        _rounds("compaction", compacting, is_compacted, settings.compaction_interval_ms, maintained, context),
         _sweeper(maintained, context),
     ):
         await asyncio.Event().wait()

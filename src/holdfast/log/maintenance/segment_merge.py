@@ -132,12 +132,36 @@ async def merge_segments(partition: LeadingPartition, policy: CleanupPolicy, con
     limits = MergeLimits.of(policy, context.settings.merge_bytes_max)
     merged = 0
     for _ in range(_MERGES_PER_VISIT):
+        listing = _listing(partition, limits)
         chosen = await _choose(partition, limits, context)
         if not chosen:
+            _settled[partition] = listing
             break
         await _merge(partition, chosen, context)
         merged += len(chosen)
     return merged
+
+
+def may_merge(partition: LeadingPartition, policy: CleanupPolicy, context: MaintenanceContext) -> bool:
+    """Whether a visit may find something: not while few segments are listed, nor if the last one found nothing in this list."""
+    segments = partition.segments
+    if len(segments.recent) < FAN_IN and not segments.indexes:
+        return False
+    limits = MergeLimits.of(policy, context.settings.merge_bytes_max)
+    return _settled.get(partition) != _listing(partition, limits)
+
+
+_Listing = tuple[MergeLimits, int, int, tuple[str, ...]]
+
+# In which list nothing was to be merged, by partition.
+_settled: WeakKeyDictionary[LeadingPartition, _Listing] = WeakKeyDictionary()
+
+
+def _listing(partition: LeadingPartition, limits: MergeLimits) -> _Listing:
+    """Differs if anything was listed, unlisted or rewritten, but for what only takes the place of one in the middle."""
+    recent, indexes = partition.segments.recent, partition.segments.indexes
+    ends = tuple(each[at].object for each in (recent, indexes) if each for at in (0, -1))
+    return limits, len(recent), len(indexes), ends
 
 
 # Which index objects were seen to list nothing to merge, by partition: each is read once.
