@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import weakref
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from holdfast.log.partition import publish_scheduler
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.due_partitions import DuePartitions, is_due, is_idle
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publication_failures import PublicationFailures
 from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.slow_publications import SlowPublications
@@ -471,3 +473,51 @@ async def test_many_partitions_that_are_due_at_once_are_placed_some_at_a_time(
                 partition.request_publish()
         await async_until(lambda: counters.segments_published == 30)
     assert max(placed.values()) <= 10
+async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    world: PartitionWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    ann = await world.owner()
+    partitions = await opened(ann, 3, roll_ms=1)
+    ann.objects.reachable = False
+    async with looping(ann, partitions, publish_backoff_max_ms=5) as counters:
+        for each in partitions:
+            await append(each, batch("a"))
+        await async_until(lambda: counters.publish_failures >= 10)
+        assert len([each for each in caplog.messages if "failed, retrying" in each]) == 1
+        assert not [each for each in caplog.messages if "works again" in each]
+        ann.objects.reachable = True
+        await async_until(lambda: all(each.record.published for each in partitions))
+        await async_until(lambda: "works again" in caplog.text)
+    assert len([each for each in caplog.messages if "works again" in each]) == 1
+
+
+def test_failures_are_logged_ever_more_rarely() -> None:
+    failures, away = PublicationFailures(), UnavailableError("objects", "away")
+    logged = [at_ms for at_ms in range(0, 3_600_000, 1_000) if failures.failed(["a", "b"], away, at_ms)]
+    assert logged == [
+        0,
+        10_000,
+        20_000,
+        40_000,
+        80_000,
+        160_000,
+        320_000,
+        640_000,
+        1_240_000,
+        *(1_840_000, 2_440_000, 3_040_000),
+    ]
+    assert failures.failed(["c"], CorruptError("c", "torn"), 3_600_000) == (
+        "publishing 3 partitions failed, retrying: c is corrupt: torn"
+    )
+    assert failures.ended(["a", "b"], 3_600_000) == ""
+    assert failures.ended(["c"], 3_601_000) == "publishing works again, after 3601000 ms"
+    assert failures.ended(["c"], 3_601_000) == ""
+
+
+def test_a_partition_that_fails_while_others_are_published_is_not_logged_again_and_again() -> None:
+    failures, torn = PublicationFailures(), CorruptError("a", "torn")
+    lines = [(failures.failed(["a"], torn, at_ms), failures.ended(["b"], at_ms)) for at_ms in range(0, 5_000, 100)]
+    assert [line for line in lines if any(line)] == [
+        ("publishing 1 partition failed, retrying: a is corrupt: torn", "")
+    ]

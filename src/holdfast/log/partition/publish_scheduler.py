@@ -21,6 +21,7 @@ from holdfast.log.partition.due_partitions import (
     publication_groups,
 )
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.publication_failures import PublicationFailures
 from holdfast.log.partition.publisher import SegmentPublisher, release_reservation
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.slow_publications import SlowPublications
@@ -70,6 +71,7 @@ class PublishScheduler:
         self._pressure_checked_ms = 0
         self._slots = asyncio.Semaphore(settings.publications_max)
         self._slow = SlowPublications(settings.publish_slow_ms)
+        self._failures = PublicationFailures()
 
     async def run(self) -> None:
         """Publish what is due, until cancelled. `ExpiredError`: the session has ended."""
@@ -117,7 +119,7 @@ class PublishScheduler:
         if partition in self._busy:
             return  # placed again afterwards
         if self._dirty_partitions.drop_if_quiescent(partition):
-            self._pauses.pop(partition, None)
+            self._end_failures(partition)
             return
         pause = self._pauses.get(partition)
         if pause is not None and now_ms < pause.until_ms:
@@ -200,7 +202,8 @@ class PublishScheduler:
             raise
         except HoldfastError as error:
             self._counters.publish_failures += 1
-            _log.warning("publishing %d partitions failed, retrying: %s", len(partitions), error)
+            if line := self._failures.failed(partitions, error, self._clock.boot_ms()):
+                _log.warning("%s", line)
             self._failed(partitions, error)
         else:
             self._outage = None
@@ -210,7 +213,7 @@ class PublishScheduler:
             for each in partitions:
                 segments, size = before[each]
                 if each.segments_published > segments:
-                    self._pauses.pop(each, None)
+                    self._end_failures(each)
                     self._counters.segments_published += each.segments_published - segments
                     self._counters.bytes_published += size - each.unpublished_bytes
         finally:
@@ -242,7 +245,12 @@ class PublishScheduler:
             if each in self._dirty_partitions:
                 self._dirty_partitions.mark_dirty(each)
             else:
-                self._pauses.pop(each, None)
+                self._end_failures(each)
+
+    def _end_failures(self, partition: LeadingPartition) -> None:
+        self._pauses.pop(partition, None)
+        if line := self._failures.ended((partition,), self._clock.boot_ms()):
+            _log.info("%s", line)
 
     def _failed(self, partitions: Collection[LeadingPartition], error: HoldfastError) -> None:
         if not isinstance(error, (UnavailableError, OutcomeUnknownError)):
