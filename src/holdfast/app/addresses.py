@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError, UsageError
+from holdfast.vocabulary.host_port import join_host_port, split_host_port
 from holdfast.vocabulary.sockets import is_loopback
 
 _FORM: Final = "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 picks a free one"
 _HTTP_FORM: Final = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one; or off"
 _ADVERTISED_FORM: Final = "HOST, HOST:PORT or :PORT, reachable for clients"
-_PORT_MAX: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
     @classmethod
     def parse(cls, what: str, text: str) -> "Address":
         """`HOST:PORT`."""
-        host, port = _split(text)
-        if not host or port is None:
+        found = split_host_port(text)
+        if found is None or not found.host or found.port is None:
             raise InvalidError(what, text, _FORM)
-        return cls(host, port)
+        return cls(found.host, found.port)
 
 
 def http_address(what: str, text: str) -> Address | None:
@@ -61,33 +61,15 @@ class AdvertisedAddress:
     @classmethod
     def parse(cls, what: str, text: str) -> "AdvertisedAddress":
         """`HOST`, `HOST:PORT`, `:PORT` or nothing."""
-        host, port = _split(text)
-        if not _is_advertisable(host) or (text and not host and not port):
+        found = split_host_port(text)
+        if found is None or is_wildcard(found.host) or (text and not found.host and not found.port):
             raise InvalidError(what, text, _ADVERTISED_FORM)
-        return cls(host, port or 0)
+        return cls(found.host, found.port or 0)
 
     def resolve(self, bound: Address, *, host_name: str) -> Address:
         """The address to advertise for a gateway that listens on `bound`."""
         host = self.host or (host_name if is_wildcard(bound.host) else bound.host)
         return Address(host, self.port or bound.port)
-
-
-def _split(text: str) -> tuple[str, int | None]:
-    """(host, port) of a text; neither if it is malformed."""
-    host, colon, port = text.rpartition(":")
-    if not colon or "]" in port:
-        host, port = text, ""
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        return "", None  # an IPv6 address without brackets: its port is ambiguous
-    if port and not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
-        return "", None
-    return host, int(port) if port else None
-
-
-def _is_advertisable(host: str) -> bool:
-    return not is_wildcard(host) and not any(char.isspace() or char in "/@?#" for char in host)
 
 
 def is_wildcard(host: str) -> bool:

@@ -12,6 +12,7 @@ from holdfast.clickhouse.client import port_of
 from holdfast.clickhouse.errors import ClickHouseUnreachableError
 from holdfast.clickhouse.http_query import query
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.host_port import join_host_port
 
 DATA_VARIABLE: Final = "HOLDFAST_DATA"
 DEFAULT_DATA: Final = "holdfast-data"
@@ -40,8 +41,7 @@ class ClickHouseAccess:
             raise InvalidError("--clickhouse", "…", allowed) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidError("--clickhouse", "…", allowed)
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        address = f"{parts.scheme}://{host}:{port_of(parts)}{parts.path}"
+        address = f"{parts.scheme}://{join_host_port(parts.hostname, port_of(parts))}{parts.path}"
         return cls(address, unquote(parts.username or _USER), unquote(parts.password or ""))
 
     @classmethod

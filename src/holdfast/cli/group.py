@@ -10,6 +10,7 @@ from holdfast.cli.kafka.positions import POSITIONS, parse_position
 from holdfast.cli.output import OK, print_json, print_line, print_outcomes, print_rows, print_table
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.host_port import join_host_port
 
 STATE_NAMES = ("stable", "empty", "preparing", "completing", "dead")
 MEMBER_COLUMNS = ("member", "client_id", "host", "instance_id", "partitions")
@@ -105,7 +106,7 @@ def run_describe(args: argparse.Namespace) -> int:
     lag = sum(row["lag"] or 0 for row in progress)
     about = {"group": args.group, "state": state_name(found), "assignor": found.partition_assignor or None}
     if args.json:
-        coordinator = f"{found.coordinator.host}:{found.coordinator.port}" if found.coordinator else None
+        coordinator = join_host_port(found.coordinator.host, found.coordinator.port) if found.coordinator else None
         print_json({**about, "coordinator": coordinator, "members": members, "partitions": progress, "lag": lag})
     else:
         print_table(f"members of {args.group}", members, MEMBER_COLUMNS)

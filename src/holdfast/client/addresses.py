@@ -1,13 +1,12 @@
 """Kafka addresses as options and flags give them: `host:port`, several separated by commas, IPv6 in brackets."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.host_port import join_host_port, split_host_port
 
-_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.%\w]+\]|[^\s:\[\]]+)(:(?P<port>\d{1,5}))?")
 _FORM: Final = "host:port, several separated by commas"
 
 
@@ -18,7 +17,7 @@ class BrokerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +40,8 @@ def parse_bootstrap(
 
 
 def _parse_address(address: str, text: str, name: str, default_port: int | None) -> BrokerAddress:
-    found = _ADDRESS.fullmatch(address)
-    port = int(found["port"] or default_port or 0) if found is not None else 0
-    if found is None or not 0 < port < 65_536:
+    found = split_host_port(address)
+    port = default_port if found is None or found.port is None else found.port
+    if found is None or not found.host or not port:
         raise InvalidError(name, text, _FORM)
-    return BrokerAddress(found["host"].strip("[]"), port)
+    return BrokerAddress(found.host, port)

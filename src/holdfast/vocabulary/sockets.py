@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.host_port import join_host_port
 
 BACKLOG: Final = 256
 _FREE_PORT_TRIES: Final = 20
@@ -26,7 +27,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise InvalidError("address to listen on", f"{host}:{port}", f"a host of this machine ({error})") from None
+        raise InvalidError(
+            "address to listen on", join_host_port(host, port), f"a host of this machine ({error})"
+        ) from None
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, kind, protocol, _, address in dict.fromkeys(found):
@@ -41,7 +44,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
         for each in sockets:
             each.close()
         hint = _free_port_hint(host, port) if failure.errno == errno.EADDRINUSE else ""
-        raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {failure.strerror or failure}{hint}")
+        raise UnavailableError(
+            f"address {join_host_port(host, port)}", f"cannot listen there: {failure.strerror or failure}{hint}"
+        )
     return sockets
 
 
@@ -60,7 +65,9 @@ def listen(sockets: Sequence[socket.socket], *, backlog: int = BACKLOG) -> None:
             each.listen(backlog)
         except OSError as error:
             host, port = each.getsockname()[:2]
-            raise UnavailableError(f"address {host}:{port}", f"cannot listen there: {error.strerror}") from None
+            raise UnavailableError(
+                f"address {join_host_port(host, port)}", f"cannot listen there: {error.strerror}"
+            ) from None
 
 
 def is_loopback(bound: socket.socket) -> bool:

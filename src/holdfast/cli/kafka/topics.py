@@ -21,6 +21,7 @@ from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, partition_offsets
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.host_port import join_host_port
 
 TOPIC_SOURCE: Final = "topic"
 SETTLE_TIMEOUT_S: Final = 2.0
@@ -177,7 +178,7 @@ def _row(info: Any, found: PartitionOffsets | KafkaError | None) -> PartitionRow
     return PartitionRow(
         partition=info.id,
         leader=info.leader.id if _is_alive(info.leader) else None,
-        leader_address=f"{info.leader.host}:{info.leader.port}" if _is_alive(info.leader) else None,
+        leader_address=join_host_port(info.leader.host, info.leader.port) if _is_alive(info.leader) else None,
         epoch=known.leader_epoch if known else None,
         replicas=[node.id for node in info.replicas],
         in_sync=[node.id for node in info.isr],

@@ -4,6 +4,7 @@ from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.config_names import FIXED, MAPPED, ConfigEntry, config_text
 from holdfast.kafka.enums import ConfigType
 from holdfast.log.topic_config import TopicConfig
+from holdfast.vocabulary.host_port import join_host_port
 
 
 def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[ConfigEntry, ...]:
@@ -14,7 +15,7 @@ def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[Config
         "broker.id": (broker.node, ConfigType.INT, "The same as node.id."),
         "broker.rack": (broker.rack or "", ConfigType.STRING, "The zone the agent is in."),
         "advertised.listeners": (
-            f"PLAINTEXT://{_host(broker.host)}:{broker.port}",
+            f"PLAINTEXT://{join_host_port(broker.host, broker.port)}",
             ConfigType.STRING,
             "The address clients connect to.",
         ),
@@ -108,7 +109,3 @@ def _urls(backend: KafkaBackend) -> list[ConfigEntry]:
         )
         for name, (url, text) in urls.items()
     ]
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

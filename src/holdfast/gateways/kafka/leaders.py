@@ -10,6 +10,7 @@ from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
 from holdfast.kafka.wire import INT32, NO_TAGS, encode_length, encode_string, encode_tags
 from holdfast.kernel.lease import Held
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.types import Member
 
 _LEADER: Final = Struct(">iix")  # node, epoch, no tags
@@ -34,18 +35,12 @@ class PartitionNodes(NamedTuple):
 _UNPLACED: Final = PartitionNodes(NO_NODE, NO_EPOCH, ())
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 host may stand in brackets."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidError("address", address, "host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def broker(member: Member) -> Broker:
     """An agent as Kafka's metadata lists it."""
-    host, port = split_address(member.address)
-    return Broker(node=member.node, host=host, port=port, rack=member.zone or None)
+    found = split_host_port(member.address)
+    if found is None or not found.host or found.port is None:
+        raise InvalidError("address", member.address, "host:port")
+    return Broker(node=member.node, host=found.host, port=found.port, rack=member.zone or None)
 
 
 def brokers(backend: KafkaBackend) -> list[Broker]:

@@ -36,6 +36,7 @@ from holdfast.pipeline.model.redaction import redacted_url
 from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.settings import KIB, MIB, check_between
 
 PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift")
@@ -47,7 +48,6 @@ TEXT_CHARS_MAX: Final = 2_000
 Part = KafkaConfig | SinkConfig | ColumnMapping | FiltersConfig | SqlConfig | DriftPolicy
 Given = bytes | str | Mapping[str, Any] | msgspec.Struct
 
-_BROKER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
 _SINKS: Final[dict[str, Any]] = {
     str(kind.__struct_config__.tag): kind
@@ -102,8 +102,8 @@ def _source(given: dict[str, Any]) -> KafkaConfig:
     with mistakes.collect():
         check_between("source.brokers", len(config.brokers), 0, BROKERS_MAX)
     for at, broker in enumerate(config.brokers):
-        found = _BROKER.fullmatch(broker)
-        if found is None or not 0 < int(found[2]) < 65_536:
+        found = split_host_port(broker)
+        if found is None or not found.host or not found.port:
             mistakes.add(InvalidError(f"source.brokers[{at}]", broker[:200], "host:port"))
     with mistakes.collect():
         _check_text("source.groupId", config.group_id, 200)

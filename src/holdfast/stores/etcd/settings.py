@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 import grpc
 
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.errors import InvalidError, UsageError
+from holdfast.vocabulary.host_port import join_host_port, split_host_port
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
+
+_PORT: Final = 2379
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +105,7 @@ def parse_url(url: StoreUrl) -> tuple[EtcdAddress, EtcdSettings]:
 
 
 def _endpoint(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):  # an IPv6 address has colons inside its brackets
-        return f"{text}:2379"
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    found = split_host_port(text)
+    if found is None or not found.host or found.port == 0:
         raise InvalidError("etcd endpoint", text, "host:port")
-    return text
+    return join_host_port(found.host, found.port or _PORT)
