@@ -75,6 +75,12 @@ async def test_a_secret_is_never_shown(url: str) -> None:
     assert "hunter2" not in await refusal(url)
 
 
+def test_what_is_no_url_at_all_is_refused_without_its_text() -> None:
+    with pytest.raises(InvalidError, match="invalid objects URL s3://…: must be a URL") as refused:
+        parse_objects_url("s3://[bucket/?secret_access_key=hidden")
+    assert "hidden" not in str(refused.value)
+
+
 def test_the_shown_url_has_the_location() -> None:
     url = parse_objects_url("s3://bucket/pre/fix?region=eu-central-1&secret_access_key=x&deadline_ms=5")
     assert url.shown == "s3://bucket/pre/fix?region=eu-central-1&secret_access_key=***&deadline_ms=5"

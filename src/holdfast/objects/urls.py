@@ -74,7 +74,10 @@ _ENGINES: Final = {
 
 def parse_objects_url(text: str) -> ObjectsUrl:
     """Parse a URL; the error lists the known ones."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # without the text: it may hold a secret
+        raise InvalidError("objects URL", f"{text.partition('://')[0]}://…", f"a URL ({error})") from None
     url = ObjectsUrl(parts, dict(parse_qsl(parts.query, keep_blank_values=True)))
     if parts.scheme not in _ENGINES:
         raise InvalidError(
