@@ -76,7 +76,7 @@ async def test_a_secret_is_never_shown(url: str) -> None:
 
 
 def test_what_is_no_url_at_all_is_refused_without_its_text() -> None:
-    with pytest.raises(InvalidError, match="invalid objects URL s3://…: must be a URL") as refused:
+    with pytest.raises(InvalidError, match="invalid objects URL 's3://…': must be a URL") as refused:
         parse_objects_url("s3://[bucket/?secret_access_key=hidden")
     assert "hidden" not in str(refused.value)
 
