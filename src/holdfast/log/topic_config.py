@@ -19,6 +19,7 @@ GROWABLE_COUNT: Final = "growable"
 FIXED_COUNT: Final = "fixed"
 PARTITION_COUNTS: Final = (GROWABLE_COUNT, FIXED_COUNT)
 NO_LIMIT: Final = -1
+AS_RETENTION: Final = -2  # of local retention: the topic's own
 LONG_MAX: Final = (1 << 63) - 1
 
 _DAY_MS: Final = 86_400_000
@@ -29,8 +30,7 @@ _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
 class TopicConfig:
     """A topic's settings. `docs/topics.md` explains them.
 
-    `compression_type`, `min_insync_replicas` and `max_compaction_lag_ms` are kept for tools that set and compare them, such as
-    MirrorMaker; they have no effect.
+    Those in `WITHOUT_EFFECT` are kept for tools that set and compare them, such as MirrorMaker.
     """
 
     retention_ms: int = 7 * _DAY_MS
@@ -49,6 +49,14 @@ class TopicConfig:
     compression_type: str = "producer"
     min_insync_replicas: int = 1
     max_compaction_lag_ms: int = LONG_MAX
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = LONG_MAX
+    message_timestamp_difference_max_ms: int = LONG_MAX
+    remote_storage_enable: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    local_retention_ms: int = AS_RETENTION
+    local_retention_bytes: int = AS_RETENTION
 
     def __post_init__(self) -> None:
         check_between("retention_ms", self.retention_ms, NO_LIMIT, _YEARS_MS)
@@ -66,6 +74,14 @@ class TopicConfig:
         check_one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
         check_between("min_insync_replicas", self.min_insync_replicas, 1, (1 << 31) - 1)
         check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)
+        for name in ("before", "after", "difference"):
+            name = f"message_timestamp_{name}_max_ms"
+            check_between(name, getattr(self, name), 0, LONG_MAX)
+        check_between("local_retention_ms", self.local_retention_ms, AS_RETENTION, _YEARS_MS)
+        check_between("local_retention_bytes", self.local_retention_bytes, AS_RETENTION, LONG_MAX)
+        if self.remote_storage_enable:  # as Kafka does
+            _check_local("ms", self.local_retention_ms, self.retention_ms)
+            _check_local("bytes", self.local_retention_bytes, self.retention_bytes)
         if self.compacted and self.unclean_takeover:
             raise InvalidError(
                 "unclean_takeover",
@@ -110,6 +126,17 @@ class TopicConfig:
 
 
 NAMES: Final = tuple(field.name for field in fields(TopicConfig))
+WITHOUT_EFFECT: Final = frozenset(
+    {"compression_type", "min_insync_replicas", "max_compaction_lag_ms"}
+    | {f"message_timestamp_{name}_max_ms" for name in ("before", "after", "difference")}
+    | {name for name in NAMES if name.startswith(("remote_", "local_"))}
+)
+
+
+def _check_local(unit: str, local: int, retention: int) -> None:
+    if retention != NO_LIMIT and local != AS_RETENTION and not 0 <= local <= retention:
+        allowed = f"at most {retention}, the value of retention_{unit}, while remote_storage_enable is set"
+        raise InvalidError(f"local_retention_{unit}", local, allowed)
 
 
 def read_config(given: Mapping[str, object]) -> TopicConfig:

@@ -9,7 +9,6 @@ import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 
 from holdfast.gateways.kafka.config_names import (
-    FIXED,
     IGNORED,
     MAPPED,
     config_text,
@@ -43,7 +42,7 @@ async def described(admin: Admin, name: str = "orders") -> dict[str, Any]:
 
 def test_every_setting_of_a_topic_has_a_name_of_kafkas() -> None:
     assert {mapped.field for mapped in MAPPED.values()} == set(NAMES)
-    assert not set(MAPPED) & set(FIXED) | set(MAPPED) & IGNORED | set(FIXED) & IGNORED
+    assert not set(MAPPED) & IGNORED
 
 
 @pytest.mark.parametrize(
@@ -68,6 +67,14 @@ def test_every_setting_of_a_topic_has_a_name_of_kafkas() -> None:
         ("compression.type", "zstd", "compression_type", "zstd"),
         ("min.insync.replicas", "2", "min_insync_replicas", 2),
         ("max.compaction.lag.ms", "1000", "max_compaction_lag_ms", 1_000),
+        ("message.timestamp.before.max.ms", "3600000", "message_timestamp_before_max_ms", 3_600_000),
+        ("message.timestamp.after.max.ms", "0", "message_timestamp_after_max_ms", 0),
+        ("message.timestamp.difference.max.ms", "5", "message_timestamp_difference_max_ms", 5),
+        ("remote.storage.enable", "TRUE", "remote_storage_enable", True),
+        ("remote.log.copy.disable", "true", "remote_log_copy_disable", True),
+        ("remote.log.delete.on.disable", "true", "remote_log_delete_on_disable", True),
+        ("local.retention.ms", "-1", "local_retention_ms", -1),
+        ("local.retention.bytes", "1073741824", "local_retention_bytes", 1 << 30),
         ("holdfast.partitions", "fixed", "partition_count", "fixed"),
     ],
 )
@@ -90,7 +97,12 @@ def test_kafkas_names_and_values_map_to_ours(name: str, value: str, field: str, 
         ("min.insync.replicas", "0", "between 1 and"),
         ("max.compaction.lag.ms", "0", "between 1 and"),
         ("holdfast.partitions", "many", "growable, fixed"),
-        ("remote.storage.enable", "true", "object storage"),
+        ("message.timestamp.before.max.ms", "-1", "between 0 and"),
+        ("message.timestamp.after.max.ms", "soon", "invalid message.timestamp.after.max.ms 'soon'"),
+        ("message.timestamp.difference.max.ms", str(1 << 63), "between 0 and"),
+        ("remote.storage.enable", "perhaps", "invalid remote.storage.enable 'perhaps'"),
+        ("local.retention.ms", "-3", "invalid local.retention.ms '-3'"),
+        ("local.retention.bytes", "-3", "invalid local.retention.bytes '-3'"),
         ("colour", "red", "colour"),
         ("retention.ms", None, "a string"),
     ],
@@ -106,9 +118,18 @@ def test_ignored_settings_are_accepted_and_not_stored(name: str) -> None:
     assert read_settings([(name, "1")]) == {}
 
 
-@pytest.mark.parametrize("name", sorted(FIXED))
-def test_fixed_settings_accept_their_value(name: str) -> None:
-    assert read_settings([(name, FIXED[name].value)]) == {}
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+def test_local_retention_is_no_longer_than_retention_where_kafka_would_tier(unit: str) -> None:
+    def given(local: str, retention: str) -> list[tuple[str, str | None]]:
+        tiered = ("remote.storage.enable", "true")
+        return [tiered, (f"local.retention.{unit}", local), (f"retention.{unit}", retention)]
+
+    for local, retention in (("1000", "1000"), ("-2", "1000"), ("-1", "-1"), ("1000", "-1")):
+        assert read_settings(given(local, retention))
+    for local, retention in (("1001", "1000"), ("-1", "1000")):
+        assert read_settings(given(local, retention)[1:])
+        with pytest.raises(InvalidError, match=f"invalid local.retention.{unit} .*retention_{unit}"):
+            read_settings(given(local, retention))
 
 
 def test_one_setting_by_two_names_must_have_one_value() -> None:
@@ -141,8 +162,6 @@ def test_the_docs_page_lists_exactly_these_settings() -> None:
     assert {name: (field, "refused" not in beyond) for name, field, beyond in rows} == {
         name: (mapped.field, mapped.bounds is not None) for name, mapped in MAPPED.items()
     }
-    fixed = re.findall(r"^\| `([a-z.]+)` \| ([a-z0-9-]+) \| [^|]*\|$", page, re.MULTILINE)
-    assert dict(fixed) == {name: each.value for name, each in FIXED.items()}
     ignored = page.partition("not\nkept: ")[2].partition("\n\n")[0]
     assert set(re.findall(r"`([a-z0-9.]+)`", ignored)) == IGNORED
 
@@ -152,6 +171,7 @@ def test_the_docs_page_lists_exactly_these_settings() -> None:
 
 async def test_settings_without_effect_are_kept_for_tools_that_compare_them(tmp_path: Path) -> None:
     wanted = {"compression.type": "zstd", "min.insync.replicas": "2", "max.compaction.lag.ms": "1000"}
+    wanted |= {"message.timestamp.after.max.ms": "3600000", "remote.storage.enable": "true", "local.retention.ms": "5"}
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         changed = {**resource("orders"), "configs": setting(wanted)}
         answer = await admin.ask("IncrementalAlterConfigs", resources=[changed])
@@ -172,10 +192,9 @@ async def test_every_version_describes_a_topic(tmp_path: Path) -> None:
                 "orders",
             )
             configs = {each.name: each for each in result.configs}
-            assert set(configs) == set(MAPPED) | set(FIXED)
+            assert set(configs) == set(MAPPED)
             assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("1000", 1)
             assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("60000", 5)
-            assert configs["remote.storage.enable"].read_only
             assert not configs["retention.ms"].read_only
             assert all(each.synonyms == () for each in result.configs), "nobody asked for them"
             if version >= 3:

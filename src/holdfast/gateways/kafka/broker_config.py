@@ -1,7 +1,7 @@
 """A broker's settings under Kafka's names, for tools that read them. Read-only: command line and configuration file set them."""
 
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
-from holdfast.gateways.kafka.config_names import FIXED, MAPPED, ConfigEntry, config_text
+from holdfast.gateways.kafka.config_names import MAPPED, ConfigEntry, config_text
 from holdfast.kafka.enums import ConfigType
 from holdfast.log.topic_config import TopicConfig
 from holdfast.vocabulary.host_port import join_host_port
@@ -82,11 +82,6 @@ def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[Config
         )
         for mapped in MAPPED.values()
         if mapped.broker
-    ]
-    rows += [
-        ConfigEntry(fixed.broker, fixed.value, fixed.kind, fixed.text, read_only=True)
-        for fixed in FIXED.values()
-        if fixed.broker
     ]
     rows += _urls(backend)
     return tuple(sorted(rows, key=lambda row: row.name))

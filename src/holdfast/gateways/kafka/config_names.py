@@ -1,8 +1,8 @@
 """Kafka's names for a topic's settings and their effect here. docs/kafka.md has the table; a test keeps both equal.
 
-Three kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too; a few of them are only noted.
-*Fixed* names have one value here, and only that value is accepted. *Ignored* names tune Kafka's storage engine: clients and
-frameworks send them as a matter of course, so they are accepted and not stored.
+Two kinds. *Mapped* names are settings of `log.topic_config`, whose own names are accepted, too; some of them are only noted.
+*Ignored* names tune Kafka's storage engine: clients and frameworks send them as a matter of course, so they are accepted and not
+stored.
 """
 
 import logging
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from holdfast.kafka.enums import ConfigType
-from holdfast.log.topic_config import NAMES, TopicConfig, read_config
+from holdfast.log.topic_config import AS_RETENTION, NAMES, WITHOUT_EFFECT, TopicConfig, read_config
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -19,7 +19,6 @@ _log: Final = logging.getLogger(__name__)
 
 _YEARS_MS: Final = 1_000 * 365 * 86_400_000
 _WEEK_MS: Final = 7 * 86_400_000
-_LONG_MAX: Final = str((1 << 63) - 1)
 
 
 class MappedConfig(NamedTuple):
@@ -30,15 +29,6 @@ class MappedConfig(NamedTuple):
     broker: str  # the broker setting that holds the default
     text: str
     bounds: tuple[int, int] | None = None
-
-
-class FixedConfig(NamedTuple):
-    """A setting of Kafka's with one value here."""
-
-    value: str
-    kind: ConfigType
-    broker: str
-    text: str
 
 
 class ConfigEntry(NamedTuple):
@@ -147,36 +137,42 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "log.cleaner.max.compaction.lag.ms",
         "Without effect: compaction has no deadline.",
     ),
-}
-
-# Mapped, kept for tools that set and compare them, and without effect.
-NOTED: Final = frozenset({"compression_type", "min_insync_replicas", "max_compaction_lag_ms"})
-
-FIXED: Final[Mapping[str, FixedConfig]] = {
-    "message.timestamp.before.max.ms": FixedConfig(
-        _LONG_MAX,
+    "message.timestamp.before.max.ms": MappedConfig(
+        "message_timestamp_before_max_ms",
         ConfigType.LONG,
         "log.message.timestamp.before.max.ms",
-        "Timestamps may be arbitrarily old.",
+        "Without effect: timestamps may be arbitrarily old.",
     ),
-    "message.timestamp.after.max.ms": FixedConfig(
-        _LONG_MAX,
+    "message.timestamp.after.max.ms": MappedConfig(
+        "message_timestamp_after_max_ms",
         ConfigType.LONG,
         "log.message.timestamp.after.max.ms",
-        "Timestamps may be arbitrarily far in the future.",
+        "Without effect: timestamps may be arbitrarily far in the future.",
     ),
-    "message.timestamp.difference.max.ms": FixedConfig(
-        _LONG_MAX,
+    "message.timestamp.difference.max.ms": MappedConfig(
+        "message_timestamp_difference_max_ms",
         ConfigType.LONG,
         "log.message.timestamp.difference.max.ms",
-        "Timestamps are not compared with the clock.",
+        "Without effect: timestamps are not compared with the clock.",
     ),
-    "remote.storage.enable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
-    "local.retention.ms": FixedConfig("-2", ConfigType.LONG, "", "Local data has no retention of its own."),
-    "local.retention.bytes": FixedConfig("-2", ConfigType.LONG, "", "Local data has no retention of its own."),
-    "remote.log.copy.disable": FixedConfig("false", ConfigType.BOOLEAN, "", "Segments are always in object storage."),
-    "remote.log.delete.on.disable": FixedConfig(
-        "false", ConfigType.BOOLEAN, "", "Segments are always in object storage."
+    "remote.storage.enable": MappedConfig(
+        "remote_storage_enable", ConfigType.BOOLEAN, "", "Without effect: segments are always in object storage."
+    ),
+    "remote.log.copy.disable": MappedConfig(
+        "remote_log_copy_disable", ConfigType.BOOLEAN, "", "Without effect: segments are always in object storage."
+    ),
+    "remote.log.delete.on.disable": MappedConfig(
+        "remote_log_delete_on_disable", ConfigType.BOOLEAN, "", "Without effect: segments are always in object storage."
+    ),
+    "local.retention.ms": MappedConfig(
+        "local_retention_ms",
+        ConfigType.LONG,
+        "",
+        "Without effect: local data has no retention of its own.",
+        (AS_RETENTION, _YEARS_MS),
+    ),
+    "local.retention.bytes": MappedConfig(
+        "local_retention_bytes", ConfigType.LONG, "", "Without effect: local data has no retention of its own."
     ),
 }
 
@@ -212,12 +208,12 @@ def config_type_of(name: str) -> ConfigType | None:
 
 
 def field_of(name: str) -> str | None:
-    """The field of `TopicConfig` for a name; None if it is fixed or ignored. `InvalidError`: an unknown name."""
+    """The field of `TopicConfig` for a name; None if it is ignored. `InvalidError`: an unknown name."""
     if name in MAPPED:
         return MAPPED[name].field
     if name in NAMES:
         return name
-    if name in FIXED or name in IGNORED:
+    if name in IGNORED:
         return None
     raise InvalidError("topic config", name, "a topic config of Kafka or Holdfast")
 
@@ -230,10 +226,10 @@ def read_settings(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
         if value is None:
             raise InvalidError(name, None, "a string")
         if field is None:
-            _check_without_field(name, value)
+            _log.info("%s=%s accepted, without effect", name, value)
             continue
         read = _read(name, field, value)
-        if field in NOTED and read != getattr(_DEFAULTS, field):
+        if field in WITHOUT_EFFECT and read != getattr(_DEFAULTS, field):
             _log.info("%s=%s noted, without effect", name, value)
         if found.setdefault(field, read) != read:
             raise InvalidError(name, value, f"{found[field]!r}, its value under another name")
@@ -276,14 +272,6 @@ def _within(name: str, text: str, bounds: tuple[int, int]) -> str:
     return str(fits)
 
 
-def _check_without_field(name: str, value: str) -> None:
-    fixed = FIXED.get(name)
-    if fixed is None:
-        _log.info("%s=%s accepted, without effect", name, value)
-    elif value.strip().lower() != fixed.value:
-        raise InvalidError(name, value, f"{fixed.value}. {fixed.text}")
-
-
 def _allowed(field: str, allowed: str) -> str:
     return "CreateTime or LogAppendTime" if field == "message_timestamp_type" else allowed
 
@@ -314,9 +302,5 @@ def topic_config_entries(config: TopicConfig, overrides: tuple[str, ...]) -> tup
             broker=mapped.broker,
         )
         for name, mapped in MAPPED.items()
-    ]
-    rows += [
-        ConfigEntry(name, fixed.value, fixed.kind, fixed.text, read_only=True, default=fixed.value, broker=fixed.broker)
-        for name, fixed in FIXED.items()
     ]
     return tuple(sorted(rows))
