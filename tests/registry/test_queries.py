@@ -52,20 +52,28 @@ async def test_an_owner_is_live_until_its_claim_has_expired(world: RegistryWorld
     assert await queries.live_owners(world.store, "jobs-1") == []
 
 
-async def test_intents_are_cleared_where_nobody_owns_the_partition(world: RegistryWorld) -> None:
+async def test_abandoned_partitions_are_cleared_and_those_of_the_living_are_not(world: RegistryWorld) -> None:
     first, _ = await family(world)
     for number in (1, 2):
         await first.claim(number, "a", 0)
         assert await first.begin_range(number, "a", 1, RANGE)
     await first.release(1, "a", 1)
+    await first.claim(0, "dead", 0)
+    assert await first.begin_range(0, "dead", 1, RANGE)
+    await first.expire_claim(0, 1)
 
     async def commit(require: Sequence[Requirement], apply: Sequence[Operation]) -> Committed | Conflict:
         return await world.store.commit(require=require, apply=apply)
 
-    assert await queries.clear_unowned_intents(world.store, "jobs-1", commit=commit) == 1
+    assert not await queries.clear_abandoned(world.store, "jobs-1", commit=commit)
     states = await first.partitions()
-    assert (states[1].intent, states[2].intent is not None) == (None, True)
-    assert states[1].epoch == 2
+    assert [(each.owner, each.epoch, each.intent is not None) for each in states[:3]] == [
+        (None, 2, False),
+        (None, 2, False),
+        ("a", 1, True),
+    ]
+    await first.release(2, "a", 1)
+    assert await queries.clear_abandoned(world.store, "jobs-1", commit=commit)
 
 
 async def test_deletions_cover_a_family_and_nothing_else(world: RegistryWorld) -> None:

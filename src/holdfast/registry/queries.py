@@ -1,7 +1,7 @@
 """Queries over many namespaces at once, for packages that keep registries of their own (pipelines) or must respect them (the log).
 
 The one rule: nobody else spells a key of the registry or decodes one of its records. A family is all namespaces that start with the
-same text. Nothing here changes an owner, an epoch or a checkpoint.
+same text. Nothing here changes a checkpoint, nor the owner of a namespace in use.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -72,19 +72,33 @@ async def live_owners(store: Store, family: str) -> list[str]:
     return sorted({state.owner for state in states if state.owner is not None})
 
 
-async def clear_unowned_intents(store: Store, namespace: str, *, commit: Commit) -> int:
-    """Remove the intents of partitions without an owner; how many. For a retired namespace: nobody will finish them.
+async def clear_abandoned(store: Store, namespace: str, *, commit: Commit) -> bool:
+    """For a retired namespace: partitions that nobody works on lose their owner and their intent, which nobody will finish.
 
-    A partition that is claimed meanwhile is left to its owner.
+    The epoch goes up with the owner, so that a zombie is refused. A partition whose claim is alive is left to its owner. True: none
+    has an owner or an intent any more.
     """
-    cleared = 0
-    for entry in await _scan(store, keys.partitions_prefix(namespace)):
+    entries = await _scan(store, keys.namespace_prefix(namespace))
+    alive = {
+        (records.partition_number(entry.key), records.decode_heartbeat(entry).epoch)
+        for entry in entries
+        if keys.record_kind(entry.key) == keys.HEARTBEATS
+    }
+    clear = True
+    for entry in entries:
+        if keys.record_kind(entry.key) != keys.PARTITIONS:
+            continue
         state = records.decode_partition(entry)
-        if state.intent is not None and state.owner is None:
-            value = records.encode_partition(replace(state, intent=None))
-            outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, value)])
-            cleared += isinstance(outcome, Committed)
-    return cleared
+        if state.owner is None and state.intent is None:
+            continue
+        if state.owner is not None and (state.id, state.epoch) in alive:
+            clear = False
+            continue
+        epoch = state.epoch if state.owner is None else state.epoch + 1
+        value = records.encode_partition(replace(state, owner=None, epoch=epoch, intent=None))
+        outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, value)])
+        clear = clear and isinstance(outcome, Committed)
+    return clear
 
 
 async def deletions(store: Store, family: str, *, limit: int) -> list[Delete]:

@@ -316,6 +316,22 @@ async def test_a_rewind_halts_the_old_generation_and_runs_the_next(world: Worker
     assert await lease_epochs(world, "p", 1) == [1]
 
 
+async def test_a_worker_adopts_what_a_dead_one_left_in_a_retired_generation(world: WorkerCluster) -> None:
+    await world.pipeline("p", partitions=2)
+    [ann] = world.hire("ann")
+    await world.run_until(lambda: len(world.acting()) == 2)
+    registry = world.registry("p")
+    assert await registry.begin_range(0, "p.1.0", 1, '{"start": 0, "end": 5, "recipe": 1, "topic": "topic-p"}')
+    ann.crash()
+    await world.catalog.rewind("p", {0: 0, 1: 0})
+    world.hire("bob")
+    await world.run_until(lambda: {piece[0] for piece in world.acting()} == {"p.2"})
+    await world.run_ms(60_000)
+    left = await registry.partitions()
+    assert [(each.owner, each.intent, each.epoch) for each in left] == [(None, None, 2), (None, None, 2)]
+    assert {piece[0] for piece in world.acting()} == {"p.2"}, "and what runs goes on"
+
+
 async def test_the_published_records_of_a_worker(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=2)
     [ann] = world.hire("ann")

@@ -25,10 +25,10 @@ from holdfast.pipeline.model.definition import (
     PIPELINE_REGISTRY,
     Pipeline,
     RangeIntent,
-    registry_namespace,
+    active_generations,
     slot_resource,
 )
-from holdfast.registry.queries import clear_unowned_intents, deletions, live_owners, partitions_by_namespace
+from holdfast.registry.queries import clear_abandoned, deletions, live_owners, partitions_by_namespace
 from holdfast.vocabulary.errors import CorruptError
 
 Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
@@ -82,13 +82,21 @@ async def _replay_revision(store: Store, pipeline_id: str) -> int:
     return 0 if record.pending is None else record.pending.revision
 
 
-async def clear_intents(store: Store, pipeline: Pipeline, *, commit: Commit) -> int:
-    """Clear the intents of unowned partitions of retired generations: they are never finished, and would block retention.
+async def clear_retired(store: Store, pipeline: Pipeline, *, commit: Commit) -> None:
+    """Adopt what the owners of retired generations left behind when they died: their claims, and intents that nobody finishes
+    and that would hold back retention for ever. Of generations that the pipeline does not list any more, the keys are removed.
 
-    Returns how many. A partition that is claimed meanwhile is left to its owner.
+    `pipeline` may be outdated: a generation that is newer than all it knows is not touched, and no retired one comes back.
     """
-    retired = [registry_namespace(pipeline.id, each.number) for each in pipeline.generations if each.retired]
-    return sum([await clear_unowned_intents(store, namespace, commit=commit) for namespace in retired])
+    known = {each.number for each in pipeline.generations}
+    active = {each.number for each in active_generations(pipeline)}
+    for namespace in await partitions_by_namespace(store, _registries(pipeline.id)):
+        number = int(namespace.rpartition("-")[2])
+        if number in active or number > max(known):
+            continue
+        clear = await clear_abandoned(store, namespace, commit=commit)
+        while clear and number not in known and (batch := await deletions(store, f"{namespace}/", limit=_DELETES_MAX)):
+            await commit([], batch)
 
 
 async def delete_keys(store: Store, pipeline_id: str, *, commit: Commit) -> None:

@@ -330,10 +330,14 @@ class PipelineStore:
         _log.info("pipeline %s: deleted", pipeline.name)
 
     async def sweep(self) -> int:
-        """Remove keys of deleted pipelines and intents of retired generations; how many deleted pipelines there were."""
+        """Remove keys of deleted pipelines and clear retired generations; how many deleted pipelines there were."""
         for pipeline in await self.list():
-            await cleanup.clear_intents(self._store, pipeline, commit=self._commit)
+            await self.clear_retired(pipeline)
         return await cleanup.sweep(self._store, commit=self._commit)
+
+    async def clear_retired(self, pipeline: Pipeline) -> None:
+        """Clear what dead owners left in retired generations. For any process, at any time."""
+        await cleanup.clear_retired(self._store, pipeline, commit=self._commit)
 
     async def _change(
         self, pipeline_id: str, decide: Callable[[Pipeline], Awaitable[CatalogChange]], expected: int | None = None

@@ -18,7 +18,7 @@ from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.pipeline.catalog.encoding import pipeline_of
 from holdfast.pipeline.catalog.keys import PIPELINES
 from holdfast.pipeline.catalog.worker_status import SLOTS, WORKERS, WorkerRecord, read_worker, slot_of_resource
-from holdfast.pipeline.model.definition import Pipeline
+from holdfast.pipeline.model.definition import Pipeline, active_generations
 from holdfast.pipeline.workers.slot_assignment import SlotId
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError
@@ -41,6 +41,10 @@ class WorkerClusterView:
     def started(self) -> dict[str, Pipeline]:
         """Pipelines that are started and complete."""
         return {each.id: each for each in self._readable() if each.state.desired == "started" and each.revision > 0}
+
+    def with_retired(self) -> list[Pipeline]:
+        """Pipelines that had generations before those they run, started or not."""
+        return [each for each in self._readable() if each.generations[-1].number > len(active_generations(each))]
 
     def name_of(self, pipeline_id: str) -> str:
         """A pipeline's name, for log lines; the id of one that was deleted."""

@@ -30,6 +30,7 @@ from holdfast.pipeline.workers.desired_slots import DesiredSlots, PartitionCount
 from holdfast.pipeline.workers.driver_supervisor import DriverSupervisor
 from holdfast.pipeline.workers.generation_registry import GenerationRegistry, NewRegistry
 from holdfast.pipeline.workers.held_slots import HeldSlots
+from holdfast.pipeline.workers.retired_generations import RetiredGenerations
 from holdfast.pipeline.workers.run_log import RunLog
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.slot_assignment import SlotId
@@ -70,6 +71,9 @@ class Reconciler:
         self._settings, self._notify, self._clock, self._random = settings, notify, clock, random
         self.runs: dict[str, SlotRun] = {}
         self._registries: dict[str, GenerationRegistry] = {}
+        self._retired = RetiredGenerations(
+            catalog, view, interval_ms=settings.retired_interval_ms, clock=clock, random=random
+        )
         self._desired = DesiredSlots()
         self._run_log = RunLog()
         self.stopping = False
@@ -89,6 +93,7 @@ class Reconciler:
         self._start_runs(started)
         await self._assign_partitions(started)
         await self._retire_backfills(started)
+        await self._retired.clear_when_due()
         await self._publish()
 
     def _match_runs(self, started: Mapping[str, Pipeline]) -> None:

@@ -42,6 +42,8 @@ class WorkerSettings:
     """Pauses before a driver that died, or a slot that failed, is restarted."""
     steady_ms: int = 60_000
     """The pauses start over for a driver that ran this long."""
+    retired_interval_ms: int = 30_000
+    """How often a worker looks for retired generations whose owner died."""
     status_ms: int = 2_000
     """How often the status of a slot is written while it changes."""
 
@@ -65,6 +67,7 @@ class WorkerSettings:
         check_at_least("retry_base_ms", self.retry_base_ms, 1)
         check_at_least("retry_max_ms", self.retry_max_ms, self.retry_base_ms)
         check_at_least("steady_ms", self.steady_ms, 0)
+        check_at_least("retired_interval_ms", self.retired_interval_ms, 100)
         check_at_least("status_ms", self.status_ms, 10)
 
     @property
