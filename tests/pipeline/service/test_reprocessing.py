@@ -1,6 +1,7 @@
 """Rewinds and backfills: where they begin, what is refused, and when the rows they replace go."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, live_generation, registry_namespace, slot_resource
 from holdfast.pipeline.model.errors import EditConflictError, NotReadyError
-from holdfast.pipeline.service.rewind_rules import FOR_EVER, read_position
+from holdfast.pipeline.service.rewind_rules import read_position
+from holdfast.pipeline.service.row_deletion import FOR_EVER
 from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.registry.model import SourceTopic
 from holdfast.registry.queries import fix_source
@@ -181,10 +183,10 @@ async def test_what_a_rewind_replaces_goes_once_the_new_generation_has_passed_it
     assert state is not None
     assert await registry.claim(0, "run", state.epoch)
     assert await registry.update_checkpoint(0, "run", 10, state.epoch + 1)
-    await world.service.maintain()
+    while (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous:
+        await world.service.maintain()
     assert (await counted(world)) == "1\t0\t6\t0\n2\t0\t10\t0\n2\t1\t4\t0"
     assert [each.offset for each in (await world.service.dead_letters.page(pipeline.id)).letters] == [3]
-    assert not (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
     assert await world.service.reprocessing.delete_replaced(await world.service.catalog.get(pipeline.id)) == ""
     fence = await world.ask(
         f"SELECT min(epoch), count() FROM default.holdfast_fence WHERE startsWith(k, '{pipeline.id}:1:') FORMAT TSV"
@@ -202,6 +204,57 @@ async def test_rows_stay_while_a_worker_owns_a_partition_of_the_old_generation(
     await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
     why = await world.service.reprocessing.delete_replaced(after)
     assert why == "partition 1 of generation 1 is still owned by zombie"
+
+
+async def test_rows_stay_until_the_new_generation_has_passed_every_older_one(world: PipelineServiceHarness) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    await world.ask(ROW.format(world.name, 1, 0, 10, pipeline.id))
+    _, second = await world.service.reprocessing.rewind(pipeline.id, "earliest")
+    await world.progress(await world.registry(pipeline, second.number), [2, 4])
+    after, third = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, third.number), [5, 4])
+    why = await world.service.reprocessing.delete_replaced(after)
+    assert why == "partition 0 is at 5, generation 1 was at 10", "not only the one that the rewind replaced"
+    assert await counted(world) == "1\t0\t10\t0"
+
+
+async def test_generations_of_another_topic_are_neither_waited_for_nor_deleted(world: PipelineServiceHarness) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [900, 4])
+    namespace = registry_namespace(pipeline.id, 1)
+    before = SourceTopic(world.name, "before")
+    await fix_source(world.store, namespace, before, clock=world.clock, random=world.random)
+    await world.service.reprocessing.rewind(pipeline.id, "earliest")
+    for generation in (1, 2):
+        await world.ask(ROW.format(world.name, generation, 0, 10, pipeline.id))
+    await world.progress(await world.registry(pipeline, 2), [10, 4])
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    await until_deleted(world, after)
+    assert await counted(world) == "1\t0\t10\t0", "they are of the topic before"
+
+
+async def test_a_deletion_is_begun_once_and_followed_until_it_is_done(world: PipelineServiceHarness) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    await world.ask(ROW.format(world.name, 1, 0, 10, pipeline.id))
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    await world.ask(f"SYSTEM STOP MERGES default.{world.name}")
+    for service in (world.service, world.another(), world.service):
+        why = await service.reprocessing.delete_replaced(after)
+        assert re.fullmatch(rf"{world.name}: mutation mutation_\d+\.txt deletes the rows, parts to do: 1", why), why
+    mutations = f"SELECT count() FROM system.mutations WHERE table = '{world.name}'"
+    assert await world.ask(mutations) == "1"
+    assert (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
+    await world.ask(f"SYSTEM START MERGES default.{world.name}")
+    await until_deleted(world, after)
+    assert (await world.ask(mutations), await counted(world)) == ("1", "")
+    assert not (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
 
 
 async def test_rows_of_a_neighbour_in_the_same_table_are_not_deleted(world: PipelineServiceHarness) -> None:

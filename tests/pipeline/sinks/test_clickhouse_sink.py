@@ -21,7 +21,7 @@ from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, create_table
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import ClickHouseConfig
-from holdfast.pipeline.service.rewind_rules import FOR_EVER
+from holdfast.pipeline.service.row_deletion import FOR_EVER
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.inserts import one_batch
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink

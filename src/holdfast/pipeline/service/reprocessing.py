@@ -1,6 +1,6 @@
 """Rewinds and backfills, and the deletion of rows that a rewind replaces.
 
-Which offsets a position means and when rows may be deleted is decided in `rewind_rules`.
+Which offsets a position means and when rows may be deleted is decided in `rewind_rules`; they are deleted by `row_deletion`.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service import rewind_rules
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.rewind_rules import Position
+from holdfast.pipeline.service.row_deletion import ReplacedRows, delete_rows
 from holdfast.pipeline.service.status import partitions_of
 from holdfast.registry import PartitionState
 from holdfast.registry.queries import fixed_source, fixed_starts
@@ -100,22 +101,39 @@ class Reprocessing:
         revision = await self._catalog.revision(pipeline.id, pipeline.revision)
         if not isinstance(revision.sink, ClickHouseConfig):
             return "the sink is no longer ClickHouse"
-        before = {
-            each.number: await partitions_of(self._store, pipeline.id, each.number)
-            for each in pipeline.generations
-            if each.number < fresh.number
-        }
+        before = await self._older(pipeline, fresh, revision)
         now = await partitions_of(self._store, pipeline.id, fresh.number)
         verdict = rewind_rules.may_delete(fresh, now, before)
         if not verdict.ready:
             return verdict.why
-        await self._connections.clickhouse(
+        rows = ReplacedRows(
+            pipeline_id=pipeline.id,
+            database=revision.sink.database or "default",
+            table=revision.sink.table,
+            topic=revision.source.topic,
+            fresh=fresh,
+            partitions={number: [state.id for state in states] for number, states in before.items()},
+        )
+        why = await self._connections.clickhouse(
             revision.sink,
-            lambda connection: rewind_rules.delete_previous(pipeline.id, revision, fresh, before, connection),
+            lambda connection: delete_rows(rows, connection),
             timeout_ms=self._connections.settings.delete_timeout_ms,
         )
+        if why:
+            return why
         await self._catalog.previous_deleted(pipeline.id, fresh.number)
         return ""
+
+    async def _older(
+        self, pipeline: Pipeline, fresh: Generation, revision: Revision
+    ) -> dict[int, Sequence[PartitionState]]:
+        """The progress of older generations that read the same topic."""
+        replaced: dict[int, Sequence[PartitionState]] = {}
+        for number in [each.number for each in pipeline.generations if each.number < fresh.number]:
+            read = await fixed_source(self._store, registry_namespace(pipeline.id, number))
+            if rewind_rules.is_same_topic(read, revision.source.topic, fresh.topic_id):
+                replaced[number] = await partitions_of(self._store, pipeline.id, number)
+        return replaced
 
     async def _begun_at(self, pipeline_id: str, generation: Generation) -> dict[int, int]:
         """Start offsets of a generation: as given, or as their first owner resolved them (`driver.start_offsets`)."""

@@ -1,33 +1,20 @@
-"""The rules of rewinds and backfills: their offsets, and when the rows that a rewind replaces are deleted.
+"""The rules of rewinds and backfills: their offsets, and when the rows that a rewind replaces may be deleted. No I/O but `resolve`.
 
-The one rule: rows of an older generation are deleted only after the generation that replaces it has passed its checkpoints, no
-worker owns a partition of it, and its inserts are fenced for ever: none can land after the deletion.
+The one rule: rows of an older generation are deleted only after the generation that replaces them has passed its checkpoints,
+partition by partition, and no worker owns a partition of it. How they are deleted is `row_deletion`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient
-from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.client.topic_reader import TopicReader
-from holdfast.pipeline.catalog.revisions import table_of
-from holdfast.pipeline.mapping.ddl import TableSpec
-from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, Pipeline, Revision
+from holdfast.pipeline.model.definition import EARLIEST, LATEST, Generation, Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
-from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.model.timestamps import parse_iso_ns
-from holdfast.pipeline.sinks.clickhouse import statements
 from holdfast.registry import PartitionState
 from holdfast.registry.model import SourceTopic
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
-
-FOR_EVER: Final = 2**62
-"""The epoch an old generation is fenced with: above every real epoch."""
-
-_PARTITIONS_PER_DELETE: Final = 200
-_FENCES_PER_INSERT: Final = 1_000
 
 Position = str | Mapping[int, int]
 """`earliest`, `latest`, an ISO 8601 time, or offsets by partition."""
@@ -149,7 +136,7 @@ class DeletionReadiness:
 def may_delete(
     fresh: Generation, now: Sequence[PartitionState], before: Mapping[int, Sequence[PartitionState]]
 ) -> DeletionReadiness:
-    """Decide by the checkpoints and owners of the new generation and of the older ones."""
+    """Decide by the checkpoints and owners of the new generation and of all older ones whose rows it replaces."""
     at = {state.id: state.checkpoint for state in now}
     for number, states in sorted(before.items()):
         for state in states:
@@ -157,59 +144,19 @@ def may_delete(
                 return DeletionReadiness(
                     False, f"partition {state.id} of generation {number} is still owned by {state.owner}"
                 )
-            behind = max(at.get(state.id, 0), fresh.starts.get(str(state.id), 0))
-            if number == fresh.replaces and behind < state.checkpoint:
+            start = fresh.starts.get(str(state.id))
+            if start is None:  # nothing of this partition is deleted
+                continue
+            behind = max(at.get(state.id, 0), start)
+            if behind < state.checkpoint:
                 return DeletionReadiness(
                     False, f"partition {state.id} is at {behind}, generation {number} was at {state.checkpoint}"
                 )
     return DeletionReadiness(True)
 
 
-def delete_previous(
-    pipeline_id: str,
-    revision: Revision,
-    fresh: Generation,
-    before: Mapping[int, Sequence[PartitionState]],
-    connection: ClickHouseClient,
-) -> None:
-    """Fence the older generations for ever, then delete their rows from the new one's start on. Idempotent."""
-    table, topic = table_of(revision), revision.source.topic
-    connection.command(statements.create_fence(table.database))
-    for number, states in before.items():
-        keys = [partition_key(pipeline_id, number, topic, state.id) for state in states]
-        for at in range(0, len(keys), _FENCES_PER_INSERT):
-            connection.command(_fence_permanently(table.database, keys[at : at + _FENCES_PER_INSERT]))
-        connection.command(_kill(f"{pipeline_id}:{number}:"))
-    for name in _tables(connection, table):
-        for condition in _conditions(pipeline_id, fresh, topic):
-            connection.command(f"ALTER TABLE {name} DELETE WHERE {condition}", settings={"mutations_sync": 1})
-
-
-def _fence_permanently(database: str, keys: Sequence[str]) -> str:
-    return statements.write_fences(database, keys, FOR_EVER)
-
-
-def _kill(inserts: str) -> str:
-    return f"KILL QUERY WHERE startsWith(query_id, {quote_literal(f'holdfast:{inserts}')}) SYNC"
-
-
-def _tables(connection: ClickHouseClient, table: TableSpec) -> Iterable[str]:
-    """The pipeline's table, its DLQ and its marks, as far as they exist."""
-    for suffix in ("", statements.DLQ_SUFFIX, statements.REPLAYED_SUFFIX):
-        exists = connection.value(
-            "SELECT count() FROM system.tables "  # noqa: S608 - quoted
-            f"WHERE database = {quote_literal(table.database)} AND name = {quote_literal(table.name + suffix)}"
-        )
-        if exists:
-            yield qualified_name(table.database, table.name + suffix)
-
-
-def _conditions(pipeline_id: str, fresh: Generation, topic: str) -> Iterable[str]:
-    mine = f"_pipeline = {quote_literal(pipeline_id)} AND _topic = {quote_literal(topic)}"
-    starts = [(int(number), offset) for number, offset in sorted(fresh.starts.items(), key=lambda item: int(item[0]))]
-    for at in range(0, len(starts), _PARTITIONS_PER_DELETE):
-        ranges_sql = " OR ".join(
-            f"(_partition = {number} AND _offset >= {offset})"
-            for number, offset in starts[at : at + _PARTITIONS_PER_DELETE]
-        )
-        yield f"{mine} AND _generation < {fresh.number} AND ({ranges_sql})"
+def is_same_topic(read: SourceTopic | None, topic: str, topic_id: str) -> bool:
+    """Whether a generation read this topic. What is not recorded (by a release before) is taken as the same."""
+    if read is None:
+        return True
+    return read.topic == topic and (not read.topic_id or not topic_id or read.topic_id == topic_id)
