@@ -88,6 +88,54 @@ def test_what_show_prints_apply_takes(pipeline: Run, file: Path, name: str, tmp_
     assert after == before, "with its hidden password sent back, nothing has changed"
 
 
+def test_what_is_gone_from_the_file_is_gone_and_the_changes_are_shown_first(
+    pipeline: Run, file: Path, name: str
+) -> None:
+    bare = file.read_text()
+    more = f"description: all\n{bare}filters: {{enabled: true, expression: 'id > 3'}}\ndrift: {{unknownFields: dlq}}\n"
+    file.write_text(more.replace("sink: {", "sink: {batchSize: 500, "))
+    assert pipeline("apply", "-f", str(file), "--infer").code == 0
+    before = pipeline("show", name, "--json").rows[0]
+    file.write_text(bare)
+    shown = pipeline("apply", "-f", str(file), "--dry-run")
+    assert shown.code == 0
+    assert [line for line in shown.text.splitlines() if "batchSize" in line] == ["~ sink.batchSize: 500 → 100000"]
+    assert "~ filters.expression: 'id > 3' → ''" in shown.text
+    assert "~ drift.unknownFields: 'dlq' → 'ignore'" in shown.text
+    assert "~ description: 'all' → ''" in shown.text
+    assert pipeline("show", name, "--json").rows[0] == before, "a dry run changes nothing"
+    applied = pipeline("apply", "-f", str(file))
+    assert applied.text.startswith(shown.text), "the changes, and then what was done"
+    after = pipeline("show", name, "--json").rows[0]["parts"]
+    assert (after["sink"]["batchSize"], after["filters"]["expression"], after["drift"]["unknownFields"]) == (
+        100_000,
+        "",
+        "ignore",
+    )
+    assert after["mapping"] == before["parts"]["mapping"], "an inferred mapping is in no file, and stays"
+    again = pipeline("apply", "-f", str(file))
+    assert (again.code, again.text.splitlines()[0].split(":")[0]) == (0, f"{name} unchanged")
+
+
+def test_a_changed_password_is_named_and_not_shown(pipeline: Run, file: Path, name: str) -> None:
+    assert pipeline("apply", "-f", str(file)).code == 0
+    user, _, rest = file.read_text().partition("http://")[2].partition(":")
+    password = rest.partition("@")[0]
+    file.write_text(file.read_text().replace(f":{password}@", ":other@"))
+    shown = pipeline("apply", "-f", str(file), "--dry-run").text
+    assert (shown.splitlines(), "other" in shown, user != "") == (["~ sink: a secret"], False, True)
+
+
+def test_a_pipeline_that_cannot_be_created_as_a_whole_is_not_created(pipeline: Run, file: Path, name: str) -> None:
+    file.write_text(file.read_text() + "filters: {enabled: true, expression: 'id >'}\n")
+    assert pipeline("create", "-f", str(file)).code == 2
+    assert pipeline("show", name).code == 2
+    nowhere = f"name: {name}\nsource: {{topic: nowhere-{name}}}\nsink: {{table: t}}\n"
+    file.write_text(nowhere)
+    assert pipeline("create", "-f", str(file), "--infer").code != 0, "nothing can be inferred"
+    assert pipeline("show", name).code == 2
+
+
 def test_a_proposal_is_shown_saved_and_previewed(pipeline: Run, file: Path, name: str, tmp_path: Path) -> None:
     assert pipeline("create", "-f", str(file)).code == 0
     proposed = pipeline("infer", name, "--json").rows[0]

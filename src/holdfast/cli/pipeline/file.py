@@ -33,7 +33,7 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """The content of a file. Parts it does not have stay as they are. `lines`: the line of each key, where it is known."""
+    """The content of a file. `lines`: the line of each key, where it is known."""
 
     name: str
     description: str | None = None

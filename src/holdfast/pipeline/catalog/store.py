@@ -197,6 +197,11 @@ class PipelineStore:
         await cleanup.prune_revisions(self._store, pipeline, kept=self.settings.recipes_kept, commit=self._commit)
         return pipeline, {**await self._parts(pipeline_id), **saved}
 
+    async def planned_parts(self, pipeline_id: str, given: Mapping[str, Given]) -> dict[str, StoredPart]:
+        """All parts as they would be after `put_parts`. Nothing is saved."""
+        checked, before = read_parts(given), await self._parts(pipeline_id)
+        return {**before, **edits.merged_parts(before, checked, {}, self._clock.now_ms())}
+
     async def set_state(
         self,
         pipeline_id: str,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from litestar import Response, get, put
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, RawBody
+from litestar.params import FromPath, FromQuery, RawBody
 
 from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError
 from holdfast.gateways.http.etags import expected_part_versions, parts_etag
@@ -122,11 +122,20 @@ async def get_parts(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> 
 
 @put(f"{PIPELINE_PATH}/parts", tags=["parts"], summary="Save several parts", opt={"body": Parts})
 async def put_parts(
-    request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str], body: RawBody
+    request: HttpRequest,
+    pipelines: PipelinesDependency,
+    pipeline: FromPath[str],
+    body: RawBody,
+    dryRun: FromQuery[bool] = False,  # noqa: N803 (its name in the URL)
 ) -> Response[dict[str, Any]]:
-    """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only if none has changed."""
+    """Save parts together, all or none. With the ETag of `GET …/parts` in `If-Match`, only if none has changed.
+
+    With `dryRun=true` nothing is saved: the answer has the parts as they would be.
+    """
     at = await pipeline_id(pipelines, pipeline)
     given = _json_object(body)
+    if dryRun:
+        return _parts_response(await pipelines.catalog.planned_parts(at, given))
     expected = expected_part_versions(given, request.headers)
     after, saved = await pipelines.catalog.put_parts(at, given, expected=expected)
     return _parts_response(saved, **{"x-holdfast-problems": str(len(after.problems))})
