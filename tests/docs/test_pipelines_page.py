@@ -109,6 +109,7 @@ def test_the_defaults_of_parts_are_those_that_are_applied() -> None:
         "sink": ("sink", {}),
         "clickhouse": ("sink", {}),
         "drift": ("drift", {}),
+        "iceberg": ("sink", {"kind": "iceberg", "table": "a.b", "catalogUri": "sqlite:///c", "warehouse": "/w"}),
     }
     for part, field, default, _ in rows("| part | field | default | what it is |"):
         name, value = given[part]

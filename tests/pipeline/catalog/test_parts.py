@@ -279,3 +279,19 @@ def test_parts_that_contradict_each_other_are_no_revision() -> None:
     )
     nameless = compose({**parts, "sink": read_part("sink", {"dsn": DSN})}, 1)
     assert nameless == ("sink.table: missing",)
+
+
+def test_secret_options_of_a_catalog_are_hidden_and_kept_for_the_same_catalog() -> None:
+    given = {"kind": "iceberg", "catalog": "rest", "catalogUri": "http://c", "table": "a.b"}
+    stored = read_part("sink", {**given, "catalogOptions": {"credential": "id:pw", "scope": "all"}})
+    shown = redacted(stored)
+    assert isinstance(shown, IcebergConfig)
+    assert shown.catalog_options == {"credential": "***", "scope": "all"}
+    assert restored(shown, stored) == stored
+    for change in (
+        {"catalogUri": "http://evil"},
+        {"catalogOptions": {"credential": "***", "scope": "all", "uri": "x"}},
+    ):
+        hidden = {**given, "catalogOptions": {"credential": "***", "scope": "all"}, **change}
+        with pytest.raises(InvalidError, match="the secret itself"):
+            restored(read_part("sink", hidden), stored)

@@ -7,7 +7,7 @@ reported at once, each once, with its place. Errors never hold a secret.
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -32,6 +32,7 @@ from holdfast.pipeline.model.definition import (
     TopicSinkConfig,
 )
 from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
+from holdfast.pipeline.model.partition_fields import parse_partition_field
 from holdfast.pipeline.model.redaction import redacted_url
 from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.pipeline.model.timestamps import parse_iso_ns
@@ -167,16 +168,28 @@ def _sink(given: dict[str, Any]) -> SinkConfig:
             with mistakes.collect():
                 _check_location("sink.url", config.url)
         case IcebergConfig():
-            for name, text in (("catalogUri", config.catalog_uri), ("warehouse", config.warehouse)):
-                with mistakes.collect():
-                    _check_location(f"sink.{name}", text)
-            with mistakes.collect():
-                _check_text("sink.table", config.table, 500)
+            _check_iceberg(config, mistakes)
         case TopicSinkConfig():
             with mistakes.collect():
                 _check_topic("sink.topic", config.topic)
     mistakes.raise_if_any()
     return config
+
+
+def _check_iceberg(config: IcebergConfig, mistakes: Mistakes) -> None:
+    needed = {"sql": ("catalogUri", "warehouse"), "rest": ("catalogUri",), "glue": ()}[config.catalog]
+    for name, text in (("catalogUri", config.catalog_uri), ("warehouse", config.warehouse)):
+        if text or name in needed:
+            with mistakes.collect():
+                _check_location(f"sink.{name}", text)
+    with mistakes.collect():
+        _check_text("sink.table", config.table, 500)
+    for name, value in config.catalog_options.items():
+        with mistakes.collect():
+            _check_text(f"sink.catalogOptions.{name[:100]}", name + value, TEXT_CHARS_MAX, shown=False)
+    for text in config.partition_by:
+        with mistakes.collect():
+            parse_partition_field(text)
 
 
 def duration_ms(what: str, given: object) -> int:
@@ -231,7 +244,7 @@ def _dsn_database(text: str) -> str:
         raise InvalidError("sink.dsn", shown, allowed)
     if parts.query:
         raise InvalidError("sink.dsn", shown, "without options behind a question mark")
-    return parts.path.strip("/")
+    return unquote(parts.path.strip("/"))
 
 
 def _check_identifier(what: str, name: str) -> None:

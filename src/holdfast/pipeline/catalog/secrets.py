@@ -11,11 +11,21 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.pipeline.model.definition import KafkaConfig, StoredStruct
-from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url, secret_options, split, unsplit
+from holdfast.pipeline.model.redaction import (
+    REDACTED,
+    URLS,
+    is_secret,
+    redacted_options,
+    redacted_url,
+    secret_options,
+    split,
+    unsplit,
+)
 from holdfast.vocabulary.errors import InvalidError
 
 P = TypeVar("P", bound=msgspec.Struct)
 
+_OPTIONS: Final = "catalog_options"
 _CAMEL: Final = {"catalog_uri": "catalogUri"}
 
 
@@ -27,6 +37,8 @@ def redacted(part: P) -> P:
     for name in URLS:
         if isinstance(text := getattr(part, name, None), str):
             changes[name] = redacted_url(text)
+    if isinstance(options := getattr(part, _OPTIONS, None), dict):
+        changes[_OPTIONS] = redacted_options(options)
     for field in part.__struct_fields__:
         if isinstance(inner := getattr(part, field), StoredStruct) and field not in changes:
             changes[field] = redacted(inner)
@@ -43,7 +55,26 @@ def restored(given: P, stored: msgspec.Struct | None) -> P:
         if isinstance(text, str) and REDACTED in text:
             before = getattr(stored, name, None) if type(stored) is type(given) else None
             changes[name] = _restored_url(f"sink.{_CAMEL.get(name, name)}", text, before)
+    if REDACTED in (getattr(given, _OPTIONS, None) or {}).values():
+        changes[_OPTIONS] = _restored_options(given, stored)
     return msgspec.structs.replace(given, **changes) if changes else given
+
+
+def _restored_options(given: msgspec.Struct, stored: msgspec.Struct | None) -> dict[str, str]:
+    """Secret options of the same catalog. One that names other servers must bring its own."""
+    options: dict[str, str] = getattr(given, _OPTIONS)
+    before: dict[str, str] = getattr(stored, _OPTIONS, {}) if type(stored) is type(given) else {}
+    plain = {name: value for name, value in options.items() if not is_secret(name)}
+    same = plain == {name: value for name, value in before.items() if not is_secret(name)}
+    same &= all(
+        redacted_url(getattr(given, name, "")) == redacted_url(getattr(stored, name, ""))
+        for name in ("catalog_uri", "catalog")
+    )
+    for name, value in options.items():
+        if value == REDACTED and (not same or not before.get(name)):
+            allowed = "the secret itself: none is stored for this catalog with these options"
+            raise InvalidError(f"sink.catalogOptions.{name}", REDACTED, allowed)
+    return {name: before[name] if value == REDACTED else value for name, value in options.items()}
 
 
 def _kafka_password(given: KafkaConfig, stored: msgspec.Struct | None) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.pipeline.model.column_mapping import Mapping
-from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_url
+from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_options, redacted_url
 from holdfast.vocabulary.settings import MIB
 
 EARLIEST: Final = "earliest"
@@ -29,6 +29,8 @@ class StoredStruct(
 
 
 def _redacted_repr(name: str, value: object) -> object:
+    if isinstance(value, dict):
+        return redacted_options(value)
     if isinstance(value, str) and value:
         return REDACTED if name == "password" else redacted_url(value) if name in URLS else value
     return value
@@ -89,14 +91,21 @@ class DeltaConfig(StoredStruct, frozen=True, tag="delta", tag_field="kind"):
 
 
 class IcebergConfig(StoredStruct, frozen=True, tag="iceberg", tag_field="kind"):
-    """A table of an Iceberg catalog."""
+    """A table of an Iceberg catalog. `catalog_options` are those of pyiceberg, and may hold secrets."""
 
-    catalog_uri: str
-    warehouse: str
     table: str
+    catalog_uri: str = ""
+    warehouse: str = ""
+    catalog: Literal["sql", "rest", "glue"] = "sql"
+    catalog_options: dict[str, str] = {}
+    partition_by: tuple[str, ...] = ()
+    """`country`, `day(at)`, `truncate(4, name)`."""
     batch_size: int = 100_000
     batch_bytes: int = 32 * MIB
     batch_flush_interval_ms: int = 5_000
+
+    def __hash__(self) -> int:
+        return hash((self.catalog, self.catalog_uri, self.warehouse, self.table))  # the options are no key of a cache
 
 
 class ParquetConfig(StoredStruct, frozen=True, tag="parquet", tag_field="kind"):

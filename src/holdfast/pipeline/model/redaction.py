@@ -27,6 +27,16 @@ def redacted_url(text: str) -> str:
     return unsplit(parts, netloc, {name: REDACTED for name, _ in secret_options(parts)})
 
 
+def redacted_options(options: dict[str, str]) -> dict[str, str]:
+    """Options without those that are secrets by their names."""
+    return {name: REDACTED if value and is_secret(name) else value for name, value in options.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option of this name is a secret."""
+    return _SECRET_OPTION.search(name) is not None
+
+
 def split(text: str) -> SplitResult | None:
     """The components of a URL with a host; None if it is none."""
     try:

@@ -1,4 +1,4 @@
-"""An Iceberg table of an SQL catalog: tasks stage Parquet files, the driver adds them in one commit.
+"""An Iceberg table of a catalog (SQL, REST, Glue): tasks stage Parquet files, the driver adds them in one commit.
 
 The one rule: the commit that adds a range's files also sets, as a property of the table, where the range of its partition ends. A
 range whose end is at or below that is committed already. A commit must be based on the state that was checked: the client's own
@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from holdfast.pipeline.model.definition import IcebergConfig
+from holdfast.pipeline.model.partition_fields import parse_partition_field
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
     BlockedError,
@@ -19,7 +20,8 @@ from holdfast.pipeline.sinks.contract import (
     SinkTarget,
     WriteResult,
 )
-from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes, parse_location
+from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
+from holdfast.pipeline.sinks.iceberg_partitions import check_fields, create_spec, split_rows
 from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
@@ -53,8 +55,10 @@ class IcebergSink:
             raise InvalidError("table", config.table, "namespace.table")
         self._target, self._config, self._random = target, config, random or SystemRandom()
         self._schema = lake_schema(target)
+        self._partition_fields = [parse_partition_field(text) for text in config.partition_by]
+        check_fields(self._partition_fields, self._schema)
         self._catalog: Any = None
-        self._location: FileLocation | None = None
+        self._table: Any = None
 
     def prepare(self) -> tuple[str, ...]:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError
@@ -63,7 +67,9 @@ class IcebergSink:
             catalog = self._open_catalog()
             with suppress(NamespaceAlreadyExistsError):
                 catalog.create_namespace(self._config.table.rpartition(".")[0])
-            self._fit(catalog.create_table_if_not_exists(self._config.table, self._schema))
+            table = catalog.create_table_if_not_exists(self._config.table, self._schema)
+            create_spec(table, self._partition_fields)
+            self._fit(table)
         return ()
 
     def _fit(self, table: Any) -> None:
@@ -85,13 +91,16 @@ class IcebergSink:
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         with _blocking(self._config.table):
-            location = self._staging_location()
+            table = self._staging_table()
+            location = _TableFiles(table)
+            stored = to_lake(rows, self._schema)
+            parts = list(split_rows(stored, self._partition_fields)) if rows.num_rows else []
         files = []
-        if rows.num_rows:
+        for part in parts:
             name = f"data/{fenced_range.identity(self._target).full_name}-{self._random.token()}.parquet"
-            body = parquet_bytes(to_lake(rows, self._schema))
+            body = parquet_bytes(part)
             location.put(name, body)
-            files.append(StagedFile(path=name, size=len(body), rows=rows.num_rows))
+            files.append(StagedFile(path=name, size=len(body), rows=part.num_rows))
         failpoints.reached("pipeline.inserted")
         put_dead_letters(location, self._target, fenced_range, refused)
         failpoints.reached("pipeline.dlq-inserted")
@@ -133,26 +142,49 @@ class IcebergSink:
     def _is_committed(self, table: Any, fenced_range: FencedRange) -> bool:
         return int(table.properties.get(self._property(fenced_range), "-1")) >= fenced_range.end
 
-    def _staging_location(self) -> FileLocation:
-        if self._location is None:
-            self._location = parse_location(self._open_catalog().load_table(self._config.table).location())
-        return self._location
+    def _staging_table(self) -> Any:
+        if self._table is None:
+            self._table = self._open_catalog().load_table(self._config.table)
+        return self._table
 
     def _open_catalog(self) -> Any:
         if self._catalog is None:
             try:
-                from pyiceberg.catalog.sql import SqlCatalog
+                from pyiceberg.catalog import load_catalog
+
+                self._catalog = load_catalog("holdfast", **catalog_properties(self._config))
             except ModuleNotFoundError as missing:
                 raise NotInstalledError("the Iceberg sink", missing.name or "pyiceberg", "lake") from None
-            warehouse = parse_location(self._config.warehouse)
-            url = f"file://{warehouse.url}" if warehouse.local else warehouse.url
-            self._catalog = SqlCatalog("holdfast", uri=self._config.catalog_uri, warehouse=url)
         return self._catalog
 
     def close(self) -> None:
-        if self._catalog is not None:
-            self._catalog.close()
-            self._catalog = None
+        catalog, self._catalog, self._table = self._catalog, None, None
+        if catalog is not None and hasattr(catalog, "close"):
+            catalog.close()
+
+
+def catalog_properties(config: IcebergConfig) -> dict[str, str]:
+    """What pyiceberg opens a catalog with. Options come last: they override."""
+    warehouse = config.warehouse
+    if config.catalog == "sql" and warehouse and (place := parse_location(warehouse)):
+        warehouse = f"file://{place.url}" if place.local else place.url
+    given = {"type": config.catalog, "uri": config.catalog_uri, "warehouse": warehouse}
+    return {**{name: value for name, value in given.items() if value}, **config.catalog_options}
+
+
+class _TableFiles:
+    """Files below a table's location: durable on a disk, else through the table's own client, which has its credentials."""
+
+    def __init__(self, table: Any) -> None:
+        self._table, self._location = table, parse_location(table.location())
+
+    def put(self, name: str, body: bytes) -> None:
+        if self._location.local:
+            self._location.put(name, body)
+            return
+        output = self._table.io.new_output(f"{self._table.location()}/{name}")
+        with _blocking(name), output.create(overwrite=True) as stream:
+            stream.write(body)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ and decimals of more digits are text. Offsets fit a signed integer.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ from holdfast.pipeline.mapping.arrow import arrow_type
 from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN
 from holdfast.pipeline.sinks.contract import DeadLetterRow, FencedRange, SinkTarget
 from holdfast.pipeline.sinks.dead_letter_rows import dead_letter_rows
-from holdfast.pipeline.sinks.files import FileLocation, parquet_bytes
+from holdfast.pipeline.sinks.files import parquet_bytes
 
 DLQ_FOLDER: Final = "_dlq"
 _SIGNED: Final = {"uint8": "int16", "uint16": "int32", "uint32": "int64"}
@@ -87,8 +87,16 @@ def to_lake(rows: Any, schema: Any) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+class FileStore(Protocol):
+    """A place for whole files."""
+
+    def put(self, name: str, body: bytes) -> None:
+        """Write a file, or raise `BlockedError`."""
+        ...
+
+
 def put_dead_letters(
-    location: FileLocation, target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]
+    location: FileStore, target: SinkTarget, fenced_range: FencedRange, refused: Sequence[DeadLetterRow]
 ) -> None:
     """Dead letters as a Parquet file named by its range: written again, it is the same file."""
     if refused:
