@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver import sql, task_outcomes
+from holdfast.pipeline.driver.sources import READ_COMMITTED
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.driver.sql_tasks import MapRanges, MapRecords, WriteRows
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
@@ -124,6 +125,7 @@ def connector_options(config: KafkaConfig, fenced_ranges: Sequence[FencedRange])
     options = {
         "kafka.bootstrap.servers": ",".join(config.brokers),
         "kafka.security.protocol": security.protocol,
+        "kafka.isolation.level": READ_COMMITTED,
         "assign": json.dumps({topic: [each.partition for each in fenced_ranges]}),
         "startingOffsets": json.dumps({topic: {str(each.partition): each.start for each in fenced_ranges}}),
         "endingOffsets": json.dumps({topic: {str(each.partition): each.end for each in fenced_ranges}}),

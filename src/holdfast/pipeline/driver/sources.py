@@ -16,6 +16,8 @@ from holdfast.spark.ranges import PartitionRange, Planner
 from holdfast.vocabulary.errors import HoldfastError
 
 KAFKA_TIMEOUT_S: Final = 10.0
+READ_COMMITTED: Final = "read_committed"
+"""Records of aborted transactions are none: ends, samples and Spark's connector, which would read them, agree on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def client_settings(config: KafkaConfig) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(config.brokers),
         "security.protocol": security.protocol,
+        "isolation.level": READ_COMMITTED,  # a partition ends where its first open transaction begins
         "enable.auto.commit": False,
         "log_level": 2,
     }
