@@ -73,8 +73,10 @@ def after(
     *,
     limited: bool = True,
     until: StreamPosition | None = None,
+    waited_ms: int = 0,
 ) -> StreamPosition:
-    return next_position(options, plans, topic_offsets(options, plans), start, limited=limited, until=until)
+    offsets = topic_offsets(options, plans)
+    return next_position(options, plans, offsets, start, limited=limited, until=until, waited_ms=waited_ms)
 
 
 def spans(options: SourceOptions, plans: Known, bounds: FilterBounds | None = None) -> list[tuple[int, int, int]]:
@@ -123,6 +125,24 @@ def test_a_minimum_is_waited_for_unless_the_stream_ends_now() -> None:
     assert after(options, known(30, 20), at(0, 0)) == at(30, 20)
     until = end_position(options, known(20, 20).logs)
     assert after(options, known(25, 25), at(0, 0), until=until) == at(20, 20)
+
+
+def test_a_minimum_is_waited_for_no_longer_than_the_delay() -> None:
+    options = stream(minRows="50", maxTriggerDelay="10s")
+    assert after(options, known(20, 20), at(0, 0), waited_ms=9_999) == at(0, 0)
+    assert after(options, known(20, 20), at(0, 0), waited_ms=10_000) == at(20, 20)
+
+
+def test_times_of_single_partitions_are_resolved_to_offsets() -> None:
+    plans = Known(known(10, 20, starts=(2, 3)).logs, {100: 5, 200: 99})
+    assert initial_position(stream(startingOffsetsByTimestamp='{"a": {"0": 100, "1": 200}}'), plans) == at(5, 20)
+    both = {"startingOffsetsByTimestamp": '{"a": {"0": 100}}', "endingOffsetsByTimestamp": '{"a": {"0": 200}}'}
+    assert spans(batch(**both), plans) == [(0, 5, 10), (1, 3, 20)]
+    strict = stream(startingOffsetsByTimestamp='{"a": {"1": 200}}', startingOffsetsByTimestampStrategy="error")
+    with pytest.raises(InvalidError, match=r"a:1 at 200 ms.*startingOffsetsByTimestampStrategy"):
+        initial_position(strict, plans)
+    with pytest.raises(InvalidError, match="0 to 1"):
+        initial_position(stream(startingOffsetsByTimestamp='{"a": {"7": 100}}'), plans)
 
 
 def test_an_available_now_run_reaches_its_end_and_stops() -> None:

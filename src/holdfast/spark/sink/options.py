@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.batches.compression import codec_number
 from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
+from holdfast.spark.kafka_options import SINK, from_kafka_options
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_between, settings_from
 
@@ -51,10 +52,13 @@ _NAMES: Final = {name.replace("_", ""): name for name in SinkOptions.__slots__}
 
 
 def parse_sink_options(given: Mapping[str, str]) -> tuple[SinkOptions, ClusterAddress]:
-    """The options of a writer and the cluster's address. Names are case-insensitive; an unknown one is an `InvalidError`."""
+    """The options of a writer and the cluster's address. Names are case-insensitive; an unknown one is an `InvalidError`.
+
+    Those of Spark's Kafka connector are accepted, too (`kafka_options`).
+    """
     values: dict[str, object] = {}
     address: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in from_kafka_options(given, SINK).items():
         plain = name.lower()
         if plain in _NAMES:
             values[_NAMES[plain]] = value

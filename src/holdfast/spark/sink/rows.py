@@ -7,7 +7,7 @@ topic          text; null: the option topic
 timestamp      timestamp; null, or no such column: the time of writing
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,9 @@ from holdfast.spark.sink.json_values import as_bytes, check_type
 from holdfast.spark.sink.partitioner import NumpyArray
 from holdfast.vocabulary.errors import InvalidError
 
-COLUMNS: Final = ("key", "value", "headers", "partition", "topic", "timestamp")
+COLUMNS: Final[tuple[str, ...]] = ("key", "value", "headers", "partition", "topic", "timestamp")
+KAFKA_COLUMNS: Final[tuple[str, ...]] = ("key", "value", "headers", "partition", "topic")
+"""What Spark's Kafka connector writes; it ignores others."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -33,6 +35,11 @@ class Rows(NamedTuple):
     partitions: pa.Array | None
     topics: pa.Array | None
     times_ms: NumpyArray
+
+
+def only_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch without other columns."""
+    return batch.select([name for name in batch.schema.names if name in names])
 
 
 def check_columns(schema: pa.Schema, *, topic: str) -> None:

@@ -24,12 +24,13 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import run
 from holdfast.client.producer import KafkaIdempotentProducer
 from holdfast.spark.clusters import discover_urls, open_cluster
+from holdfast.spark.kafka_options import spelled_as_kafka
 from holdfast.spark.sink.encoder import SinkTopic
 from holdfast.spark.sink.options import SinkOptions, parse_sink_options
 from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists, pack, unpack
 from holdfast.spark.sink.publisher import SinkPublisher
 from holdfast.spark.sink.query_state import UNNAMED_WRITE_PREFIX
-from holdfast.spark.sink.rows import check_columns
+from holdfast.spark.sink.rows import COLUMNS, KAFKA_COLUMNS, check_columns, only_columns
 from holdfast.spark.sink.stager import PieceStager
 from holdfast.spark.sink.sweeper import sweep_if_due
 from holdfast.spark.sink.topics import direct_access, find_or_create_topic
@@ -58,6 +59,8 @@ class TopicWriter:
 
     options: SinkOptions
     cluster_address: ClusterAddress
+    columns: tuple[str, ...] = COLUMNS
+    """Others are ignored."""
 
     async def check_topic(self) -> None:
         """`TopicNotCreatedError`, before any work is done."""
@@ -68,7 +71,7 @@ class TopicWriter:
         """A task's work: stage its rows."""
         stager = run(self._stager())
         for batch in batches:
-            run(stager.add(batch))
+            run(stager.add(only_columns(batch, self.columns)))
         return run(stager.finish())
 
     async def publish(self, query: str, batch: int, pieces: StagedPieceList, *, forget: bool = False) -> None:
@@ -207,10 +210,21 @@ def _topic_writer(
     if overwrite:
         raise InvalidError("output mode", "overwrite", "append: records of a topic are never replaced")
     sink_options, cluster_address = parse_sink_options(options)
+    columns = COLUMNS
+    if spelled_as_kafka(options):
+        columns, schema = KAFKA_COLUMNS, _kafka_columns(schema)
     check_columns(_arrow_schema(schema), topic=sink_options.topic)
-    sink = TopicWriter(sink_options, discover_urls(cluster_address, contact_ms=contact_ms))
+    sink = TopicWriter(sink_options, discover_urls(cluster_address, contact_ms=contact_ms), columns)
     run(sink.check_topic())
     return sink
+
+
+def _kafka_columns(schema: StructType) -> StructType:
+    """The columns that Spark's Kafka connector writes. A job of its spelling means those, and ignores others."""
+    ignored = [field.name for field in schema.fields if field.name not in KAFKA_COLUMNS]
+    if ignored:
+        _log.warning("columns without effect, as in Spark's Kafka connector: %s", ", ".join(ignored))
+    return StructType([field for field in schema.fields if field.name in KAFKA_COLUMNS])
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

@@ -14,6 +14,7 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import check_name
 from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
+from holdfast.spark.kafka_options import SOURCE, from_kafka_options
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -21,29 +22,54 @@ _SELECTION_OPTIONS: Final = (*ADDRESS_OPTIONS, "topics", "topicsPattern", "parti
 _READ_OPTIONS: Final = (
     "startingOffsets",
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "includeHeaders",
     "rowsPerTask",
     "figures",
 )
-_BATCH_OPTIONS: Final = ("endingOffsets", "endingTimestamp", "bytesPerTask", "timestampDisorder")
-_STREAM_OPTIONS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows")
+_BATCH_OPTIONS: Final = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "bytesPerTask",
+    "timestampDisorder",
+)
+_STREAM_OPTIONS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows", "maxTriggerDelay")
 _PARTITIONS_FORM: Final = 'numbers such as "0,2,5-7", or JSON such as {"orders": [0, 2]}'
 _OFFSETS_FORM: Final = 'or JSON such as {"orders": {"0": 17, "1": -2}}, where -2 is earliest and -1 latest'
+_TIMES_FORM: Final = 'JSON such as {"orders": {"0": 1767225600000}}, in milliseconds since 1970'
 _TIME_FORM: Final = 'milliseconds since 1970, or a time such as "2026-03-01T12:00:00Z"'
+
+TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRangeLimit:
-    """Where reading starts or ends, by partition: an offset, EARLIEST or LATEST; or a time."""
+    """Where reading starts or ends, by partition: an offset, EARLIEST or LATEST; or a time.
+
+    `must_match`: a time after the last record is an error, not the end.
+    """
 
     default: int
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     timestamp_ms: int | None = None
+    timestamps_ms: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    must_match: bool = False
 
     def of(self, topic: str, partition: int) -> int:
         """The offset, or EARLIEST or LATEST."""
         return self.offsets.get(topic, {}).get(partition, self.default)
+
+    def time_of(self, topic: str, partition: int) -> int | None:
+        """The time; None where an offset counts."""
+        return self.timestamps_ms.get(topic, {}).get(partition, self.timestamp_ms)
+
+    @property
+    def named(self) -> dict[str, set[int]]:
+        """Topics and partitions that are named."""
+        return {topic: set(numbers) for each in (self.offsets, self.timestamps_ms) for topic, numbers in each.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +86,7 @@ class SourceOptions:
     rows_max: int | None = None
     bytes_max: int | None = None
     rows_min: int | None = None
+    trigger_delay_ms: int = TRIGGER_DELAY_MS
     fail_on_data_loss: bool = True
     include_headers: bool = False
     rows_per_task: int = 500_000
@@ -75,8 +102,11 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a batch or streaming query. Names are case-insensitive, as everywhere in Spark."""
-    options = _RawOptions(given, streaming=streaming)
+    """The options of a batch or streaming query. Names are case-insensitive, as everywhere in Spark.
+
+    Those of Spark's Kafka connector are accepted, too (`kafka_options`).
+    """
+    options = _RawOptions(from_kafka_options(given, SOURCE), streaming=streaming)
     start = _range_limit(
         options, "starting", LATEST if streaming else EARLIEST, words={"earliest": EARLIEST, "latest": LATEST}
     )
@@ -95,6 +125,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         rows_max=options.count("maxRowsPerTrigger"),
         bytes_max=options.count("maxBytesPerTrigger"),
         rows_min=options.count("minRows"),
+        trigger_delay_ms=_trigger_delay_ms(options),
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         include_headers=options.flag("includeHeaders", default=False),
         rows_per_task=options.count("rowsPerTask") or 500_000,
@@ -146,10 +177,11 @@ class _RawOptions:
         text = self.text(name)
         if not text:
             return None
-        found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text)
+        found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)", text)
         if found is None:
             raise InvalidError(f"option {name}", text, "a duration such as 500ms, 30s, 10m, 2h or 1d")
-        return int(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
+        units = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+        return int(found[1]) * units[found[2]]
 
     def json(self, name: str, allowed: str) -> dict[str, object]:
         text = self.text(name)
@@ -204,25 +236,54 @@ def _partitions(
     return frozenset(chosen), None
 
 
+def _trigger_delay_ms(options: _RawOptions) -> int:
+    given = options.duration_ms("maxTriggerDelay")
+    if given is not None and not options.text("minRows"):
+        raise InvalidError(
+            "option maxTriggerDelay",
+            options.text("maxTriggerDelay"),
+            "absent without minRows (minOffsetsPerTrigger): nothing is waited for",
+        )
+    return TRIGGER_DELAY_MS if given is None else given
+
+
 def _range_limit(options: _RawOptions, side: str, default: int, *, words: Mapping[str, int]) -> OffsetRangeLimit:
-    name, time_name = f"{side}Offsets", f"{side}Timestamp"
-    text, time = options.text(name), options.text(time_name)
-    if text and time:
-        raise InvalidError(f"options {name} and {time_name}", f"{text} and {time}", "only one of the two")
-    if time:
-        return OffsetRangeLimit(default=default, timestamp_ms=_timestamp_ms(time_name, time))
+    name, time_name, times_name = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    given = {each: options.text(each) for each in (name, time_name, times_name) if options.text(each)}
+    if len(given) > 1:
+        raise InvalidError(f"options {' and '.join(given)}", " and ".join(given.values()), "only one of them")
+    must_match = _must_match(options) if side == "starting" else False
+    if time := given.get(time_name):
+        return OffsetRangeLimit(default=default, timestamp_ms=_timestamp_ms(time_name, time), must_match=must_match)
+    if times_name in given:
+        times = _by_partition(options, times_name, _TIMES_FORM, least=0)
+        return OffsetRangeLimit(default=default, timestamps_ms=times, must_match=must_match)
+    text = given.get(name, "")
     if not text or text.lower() in words:
         return OffsetRangeLimit(default=words.get(text.lower(), default))
     allowed = f"{', '.join(words)}, {_OFFSETS_FORM}"
-    offsets: dict[str, dict[int, int]] = {}
+    return OffsetRangeLimit(default=default, offsets=_by_partition(options, name, allowed, least=EARLIEST))
+
+
+def _must_match(options: _RawOptions) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = options.text(name).lower()
+    if text not in ("", "error", "latest"):
+        raise InvalidError(f"option {name}", text, "error or latest")
+    return text == "error"
+
+
+def _by_partition(options: _RawOptions, name: str, allowed: str, *, least: int) -> dict[str, dict[int, int]]:
+    """A number for each partition of each topic."""
+    found: dict[str, dict[int, int]] = {}
     for topic, partitions in options.json(name, allowed).items():
         if not isinstance(partitions, dict):
-            raise InvalidError(f"option {name}", text, allowed)
-        for number, offset in partitions.items():
-            if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
-                raise InvalidError(f"option {name}", {topic: {number: offset}}, allowed)
-            offsets.setdefault(topic, {})[int(number)] = offset
-    return OffsetRangeLimit(default=default, offsets=offsets)
+            raise InvalidError(f"option {name}", options.text(name), allowed)
+        for number, value in partitions.items():
+            if not number.isdecimal() or type(value) is not int or value < least:
+                raise InvalidError(f"option {name}", {topic: {number: value}}, allowed)
+            found.setdefault(topic, {})[int(number)] = value
+    return found
 
 
 def _check_ending_offsets(end: OffsetRangeLimit) -> None:

@@ -82,16 +82,18 @@ def next_position(
     *,
     limited: bool,
     until: StreamPosition | None = None,
+    waited_ms: int = 0,
 ) -> StreamPosition:
     """The end of the stream's next batch: `start` itself if there is nothing new, or less than the minimum.
 
-    `until` is the end of an `AvailableNow` run, which waits for no minimum.
+    `until` is the end of an `AvailableNow` run, which waits for no minimum. `waited_ms`: for how long records have waited for it.
     """
     reached = _advance(options, start, until if until is not None else end_position(options, offsets))
     ranges = stream_ranges(start, reached)
     if (
         limited
         and until is None
+        and waited_ms < options.trigger_delay_ms
         and sum(each.range.end - each.range.start for each in ranges) < (options.rows_min or 0)
     ):
         return start
@@ -187,13 +189,23 @@ def _partitions(options: SourceOptions, topic: str, offsets: TopicOffsets) -> li
 def _resolve_limit(
     limit: OffsetRangeLimit, topic: str, numbers: Sequence[int], offsets: TopicOffsets, planner: OffsetPlanner
 ) -> dict[int, int]:
-    if limit.timestamp_ms is not None:
-        found = planner.offsets_at(topic, numbers, limit.timestamp_ms)
-        # Records written since the end offsets were read belong to the next read.
-        return {number: min(at, offsets.ends[number]) for number, at in found.items()}
     special = {EARLIEST: offsets.starts, LATEST: offsets.ends}
     requested = {number: limit.of(topic, number) for number in numbers}
-    return {number: special[at][number] if at in special else at for number, at in requested.items()}
+    resolved = {number: special[at][number] if at in special else at for number, at in requested.items()}
+    timed: dict[int, list[int]] = {}
+    for number in numbers:
+        if (time_ms := limit.time_of(topic, number)) is not None:
+            timed.setdefault(time_ms, []).append(number)
+    for time_ms, group in timed.items():
+        for number, at in planner.offsets_at(topic, group, time_ms).items():
+            if limit.must_match and at >= offsets.ends[number]:
+                name = f"start of {topic}:{number} at {time_ms} ms"
+                raise InvalidError(
+                    name, "no record", "followed by one, while startingOffsetsByTimestampStrategy is error"
+                )
+            # Records written since the end offsets were read belong to the next read.
+            resolved[number] = min(at, offsets.ends[number])
+    return resolved
 
 
 def _clamp_end(options: SourceOptions, topic: str, number: int, requested: int, offsets: TopicOffsets) -> int:
@@ -206,7 +218,7 @@ def _clamp_end(options: SourceOptions, topic: str, number: int, requested: int, 
 
 def _check_named_offsets(options: SourceOptions, found: dict[str, TopicOffsets]) -> None:
     """Topics and partitions that are named must exist: a misspelt topic would otherwise start somewhere else."""
-    named = {topic: set(offsets) for limit in (options.start, options.end) for topic, offsets in limit.offsets.items()}
+    named = {topic: numbers for limit in (options.start, options.end) for topic, numbers in limit.named.items()}
     for topic, numbers in named.items():
         if topic not in found:
             if topic in options.topics:

@@ -1,7 +1,7 @@
 """The streaming reader: Spark checkpoints positions, and a batch is the ranges between two of them.
 
 The one rule: a batch follows from its two positions alone, and Spark keeps those. The reader may be lost and recreated between any
-two calls; only the end of an `AvailableNow` run lives in it, and a lost run starts over.
+two calls; only the end of an `AvailableNow` run lives in it, and a lost run starts over; so does the wait for a minimum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,6 +30,7 @@ from holdfast.spark.source.plan import (
 )
 from holdfast.spark.source.positions import StreamPosition, parse_position
 from holdfast.spark.source.tasks import run_task, stream_tasks, task_options
+from holdfast.vocabulary.clock import RealClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: StreamPosition | None = None
         self._last: StreamPosition | None = None
         self._offsets: dict[str, TopicOffsets] = {}
+        self._clock = RealClock()
+        self._waiting_since_ms: int | None = None  # since when there are records, but fewer than the minimum
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return initial_position(self._options, self._open_planner()).json()
@@ -52,10 +55,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, planner, before = self._options, self._open_planner(), parse_position(start)
         limited = not isinstance(limit, ReadAllAvailable)
         self._offsets = topic_offsets(options, planner)
-        self._last = next_position(options, planner, self._offsets, before, limited=limited, until=self._until)
+        self._last = next_position(
+            options,
+            planner,
+            self._offsets,
+            before,
+            limited=limited,
+            until=self._until,
+            waited_ms=self._waited_ms(before),
+        )
         if self._last != before:
+            self._waiting_since_ms = None
             check_retention(options, self._offsets, before)
         return self._last.json()
+
+    def _waited_ms(self, before: StreamPosition) -> int:
+        """For how long there have been records after `before`."""
+        if self._options.rows_min is None:
+            return 0
+        if not stream_ranges(before, end_position(self._options, self._offsets)):
+            self._waiting_since_ms = None
+            return 0
+        now_ms = self._clock.boot_ms()
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now_ms
+        return now_ms - self._waiting_since_ms
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
