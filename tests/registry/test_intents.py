@@ -11,6 +11,7 @@ from holdfast.registry import PartitionState, RegistryStore, keys
 from holdfast.registry.intents import canonical_intent, intent_offsets
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.types import OffsetRange
 
 RANGE = '{"end":20,"recipe":1,"start":10}'
 OTHER = '{"end":30,"recipe":1,"start":10}'
@@ -52,6 +53,27 @@ async def test_to_begin_the_same_range_again_changes_nothing(world: RegistryWorl
     before = await world.store.get(keys.partition_key("pxrs", 3))
     assert await registry.begin_range(3, "A", 1, ' {"start": 10, "recipe": 1, "end": 20} ')
     assert await world.store.get(keys.partition_key("pxrs", 3)) == before
+
+
+async def test_what_is_found_out_before_the_first_effect_is_added_once(registry: RegistryStore) -> None:
+    await registry.claim(3, "A", 0)
+    begun = OffsetRange(start=10, end=20)
+    assert not await registry.amend_range(3, "A", 1, begun, {"rows": 5})
+    await registry.begin_range(3, "A", 1, '{"end":20,"recipe":1,"rows":null,"start":10}')
+    assert not await registry.amend_range(3, "B", 1, begun, {"rows": 5})
+    assert not await registry.amend_range(3, "A", 2, begun, {"rows": 5})
+    assert not await registry.amend_range(3, "A", 1, OffsetRange(start=10, end=30), {"rows": 5})
+    assert not await registry.amend_range(3, "A", 1, begun, {"recipe": 2})
+    assert await registry.amend_range(3, "A", 1, begun, {"rows": 5, "more": {"hash": "x"}})
+    assert await registry.amend_range(3, "A", 1, begun, {"rows": 5})
+    assert not await registry.amend_range(3, "A", 1, begun, {"rows": 6})
+    amended = '{"end":20,"more":{"hash":"x"},"recipe":1,"rows":5,"start":10}'
+    assert (await state(registry, 3)).intent == amended
+    await registry.release(3, "A", 1)
+    await registry.claim(3, "B", 2)
+    assert (await state(registry, 3)).intent == amended
+    assert await registry.update_checkpoint(3, "B", 20, 3)
+    assert (await state(registry, 3)).intent is None
 
 
 async def test_a_range_survives_release_and_a_new_claim(registry: RegistryStore) -> None:

@@ -7,9 +7,10 @@ Losing is an answer (False), a lost answer is resolved, and what a dead process 
 It decides nothing about who should own what: that is `Rebalancer`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
@@ -33,6 +34,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_at_least
+from holdfast.vocabulary.types import OffsetRange
 
 _Decide = Callable[[PartitionState], PartitionState | None]
 """The state a partition is to have; None: refused."""
@@ -155,6 +157,25 @@ class PartitionRecords:
             if state.intent is None and start < state.checkpoint:
                 raise InvalidError(f"start of partition {number}'s range", start, f"at least {state.checkpoint}")
             return replace(state, intent=requested)
+
+        return await self._change_owned(number, decide)
+
+    async def amend_range(
+        self, number: int, consumer: str, epoch: int, offsets: OffsetRange, fields: Mapping[str, Any]
+    ) -> bool:
+        """Add fields to the intent of the range that is begun, before its first effect.
+
+        True iff `consumer` owns the partition under `epoch`, the range begun has these offsets, and none of the fields has another
+        value already; to add the same ones again changes nothing.
+        """
+
+        def decide(state: PartitionState) -> PartitionState | None:
+            if state.owner != consumer or state.epoch != epoch or state.intent is None:
+                return None
+            if intents.intent_offsets(state.intent) != offsets:
+                return None
+            amended = intents.amended_intent(state.intent, fields)
+            return None if amended is None else replace(state, intent=amended)
 
         return await self._change_owned(number, decide)
 

@@ -7,9 +7,11 @@ import pytest
 from tests.support.broker import serving
 from tests.support.driver_cluster import DriverCluster, open_driver_cluster
 from tests.support.sink_destinations import clickhouse, clickhouse_server_process  # noqa: F401 (fixtures)
+from tests.support.spark_kafka import spark_kafka_jars
 
 from holdfast.client.loop_thread import close as close_loop
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,3 +38,13 @@ def ended(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def jobs(spark: "SparkSession") -> SparkJobs:
     return SparkJobs(spark, remote=False)
+
+
+@pytest.fixture(scope="session")
+def connector(spark: "SparkSession") -> None:
+    try:
+        jars = spark_kafka_jars()
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    for jar in jars:
+        spark.sql(f"ADD JAR {jar.as_posix()}")

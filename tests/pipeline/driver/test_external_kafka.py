@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +12,6 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.driver_cluster import DriverCluster, drain, event
 from tests.support.failpoints import FailpointError, fail_at
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
-from tests.support.spark_kafka import spark_kafka_jars
 from tests.support.waiting import until
 
 from holdfast.client.loop_thread import run
@@ -27,20 +25,7 @@ from holdfast.registry.growth import ensure_partitions
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import UnavailableError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="session")
-def connector(spark: "SparkSession") -> None:
-    try:
-        jars = spark_kafka_jars()
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
-    for jar in jars:
-        spark.sql(f"ADD JAR {jar.as_posix()}")
 
 
 WITH_SQL = pytest.param("select id, name from rows where id >= 0", marks=pytest.mark.long)

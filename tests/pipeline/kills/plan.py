@@ -11,7 +11,7 @@ from holdfast.vocabulary.random import SeededRandom
 TASK_STEPS = ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
 """Those that a task reaches; the others are the driver's own."""
 
-STEPS = ("planned", "begun", *TASK_STEPS, "job-done", "committed", "checkpointed")
+STEPS = ("planned", "begun", *TASK_STEPS[:2], "recorded", *TASK_STEPS[2:], "job-done", "committed", "checkpointed")
 """The failpoints of a batch, in their order, without the prefix `pipeline.`."""
 
 TARGETS = ("worker", "driver", "jvm", "executor")

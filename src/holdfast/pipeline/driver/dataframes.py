@@ -1,21 +1,33 @@
 """From a job to the DataFrame that runs it, and from a revision to its sink's target.
 
 A Holdfast topic without SQL is `spark.range(n).mapInArrow(task)`: no record passes through the JVM. With SQL, the first task
-emits mapped rows, Spark's own operators transform them, and a second task writes the result. Any other Kafka is read by
+emits mapped rows, Spark's own operators transform them, and a second task takes the result. Any other Kafka is read by
 Spark's connector with explicit offsets. In all of them a partition of the frame is a range: nothing in between moves rows.
+
+Where writing has an effect at once there are two jobs: the first maps, and its digests are recorded; the second writes.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver import sql, task_outcomes
+from holdfast.pipeline.driver.mapped_ranges import NOTHING, changed
 from holdfast.pipeline.driver.sources import READ_COMMITTED
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
-from holdfast.pipeline.driver.sql_tasks import MapRanges, MapRecords, WriteRows
+from holdfast.pipeline.driver.sql_tasks import HashRows, ViewRanges, ViewRecords, WriteRows
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
-from holdfast.pipeline.driver.tasks import RangeJob, SurveyRanges, SurveyRecords, WriteRanges, WriteRecords
+from holdfast.pipeline.driver.tasks import (
+    MapRanges,
+    MapRecords,
+    RangeJob,
+    SurveyRanges,
+    SurveyRecords,
+    WriteKept,
+    WriteRanges,
+    WriteRecords,
+)
 from holdfast.pipeline.model.definition import KafkaConfig, Revision, TopicSinkConfig
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Frame = Callable[[SparkJobs, RangeJob], "DataFrame"]
+Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def target_of(
@@ -57,51 +70,89 @@ def target_of(
     )
 
 
+def run_map(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
+    """The frame whose rows are the outcomes of mapping the job's ranges: what they are to be written as, and no effect."""
+    if job.target.revision.sql:
+        return _through_sql(jobs, job, writes=False).mapInArrow(HashRows(job), task_outcomes.SCHEMA)
+    return _without_sql(jobs, job, MapRanges(job), MapRecords(job))
+
+
+def run_map_refused(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
+    """The same for ranges of which SQL makes no row: their dead letters."""
+    return _without_sql(jobs, job, MapRanges(job, rows=False), MapRecords(job, rows=False))
+
+
+def run_write_kept(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
+    """The frame whose rows are the outcomes of writing ranges that were just mapped; `absent`: they are to be mapped again."""
+    write = WriteKept(job) if through_frame(job) else WriteRanges(job)
+    return _numbers(jobs.spark, job).mapInArrow(write, task_outcomes.SCHEMA)
+
+
 def run_write(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
-    """The frame whose rows are the outcomes of writing the job's ranges."""
-    revision = job.target.revision
-    if revision.sql:
-        session = jobs.own_session()
-        schema = sql.view_schema(revision.mapping.columns, overflow=job.target.overflow)
-        mapped = (
-            _records(session, job).mapInArrow(MapRecords(job), schema)
-            if revision.source.brokers
-            else _numbers(session, job).mapInArrow(MapRanges(job), schema)
-        )
-        return sql.selected(session, mapped, revision.sql).mapInArrow(WriteRows(job), task_outcomes.SCHEMA)
-    if revision.source.brokers:
-        return _records(jobs.spark, job).mapInArrow(WriteRecords(job), task_outcomes.SCHEMA)
-    return _numbers(jobs.spark, job).mapInArrow(WriteRanges(job), task_outcomes.SCHEMA)
+    """The frame whose rows are the outcomes of mapping and writing the job's ranges."""
+    if job.target.revision.sql:
+        return _through_sql(jobs, job, writes=True).mapInArrow(WriteRows(job), task_outcomes.SCHEMA)
+    return _without_sql(jobs, job, WriteRanges(job), WriteRecords(job))
 
 
 def run_survey(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
     """The frame whose rows are the surveys of the job's ranges."""
+    return _without_sql(jobs, job, SurveyRanges(job), SurveyRecords(job))
+
+
+def through_frame(job: RangeJob) -> bool:
+    """Whether records go through a frame, and not through a task alone."""
+    return bool(job.target.revision.sql or job.target.revision.source.brokers)
+
+
+def _without_sql(jobs: SparkJobs, job: RangeJob, of_ranges: Task, of_records: Task) -> "DataFrame":
     if job.target.revision.source.brokers:
-        return _records(jobs.spark, job).mapInArrow(SurveyRecords(job), task_outcomes.SCHEMA)
-    return _numbers(jobs.spark, job).mapInArrow(SurveyRanges(job), task_outcomes.SCHEMA)
+        return _records(jobs.spark, job).mapInArrow(of_records, task_outcomes.SCHEMA)
+    return _numbers(jobs.spark, job).mapInArrow(of_ranges, task_outcomes.SCHEMA)
 
 
-def completed(job: RangeJob, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
+def _through_sql(jobs: SparkJobs, job: RangeJob, *, writes: bool) -> "DataFrame":
+    revision, session = job.target.revision, jobs.own_session()
+    schema = sql.view_schema(revision.mapping.columns, overflow=job.target.overflow)
+    mapped = (
+        _records(session, job).mapInArrow(ViewRecords(job, writes=writes), schema)
+        if revision.source.brokers
+        else _numbers(session, job).mapInArrow(ViewRanges(job, writes=writes), schema)
+    )
+    return sql.selected(session, mapped, revision.sql)
+
+
+def completed(job: RangeJob, outcomes: Sequence[TaskOutcome], *, frame: Frame) -> list[TaskOutcome]:
     """One outcome for every range.
 
-    Where records go through a frame, a range without rows has no task and no outcome: it is done. A range with two outcomes was
-    split between tasks, and the sink would take the second part for a repetition of the first.
+    Where records go through a frame, a range without rows has no task and no outcome: it is done, and has no digest. A range with
+    two outcomes was split between tasks, and the sink would take the second part for a repetition of the first.
     """
     by_number: dict[int, list[TaskOutcome]] = {fenced_range.partition: [] for fenced_range in job.fenced_ranges}
     for each in outcomes:
         by_number[each.partition].append(each)
-    through_frame = bool(job.target.revision.sql or job.target.revision.source.brokers)
-    return [
-        _single_outcome(fenced_range, by_number[fenced_range.partition], through_frame)
-        for fenced_range in job.fenced_ranges
-    ]
+    may_be_silent = through_frame(job) and frame is not run_write_kept
+    found = []
+    for fenced_range in job.fenced_ranges:
+        of_range = by_number[fenced_range.partition]
+        silent = not of_range and may_be_silent
+        found.append(_silent_outcome(job, fenced_range) if silent else _single_outcome(fenced_range, of_range))
+    return found
 
 
-def _single_outcome(fenced_range: FencedRange, outcomes: list[TaskOutcome], through_frame: bool) -> TaskOutcome:
+def _silent_outcome(job: RangeJob, fenced_range: FencedRange) -> TaskOutcome:
+    """Of a range without rows. Its dead letters, where there is SQL, were compared by the task that had them."""
+    recorded = fenced_range.digest or NOTHING
+    refused = recorded.refused if job.target.revision.sql else 0
+    if recorded.rows or recorded.refused != refused:
+        reason = str(changed(fenced_range, NOTHING))
+        return TaskOutcome(partition=fenced_range.partition, kind="blocked", reason=reason)
+    return TaskOutcome(partition=fenced_range.partition, kind="done", refused=refused)
+
+
+def _single_outcome(fenced_range: FencedRange, outcomes: list[TaskOutcome]) -> TaskOutcome:
     if len(outcomes) == 1:
         return outcomes[0]
-    if not outcomes and through_frame:
-        return TaskOutcome(partition=fenced_range.partition, kind="done")
     reason = f"{len(outcomes)} tasks wrote parts of one range" if outcomes else "its task returned no outcome"
     return TaskOutcome(partition=fenced_range.partition, kind="blocked", reason=reason)
 

@@ -1,18 +1,22 @@
-"""Ranges written: the Spark job, the sink's commit, the checkpoints.
+"""Ranges written: the Spark jobs, the digests in their intents, the sink's commit, the checkpoints.
 
-The one rule: a range counts as written when its checkpoint has moved. Whatever fails before that, the partition is taken over again
-and the range written once more.
+The one rule: what a range is written as is recorded in its intent before anything of it is visible, and it counts as written when
+its checkpoint has moved. Whatever fails in between, the partition is taken over again and the range written once more, if it is
+still the same.
 """
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from holdfast.pipeline.driver import dataframes
+from holdfast.pipeline.driver.mapped_ranges import NOTHING
 from holdfast.pipeline.driver.slot_context import SlotContext
 from holdfast.pipeline.driver.slot_revisions import OpenedRevision
+from holdfast.pipeline.driver.spark_jobs import cause_of
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
-from holdfast.pipeline.driver.tasks import RangeJob
+from holdfast.pipeline.driver.tasks import RangeJob, replace_outcome
 from holdfast.pipeline.sinks.contract import FencedRange, WriteResult
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError
@@ -33,8 +37,8 @@ class RangeWriter:
         return outcomes
 
     def write(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[tuple[FencedRange, TaskOutcome]]:
-        """Run the job, commit what it staged, move the checkpoints. The ranges that were written, with their outcomes."""
-        outcomes = self._run_job(opened, ranges, dataframes.run_write)
+        """Run the jobs, commit what they staged, move the checkpoints. The ranges that were written, with their outcomes."""
+        outcomes = self._write_staging(opened, ranges) if opened.sink.stages else self._write_at_once(opened, ranges)
         failpoints.reached("pipeline.job-done")
         self._retry_failed(opened, outcomes)
         done = {each.partition: each for each in outcomes if each.kind == "done"}
@@ -52,6 +56,65 @@ class RangeWriter:
             if each not in finished:
                 self._slot.fenced_out(each.partition, each.epoch, "the checkpoint is a newer owner's")
         return [(each, done[each.partition]) for each in finished]
+
+    def _write_staging(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
+        """One job. What it stages is nobody's until it is committed, so digests are recorded after it."""
+        outcomes = self._run_job(opened, ranges, dataframes.run_write)
+        digested = {each.partition for each in outcomes if each.digest is not None}
+        new = [each for each in ranges if each.digest is None and each.partition in digested]
+        lost = {each.partition for each in new} - {each.partition for each in self._record_digests(new, outcomes)}
+        return [each for each in outcomes if each.partition not in lost]
+
+    def _write_at_once(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
+        """Ranges without a digest are mapped first. Those with one were, and are compared with it while they are written."""
+        known = [each for each in ranges if each.digest is not None]
+        outcomes = self._run_job(opened, known, dataframes.run_write)
+        new = [each for each in ranges if each.digest is None]
+        mapped = self._map(opened, new)
+        outcomes += [each for each in mapped if each.kind != "done"]
+        return outcomes + self._write_mapped(opened, self._record_digests(new, mapped), mapped)
+
+    def _map(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
+        """What ranges are to be written as."""
+        outcomes = self._run_job(opened, ranges, dataframes.run_map)
+        silent = {each.partition for each in outcomes if each.kind == "done" and each.digest is None}
+        if silent and opened.revision.sql:
+            of_silent = [each for each in ranges if each.partition in silent]
+            outcomes = [each for each in outcomes if each.partition not in silent]
+            outcomes += self._run_job(opened, of_silent, dataframes.run_map_refused)
+        return outcomes
+
+    def _record_digests(self, ranges: Sequence[FencedRange], mapped: Sequence[TaskOutcome]) -> list[FencedRange]:
+        """The ranges whose digest is in their intent now. The others are retried."""
+        slot = self._slot
+        digests = {each.partition: each.digest or NOTHING for each in mapped if each.kind == "done"}
+        digested = [replace(each, digest=digests[each.partition]) for each in ranges if each.partition in digests]
+        numbers = [each.partition for each in digested]
+        if not digested:
+            return []
+        if not slot.may_write():
+            slot.retry_later(numbers, "the claims expired before the mapped ranges were written")
+            return []
+        try:
+            recorded = slot.store.record_digests(digested)
+        except HoldfastError as error:
+            slot.retry_later(numbers, str(error))
+            return []
+        if lost := [each.partition for each in digested if each not in recorded]:
+            slot.retry_later(lost, "it has another owner, or was recorded by another")
+        failpoints.reached("pipeline.recorded")
+        return recorded
+
+    def _write_mapped(
+        self, opened: OpenedRevision, ranges: Sequence[FencedRange], mapped: Sequence[TaskOutcome]
+    ) -> list[TaskOutcome]:
+        """Write what was mapped. What is on another machine is mapped again, and compared."""
+        outcomes = self._run_job(opened, ranges, dataframes.run_write_kept)
+        absent = {each.partition for each in outcomes if each.kind == "absent"}
+        outcomes = [each for each in outcomes if each.partition not in absent]
+        outcomes += self._run_job(opened, [each for each in ranges if each.partition in absent], dataframes.run_write)
+        counted = {each.partition: each for each in mapped}
+        return [_written(counted[each.partition], each) if each.kind == "done" else each for each in outcomes]
 
     def _commit(self, opened: OpenedRevision, written: list[FencedRange], done: dict[int, TaskOutcome]) -> bool:
         staged = [WriteResult(fenced_range=each, staged=done[each.partition].staged) for each in written]
@@ -71,15 +134,24 @@ class RangeWriter:
     def _run_job(
         self, opened: OpenedRevision, ranges: Sequence[FencedRange], frame: dataframes.Frame
     ) -> list[TaskOutcome]:
-        """One Spark job. If it fails as a whole, every range is retried."""
+        """One Spark job. If it fails as a whole, every range is tried alone, so that only those that fail alone are retried."""
+        if not ranges:
+            return []
         slot, resources = self._slot, self._slot.resources
         job = RangeJob(target=opened.target, cluster_address=resources.cluster_address, fenced_ranges=tuple(ranges))
         try:
-            return dataframes.completed(job, resources.jobs.run(slot.run.slot, frame(resources.jobs, job)))
+            outcomes = resources.jobs.run(slot.run.slot, frame(resources.jobs, job))
         except Exception as error:
-            reason = f"the Spark job failed: {' '.join(str(error).split())[:500]}"
+            reason = f"the Spark job failed: {cause_of(error)}"
             _log.warning("%s: %s", slot.title, reason)
-            return [TaskOutcome(partition=each.partition, kind="blocked", reason=reason) for each in ranges]
+        else:
+            return dataframes.completed(job, outcomes, frame=frame)
+        if len(ranges) > 1 and slot.may_write() and not resources.jobs.was_cancelled(slot.run.slot):
+            return [outcome for each in ranges for outcome in self._run_job(opened, [each], frame)]
+        return [
+            TaskOutcome(partition=each.partition, kind="blocked", reason=f"partition {each.partition}: {reason}")
+            for each in ranges
+        ]
 
     def _retry_failed(self, opened: OpenedRevision, outcomes: Sequence[TaskOutcome]) -> None:
         """Take failed partitions over again. One that a newer epoch owns is found out then."""
@@ -87,3 +159,10 @@ class RangeWriter:
             if each.kind != "done":
                 opened.prepared = opened.prepared and each.kind == "fenced"
                 self._slot.retry_later([each.partition], each.reason)
+
+
+def _written(mapped: TaskOutcome, written: TaskOutcome) -> TaskOutcome:
+    """What was counted while a range was mapped, and what became of it."""
+    return replace_outcome(
+        mapped, rows=written.rows, refused=written.refused, staged=written.staged, warnings=written.warnings
+    )

@@ -55,6 +55,7 @@ class SlotProcessor:
     def turn(self, claims: dict[int, int]) -> int:
         """Do what can be done now; when the next turn is due (boot clock), at the latest."""
         slot = self._slot
+        slot.resources.jobs.allow(slot.run.slot)
         try:
             slot.counters.warn(*slot.revisions.refresh(self._clock.boot_ms()))
             bounds = self._read_bounds()

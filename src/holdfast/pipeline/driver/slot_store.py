@@ -22,6 +22,7 @@ from holdfast.registry.queries import fix_source
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.types import OffsetRange
 
 T = TypeVar("T")
 
@@ -87,6 +88,10 @@ class SlotStore:
         topic = "" if source.brokers else source.topic
         return self._ours(fenced_ranges, [self._begun(each, version, topic) for each in fenced_ranges])
 
+    def record_digests(self, fenced_ranges: Sequence[FencedRange]) -> list[FencedRange]:
+        """Record what begun ranges are to be written as; those whose partition is still ours."""
+        return self._ours(fenced_ranges, [self._digest_recorded(each) for each in fenced_ranges])
+
     def finish(self, fenced_ranges: Sequence[FencedRange]) -> list[FencedRange]:
         """Move checkpoints to the ends of written ranges; those whose partition is still ours."""
         return self._ours(fenced_ranges, [self._finished(each) for each in fenced_ranges])
@@ -109,6 +114,13 @@ class SlotStore:
         )
         text = msgspec.json.encode(intent).decode()
         return await self._registry.begin_range(fenced_range.partition, self._consumer, fenced_range.epoch, text)
+
+    async def _digest_recorded(self, fenced_range: FencedRange) -> bool:
+        offsets = OffsetRange(fenced_range.start, fenced_range.end)
+        fields = {"digest": fenced_range.digest}
+        return await self._registry.amend_range(
+            fenced_range.partition, self._consumer, fenced_range.epoch, offsets, fields
+        )
 
     async def _finished(self, fenced_range: FencedRange) -> bool:
         return await self._registry.update_checkpoint(

@@ -3,15 +3,22 @@
 The one rule: results are small. A job returns one line per range; rows stay on the executors.
 """
 
+import re
 from threading import local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
+from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_RAISED: Final = re.compile(r"(\w+\.)*[A-Z]\w*(Error|Exception)\b: ")
+"""The last line of a traceback."""
+_CAUSE_CHARS_MAX: Final = 500
 
 
 class SparkJobs:
@@ -21,9 +28,12 @@ class SparkJobs:
         self.spark, self.remote = spark, remote
         self._own = local()
         self._running: dict[str, SparkSession] = {}
+        self._cancelled: set[str] = set()
 
     def run(self, slot: str, frame: "DataFrame") -> list[TaskOutcome]:
         """Run to the end. A failure or a cancellation is an exception of Spark's."""
+        if slot in self._cancelled:
+            raise UnavailableError("Spark job", "cancelled before it began")
         self._tag(slot, frame.sparkSession)
         return task_outcomes.from_rows(frame.collect())
 
@@ -33,11 +43,20 @@ class SparkJobs:
         self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), task_outcomes.SCHEMA).collect()
 
     def cancel(self, slot: str) -> None:
-        """Cancel the running job of a slot."""
+        """Cancel the running job of a slot, and those that it would run before `allow`."""
+        self._cancelled.add(slot)
         if not self.remote:
             self.spark.sparkContext.cancelJobGroup(slot_tag(slot))
         elif slot in self._running:
             self._running[slot].interruptTag(slot_tag(slot))
+
+    def allow(self, slot: str) -> None:
+        """A new turn of a slot: what was cancelled is over."""
+        self._cancelled.discard(slot)
+
+    def was_cancelled(self, slot: str) -> bool:
+        """Whether the jobs of a slot's turn are cancelled."""
+        return slot in self._cancelled
 
     def responds(self) -> bool:
         """Whether Spark responds. If it hangs this call does, too, and no `DriverAlive` is sent."""
@@ -69,3 +88,10 @@ class SparkJobs:
 def slot_tag(slot: str) -> str:
     """A slot's name in the characters that Spark allows."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in slot)
+
+
+def cause_of(error: Exception) -> str:
+    """The cause of a job's failure in one line: of an error in a task, what the task raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised[-1] if raised else " ".join(lines) or type(error).__name__)[:_CAUSE_CHARS_MAX]

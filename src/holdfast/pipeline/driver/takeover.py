@@ -86,6 +86,7 @@ class Takeover:
             fence=fence,
             topic_id=intent.topic_id if intent.pipeline else slot.topic.id,
             legacy=not intent.pipeline,
+            digest=intent.digest,
         )
 
     def _start_offset(self, number: int, bounds: TopicBounds) -> int:

@@ -9,22 +9,25 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.definition import RangeDigest
 
 COLUMN: Final = "outcome"
 SCHEMA: Final = f"{COLUMN} string"
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`done`: written (or staged); `fenced`: a newer epoch owns the partition; `blocked`: retry; `lost`: records were deleted."""
+    """`done`: mapped, or written (or staged); `fenced`: a newer epoch owns the partition; `blocked`: retry; `lost`: records were
+    deleted; `absent`: what was mapped is on another machine."""
 
     partition: int
-    kind: Literal["done", "fenced", "blocked", "lost"]
+    kind: Literal["done", "fenced", "blocked", "lost", "absent"]
     reason: str = ""
     rows: int = 0
     refused: int = 0
     filtered: int = 0
     read: int = 0
     payload_bytes: int = 0
+    digest: RangeDigest | None = None
     staged: str = ""
     warnings: tuple[str, ...] = ()
     bytes_objects: int = 0

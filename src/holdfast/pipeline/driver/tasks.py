@@ -10,9 +10,19 @@ from functools import partial
 from typing import Any
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.driver.mapped_ranges import (
+    NOTHING,
+    MappedRange,
+    check_refused,
+    check_rows,
+    keep_mapped,
+    kept_range,
+    map_range,
+    without_rows,
+)
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome, to_batch
 from holdfast.pipeline.mapping.drift import AddColumns, StopPipeline
-from holdfast.pipeline.mapping.transform import MappedBatch, map_records, prepared_revision, survey
+from holdfast.pipeline.mapping.transform import prepared_revision, survey
 from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.factory import cached_sink
 from holdfast.spark.ranges import DataLossError, PartitionRange, ReadCounters, TopicChangedError, read_range
@@ -41,23 +51,55 @@ class WarmUp:
             yield to_batch([])
 
 
+class MapRanges:
+    """For `spark.range(n).mapInArrow`: number i is range i of the job. No record passes through the JVM. Nothing is written."""
+
+    def __init__(self, job: RangeJob, *, rows: bool = True) -> None:
+        self._job, self._rows = job, rows
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for fenced_range in numbered(self._job, batches):
+            yield to_batch([outcome_of(self._map, fenced_range)])
+
+    def _map(self, fenced_range: FencedRange) -> TaskOutcome:
+        counters = ReadCounters()
+        table = read_fenced_range(self._job, fenced_range, counters)
+        return with_counters(mapped_and_kept(self._job, fenced_range, table, rows=self._rows), counters)
+
+
 class WriteRanges:
-    """For `spark.range(n).mapInArrow`: number i is range i of the job. No record passes through the JVM."""
+    """The same ranges, written: as they were mapped, if that is at hand, else they are mapped again."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                fenced_range = self._job.fenced_ranges[number]
-                yield to_batch([outcome_of(self._write, fenced_range)])
+        for fenced_range in numbered(self._job, batches):
+            yield to_batch([outcome_of(self._write, fenced_range)])
 
     def _write(self, fenced_range: FencedRange) -> TaskOutcome:
         counters = ReadCounters()
-        table = read_fenced_range(self._job, fenced_range, counters)
-        outcome = write_records(self._job, fenced_range, table)
-        return with_counters(outcome, counters)
+        mapped = kept_range(self._job.target, fenced_range)
+        if mapped is None:
+            mapped = mapped_range(self._job, fenced_range, read_fenced_range(self._job, fenced_range, counters))
+        return with_counters(write_mapped(self._job, fenced_range, mapped), counters)
+
+
+class WriteKept:
+    """Ranges whose records come through a frame: as they were mapped, or not at all."""
+
+    def __init__(self, job: RangeJob) -> None:
+        self._job = job
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for fenced_range in numbered(self._job, batches):
+            yield to_batch([outcome_of(self._write, fenced_range)])
+
+    def _write(self, fenced_range: FencedRange) -> TaskOutcome:
+        mapped = kept_range(self._job.target, fenced_range)
+        if mapped is None:
+            return TaskOutcome(partition=fenced_range.partition, kind="absent")
+        return write_mapped(self._job, fenced_range, mapped)
 
 
 class SurveyRanges:
@@ -67,17 +109,30 @@ class SurveyRanges:
         self._job = job
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                fenced_range = self._job.fenced_ranges[number]
-                yield to_batch([outcome_of(self._survey, fenced_range)])
+        for fenced_range in numbered(self._job, batches):
+            yield to_batch([outcome_of(self._survey, fenced_range)])
 
     def _survey(self, fenced_range: FencedRange) -> TaskOutcome:
         return surveyed(self._job, fenced_range, read_fenced_range(self._job, fenced_range, ReadCounters()))
 
 
+class MapRecords:
+    """For records that come through Spark's Kafka connector: a partition of the frame is a range. Nothing is written."""
+
+    def __init__(self, job: RangeJob, *, rows: bool = True) -> None:
+        self._job, self._rows = job, rows
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for fenced_range, table in tables_by_partition(self._job, batches):
+            failpoints.reached("pipeline.read")
+            yield to_batch([outcome_of(partial(self._map, table), fenced_range)])
+
+    def _map(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
+        return mapped_and_kept(self._job, fenced_range, table, rows=self._rows)
+
+
 class WriteRecords:
-    """For records that come through Spark's Kafka connector: a partition of the frame is a range."""
+    """The same records, written."""
 
     def __init__(self, job: RangeJob) -> None:
         self._job = job
@@ -88,7 +143,7 @@ class WriteRecords:
             yield to_batch([outcome_of(partial(self._write, table), fenced_range)])
 
     def _write(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
-        return write_records(self._job, fenced_range, table)
+        return write_mapped(self._job, fenced_range, mapped_range(self._job, fenced_range, table))
 
 
 class SurveyRecords:
@@ -103,6 +158,13 @@ class SurveyRecords:
 
     def _survey(self, table: Any, fenced_range: FencedRange) -> TaskOutcome:
         return surveyed(self._job, fenced_range, table)
+
+
+def numbered(job: RangeJob, batches: Iterator[Any]) -> Iterator[FencedRange]:
+    """The ranges whose numbers a task got."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield job.fenced_ranges[number]
 
 
 def tables_by_partition(job: RangeJob, batches: Iterator[Any]) -> Iterator[tuple[FencedRange, Any]]:
@@ -155,43 +217,34 @@ def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcom
     return done
 
 
-def write_records(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcome:
-    """Map a range's records and write them."""
-    mapped = mapped_records(job, table)
+def mapped_range(job: RangeJob, fenced_range: FencedRange, table: Any) -> MappedRange:
+    """Map a range's records."""
+    mapped = map_range(job.target, fenced_range, table)
     failpoints.reached("pipeline.mapped")
-    return write_mapped(
-        job, fenced_range, mapped, read=table.num_rows if table is not None else 0, size=payload_bytes_of(table)
-    )
+    return mapped
 
 
-def mapped_records(job: RangeJob, table: Any) -> MappedBatch | None:
-    """Rows and dead letters; None: the range has no records."""
-    return None if table is None else map_records(job.target.revision, job.target.generation, table)
+def mapped_and_kept(job: RangeJob, fenced_range: FencedRange, table: Any, *, rows: bool) -> TaskOutcome:
+    """Map a range's records, and keep the result for the task that writes it. Without `rows` only dead letters count: SQL made no
+    row of the others."""
+    mapped = mapped_range(job, fenced_range, table)
+    if not rows:
+        mapped = without_rows(mapped)
+    keep_mapped(job.target, fenced_range, mapped)
+    return mapped.outcome
 
 
-def write_mapped(
-    job: RangeJob, fenced_range: FencedRange, mapped: MappedBatch | None, *, read: int, size: int
-) -> TaskOutcome:
-    """Write rows and dead letters to the sink."""
-    import pyarrow as pa
-
-    if mapped is None:
+def write_mapped(job: RangeJob, fenced_range: FencedRange, mapped: MappedRange) -> TaskOutcome:
+    """Write rows and dead letters to the sink, if they are those that were recorded."""
+    check_rows(fenced_range, mapped.digest)
+    check_refused(fenced_range, mapped.digest)
+    if mapped.digest == NOTHING and not mapped.outcome.read:
         failpoints.reached("pipeline.task-done")
-        return TaskOutcome(partition=fenced_range.partition, kind="done")
-    rows = pa.Table.from_batches([mapped.rows])
-    written = write_to_sink(job.target, fenced_range, rows, mapped.refused)
+        return mapped.outcome
+    written = write_to_sink(job.target, fenced_range, mapped.rows, mapped.refused)
     failpoints.reached("pipeline.task-done")
-    return TaskOutcome(
-        partition=fenced_range.partition,
-        kind="done",
-        rows=written.rows,
-        refused=written.refused,
-        filtered=mapped.filtered,
-        read=read,
-        payload_bytes=size,
-        staged=written.staged,
-        warnings=written.warnings,
-        newest_ms=mapped.newest_ms,
+    return replace_outcome(
+        mapped.outcome, rows=written.rows, refused=written.refused, staged=written.staged, warnings=written.warnings
     )
 
 
@@ -234,8 +287,3 @@ def replace_outcome(outcome: TaskOutcome, **changes: Any) -> TaskOutcome:
     import msgspec
 
     return msgspec.structs.replace(outcome, **changes)
-
-
-def payload_bytes_of(table: Any) -> int:
-    """Bytes of keys and values."""
-    return 0 if table is None else int(table.column("value").nbytes + table.column("key").nbytes)

@@ -211,6 +211,19 @@ class Pipeline(StoredStruct, frozen=True):
     updated_at_ms: int = 0
 
 
+class RangeDigest(StoredStruct, frozen=True):
+    """What a range was mapped to: rows and dead letters, by number and content (`mapping.content_hash`)."""
+
+    rows: int
+    rows_hash: str
+    refused: int = 0
+    refused_hash: str = ""
+
+    def __str__(self) -> str:
+        parts = ((self.rows, "rows", self.rows_hash), (self.refused, "dead letters", self.refused_hash))
+        return " and ".join(f"{number} {what}" + (f" ({hash_})" if hash_ else "") for number, what, hash_ in parts)
+
+
 class RangeIntent(StoredStruct, frozen=True):
     """A range that is being written, or was written and not recorded: the next owner of the partition writes exactly this again."""
 
@@ -218,6 +231,9 @@ class RangeIntent(StoredStruct, frozen=True):
     end: int
     revision: int = msgspec.field(name="recipe")
     rows: int | None = None
+    """Not used: it is in intents of release 0.1.0."""
+    digest: RangeDigest | None = None
+    """None: nothing was written yet, or the range was begun by release 0.1.0, which recorded none."""
     topic: str = ""
     """The topic of this cluster whose offsets these are: its records are kept until the range is finished."""
     pipeline: str = ""

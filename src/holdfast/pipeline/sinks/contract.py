@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.model.column_mapping import Column
-from holdfast.pipeline.model.definition import Revision
+from holdfast.pipeline.model.definition import RangeDigest, Revision
 from holdfast.pipeline.model.range_identity import RangeIdentity, partition_key
 from holdfast.pipeline.model.records import DeadLetterRow as DeadLetterRow
 from holdfast.vocabulary.errors import HoldfastError
@@ -60,6 +60,8 @@ class FencedRange:
     topic_id: str = ""
     legacy: bool = False
     """See `RangeIdentity`."""
+    digest: RangeDigest | None = None
+    """What its records were mapped to when it was begun, as recorded; None: nothing is recorded."""
 
     def identity(self, target: SinkTarget) -> RangeIdentity:
         """Identifies the range in the sink."""
@@ -103,6 +105,11 @@ class PipelineSink(Protocol):
     @property
     def guarantee(self) -> str:
         """`EXACTLY_ONCE` or `AT_LEAST_ONCE`, once `prepare` has returned."""
+        ...
+
+    @property
+    def stages(self) -> bool:
+        """Whether `write` only stages rows, and `commit` has the effect."""
         ...
 
     def prepare(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class DeltaSink:
     """One target in one process."""
 
     guarantee = EXACTLY_ONCE
+    stages = True
 
     def __init__(self, target: SinkTarget, *, random: Random | None = None) -> None:
         config = target.revision.sink

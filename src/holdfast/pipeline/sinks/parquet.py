@@ -21,6 +21,7 @@ class ParquetSink:
     """One target in one process."""
 
     guarantee = EXACTLY_ONCE
+    stages = False
 
     def __init__(self, target: SinkTarget) -> None:
         config = target.revision.sink

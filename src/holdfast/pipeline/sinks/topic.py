@@ -41,6 +41,7 @@ class TopicSink:
     """One target in one process."""
 
     guarantee = EXACTLY_ONCE
+    stages = True
 
     def __init__(self, target: SinkTarget) -> None:
         config = target.revision.sink

@@ -45,6 +45,8 @@ def _blocked_by_server() -> Iterator[None]:
 class ClickHouseSink:
     """One target in one process."""
 
+    stages = False
+
     def __init__(self, target: SinkTarget, *, clock: Clock | None = None, random: Random | None = None) -> None:
         config = tables.config_of(target)
         dsn = config.dsn or target.embedded
