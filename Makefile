@@ -48,7 +48,7 @@ test-quick: $(VENV)/.dev ## the tests that start no server: the inner loop
 	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
 
 test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
-	$(BIN)/pytest -n $(WORKERS) $(DIST) -m "long or not long"
+	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=long -m "long or not long"
 
 check: $(VENV)/.dev ## lint, format, types and floors, as CI runs them
 	$(BIN)/ruff check .

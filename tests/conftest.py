@@ -1,11 +1,13 @@
 """Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
 
-Everything that needs Spark runs in one worker, so that only one starts a JVM: what asks for the fixture `spark` or is marked
-so. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
+Everything that needs Spark runs in one worker, so that only one starts a JVM: what asks for the fixture `spark` or is marked so.
+Everything on one engine runs in one worker, too, so that its server is started once. What needs a server or a process of its own
+is marked `server`: `make test-quick` leaves it out.
 """
 
+import gc
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from itertools import count
@@ -34,6 +36,8 @@ SERVER_PATHS = (
     *("stores/test_postgres", "stores/test_redis", "stores/test_etcd", "stores/test_sqlite_processes"),
 )
 SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "start"}
+SERVE_FIXTURES = {"serve", "serve_objects"}  # which start an engine's server, once per worker
+ENGINES_WITH_SERVERS = {"postgres", "etcd", "redis", "moto", "seaweedfs"}
 QUICK_ENGINE = "memory"
 # Helpers that start processes: a test module that imports from one needs a server.
 SERVER_HELPERS = {
@@ -67,8 +71,9 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no defect: what takes long is bounded by the time-out of the test.
-settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.register_profile("quick", settings.get_profile("holdfast"), max_examples=10)  # `make test-quick`
+settings.register_profile("long", settings.get_profile("holdfast"), max_examples=200)  # `make test-long`
 settings.load_profile("holdfast")
 
 
@@ -125,12 +130,31 @@ def clickhouse_database(clickhouse: ClickHouseServer) -> Iterator[str]:
     clickhouse.query(f"DROP DATABASE {name} SYNC")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what `make test-quick` leaves out, where its path alone shows that."""
+    quick = "not server" in str(config.getoption("markexpr"))
+    return True if quick and _has_server_path(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected lives as long as the run: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist, and `-m`, look at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _needs_spark(item):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif (engine := _engine_with_server(item)) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(engine))
         if _needs_server(item):
             item.add_marker(pytest.mark.server)
         if config.getoption("loadgroup", False):
@@ -151,6 +175,13 @@ def _needs_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
 
 
+def _engine_with_server(item: pytest.Item) -> str:
+    """The engine of the item, if it has a server that each worker would start for itself."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    engine = params.get("engine", "")
+    return engine if engine in ENGINES_WITH_SERVERS and SERVE_FIXTURES & set(getattr(item, "fixturenames", ())) else ""
+
+
 def _needs_server(item: pytest.Item) -> bool:
     fixtures = set(getattr(item, "fixturenames", ()))
     params = getattr(getattr(item, "callspec", None), "params", {})
@@ -163,9 +194,16 @@ def _needs_server(item: pytest.Item) -> bool:
 
 @cache
 def _module_needs_server(path: Path, module: ModuleType | None) -> bool:
-    if path.relative_to(TESTS).as_posix().startswith(SERVER_PATHS):
+    if _has_server_path(path):
         return True
     return any(
         getattr(each, "__module__", None) in SERVER_HELPERS or getattr(each, "__name__", None) in SERVER_HELPERS
         for each in vars(module or object).values()
     )
+
+
+def _has_server_path(path: Path) -> bool:
+    """Whether everything in this file or folder needs a server."""
+    if not path.is_relative_to(TESTS):
+        return False
+    return f"{path.relative_to(TESTS).as_posix()}{'/' if path.is_dir() else ''}".startswith(SERVER_PATHS)

@@ -209,6 +209,7 @@ async def test_records_that_wait_for_their_time_are_not_looked_at_meanwhile(
     assert scanned() == 0
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_opened_without_its_wal_costs_one_call_however_much_it_is(cluster: LocalCluster) -> None:
     ann = await leading_many(cluster)
     await produce_to_each(ann)

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from tests.docs.test_snippets import SNIPPETS
 from tests.support.cluster import LocalCluster
 from tests.support.kafka_wire import gateway_of
@@ -27,6 +28,7 @@ async def run(command: str, port: int) -> None:
     assert await shell.wait() == 0
 
 
+@pytest.mark.slow
 async def test_a_compacted_topic_goes_on_after_the_disk_of_its_leader_is_lost(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     try:

@@ -3,6 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.examples import examples
 from tests.support.group import GroupHarness, protocols
 
 from holdfast.groups.errors import GroupRefusedError
@@ -167,5 +168,5 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.room.state() is GroupState.EMPTY
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+GroupMachine.TestCase.settings = settings(examples(), stateful_step_count=30)
 TestGroup = GroupMachine.TestCase

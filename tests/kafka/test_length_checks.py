@@ -17,6 +17,9 @@ from holdfast.kafka.codec import decode
 from holdfast.kafka.length_checks import check_lengths, nested_entity
 from holdfast.kafka.wire import MalformedRequestError
 
+# Each worker that runs one of them imports every schema that kio has.
+pytestmark = pytest.mark.xdist_group("kafka-schemas")
+
 DESCRIBE_CONFIGS = 32  # answered by hand, read by kio
 CONTROL = [key for key, api in APIS.items() if api.control is not None or key == DESCRIBE_CONFIGS]
 REQUESTS = [(key, version) for key in CONTROL for version in versions_of(key)]

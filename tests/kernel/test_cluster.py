@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from tests.support.kernel_cluster import KernelCluster
 
 from holdfast.contracts.store import Delete
@@ -183,6 +184,7 @@ async def test_an_agent_that_restarts_waits_for_its_former_life_and_keeps_its_no
     await one.stop()
 
 
+@pytest.mark.slow
 async def test_600_partitions_on_three_agents_then_four_then_three(world: KernelCluster) -> None:
     await world.workload("orders", 600)
     world.start("agent-1", "agent-2", "agent-3")

@@ -130,6 +130,7 @@ async def test_a_fenced_commit_tells_a_lost_race_from_a_lost_lease(store: Store)
     assert isinstance(outcome, Conflict)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_leases_renew_with_one_keep_alive_per_interval() -> None:
     clock, random = FakeClock(), SeededRandom(5)
     async with MemoryStore.open(clock=clock, random=random) as memory:

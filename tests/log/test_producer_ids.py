@@ -46,6 +46,7 @@ async def test_what_a_crash_left_in_a_block_is_not_given_out_again(store: Faulty
     assert given.isdisjoint({await after.next() for _ in range(BLOCK_IDS)})
 
 
+@pytest.mark.slow
 async def test_many_tasks_of_many_processes_never_get_the_same_one(store: FaultyStore) -> None:
     processes = [process(store, seed) for seed in range(8)]
     given = await asyncio.gather(*(each.next() for each in processes for _ in range(BLOCK_IDS + 50)))

@@ -16,6 +16,9 @@ from holdfast.kafka.codec import encode
 EVERY = [(api, version) for api in APIS.values() for version in range(api.versions[0], api.versions[1] + 1)]
 DOCS = Path(__file__).parents[3] / "docs" / "kafka.md"
 
+# Each worker that runs one of them imports every schema that kio has.
+pytestmark = pytest.mark.xdist_group("kafka-schemas")
+
 
 @pytest.mark.parametrize(("api", "version"), EVERY, ids=lambda each: getattr(each, "name", str(each)))
 def test_a_version_is_flexible_where_it_is_in_kafka(api: Api, version: int) -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.maintenance import COMPACT_NOW, HOUR_MS, CrashError, MaintenanceWorld, crash_at, new_world, replay
 
 from holdfast.contracts.store import Put
@@ -100,7 +101,7 @@ steps = st.lists(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@examples()
 @given(steps=steps, merge=st.sampled_from([1, 400, 1 << 20]), budget=st.sampled_from([ENTRY_BYTES, 1 << 20]))
 def test_whatever_happens_in_whatever_order_a_replay_is_the_same(steps: list[object], merge: int, budget: int) -> None:
     async def live() -> None:
@@ -399,6 +400,7 @@ async def test_tombstones_go_even_if_the_log_is_compacted_more_often_than_they_a
     assert len(partition.segments.recent) <= 8
 
 
+@pytest.mark.slow
 async def test_a_log_that_is_compacted_and_deleted_keeps_nothing_much_longer_than_its_retention(
     world: MaintenanceWorld,
 ) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from struct import pack
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from holdfast.log.batches import Record, RecordBatchLimits, decode, encode, parse_header, set_append_time, split_batches
 from holdfast.log.maintenance.compaction_filter import CompactionFilter, CompactionScan, KeyOffsetMap
@@ -32,7 +33,7 @@ def records_of(batches: Sequence[object]) -> list[Record]:
 pairs = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from([None, b"1", b"22"])), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(0.5)
 @given(
     written=st.lists(st.tuples(pairs, st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])), max_size=8),
     drop_tombstones=st.booleans(),

@@ -16,6 +16,7 @@ from holdfast.vocabulary.errors import UnavailableError
 TOPIC_ID = b"orders".hex()
 
 
+@pytest.mark.slow
 async def test_a_thousand_segments_leave_few_keys_and_every_record_is_found(world: MaintenanceWorld) -> None:
     partition = await world.open()
     for _ in range(100):
@@ -34,6 +35,7 @@ async def test_a_thousand_segments_leave_few_keys_and_every_record_is_found(worl
     assert len(await world.there()) == 1_000 + 1
 
 
+@pytest.mark.slow
 async def test_a_thousand_segments_are_rolled_up_in_commits_within_the_limits(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 1_000, each_ms=1)

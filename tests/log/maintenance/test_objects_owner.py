@@ -168,6 +168,7 @@ class Crowd(MemoryObjects):
                 )
 
 
+@pytest.mark.slow
 async def test_a_sweep_of_many_thousand_objects_takes_little_memory(world: MaintenanceWorld) -> None:
     crowd = Crowd(clock=world.clock)
     crowd.count = 50_000

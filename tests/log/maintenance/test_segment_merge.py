@@ -64,6 +64,7 @@ async def everything_merged(partition: LeadingPartition, world: MaintenanceWorld
 
 
 class TestChoice:
+    @pytest.mark.slow
     def test_a_day_of_four_segments_a_second_leaves_few_and_writes_each_byte_a_few_times(self) -> None:
         listed: list[SegmentRecord] = []
         written = 0
@@ -127,6 +128,7 @@ class TestChoice:
             assert row <= 64 + 1
 
 
+@pytest.mark.slow
 async def test_merging_keeps_every_record_and_bounds_the_number_of_segments(world: MaintenanceWorld) -> None:
     partition = await world.open()
     for _ in range(60):

@@ -107,6 +107,7 @@ async def test_a_shared_object_whose_publication_is_half_done_is_not_deleted(wor
     assert not any("/shared/" in key for key in await world.there())
 
 
+@pytest.mark.slow
 async def test_a_crash_at_any_step_of_a_collection_is_finished_by_the_next(world: MaintenanceWorld) -> None:
     for step in range(30):
         first, second = await world.open(0), await world.open(1)

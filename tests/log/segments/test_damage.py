@@ -53,6 +53,7 @@ def read_all(data: Buffer) -> None:
 DELTA = ProducerSection(producers=(PRODUCER,), since=2, gone=(7, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("producers", [ProducerSection(producers=(PRODUCER,)), DELTA], ids=["snapshot", "delta"])
 def test_no_damaged_byte_goes_unseen(producers: ProducerSection) -> None:
     sound = whole(producers)

@@ -40,6 +40,7 @@ async def one_group(directory: Path) -> Path:
     return newest(directory)
 
 
+@pytest.mark.slow
 async def test_a_tail_torn_at_any_byte_ends_after_the_last_whole_frame(tmp_path: Path) -> None:
     await one_group(tmp_path / "wal")
     file = newest(tmp_path / "wal").name

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.support.examples import examples
 from tests.support.filter_trees import NODES
 from tests.support.pipeline_values import JSON, OBJECTS, records_of
 
@@ -147,7 +148,7 @@ def test_the_first_answer_that_decides_ends_it() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(NODES, OBJECTS | JSON)
 def test_evaluation_never_raises(node: Node, value: Any) -> None:
     answer = Filter(node, compiled(node))(SourceRecord(fields=value, key="k"))

@@ -4,8 +4,9 @@ import pickle
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.filter_trees import NODES
 
 from holdfast.pipeline.filters.lexer import FilterError
@@ -17,14 +18,13 @@ from holdfast.pipeline.filters.syntax_tree import (
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(NODES)
 def test_a_filter_is_read_back_from_its_text(node: Node) -> None:
     if depth_of(node) <= TREE_DEPTH_MAX:
         assert parse(str(node)) == node, str(node)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="ab.='\"()[]<>!&|+-*/% \n\\`1notinrd,", max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     with suppress(FilterError):

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from holdfast.pipeline.filters.evaluation import EvaluationFailure, make_filter
 from holdfast.pipeline.filters.lexer import FilterError
@@ -51,7 +52,7 @@ TEXTS = st.text(alphabet="abcABC1_. -\näß", max_size=12)
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=4), st.booleans())
 def test_a_pattern_matches_what_pythons_matches(pattern: str, texts: list[str], any_case: bool) -> None:
     flags = re.ASCII | re.IGNORECASE if any_case else re.ASCII
@@ -63,7 +64,6 @@ def test_a_pattern_matches_what_pythons_matches(pattern: str, texts: list[str], 
         assert pattern_matches(ours, text) is bool(pythons.search(text)), (pattern, text)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=r"ab()[]{}*+?|^$\d,1-:i", max_size=20) | st.text(max_size=20), TEXTS)
 def test_any_text_is_a_pattern_or_rejected(pattern: str, text: str) -> None:
     try:

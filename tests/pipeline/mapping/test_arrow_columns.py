@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clickhouse_types import TYPES
 from tests.support.coercions import FITS
+from tests.support.examples import examples
 from tests.support.pipeline_values import JSON, arrow_rows, mapping_of, records_of
 
 from holdfast.clickhouse.types import Type
@@ -48,13 +49,13 @@ def has_nan(column: Any) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(TYPES, VALUES)
 def test_a_column_is_what_its_values_are_alone(kind: Type, values: list[Any]) -> None:
     same_as_alone(Mapping((make_column("a", "a", kind),)), records_of(*({"a": value} for value in values)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(
     st.sampled_from(
         [
@@ -134,7 +135,7 @@ def test_what_a_filter_kept_is_mapped_with_its_own_offsets() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(
     st.integers(1, 45),
     st.integers(0, 10),

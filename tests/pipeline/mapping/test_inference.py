@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.pipeline_values import JSON, OBJECTS
 
@@ -180,7 +180,6 @@ def test_the_table_is_named_after_the_topic(topic: str, table: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.lists(OBJECTS | st.dictionaries(st.text(max_size=4), JSON, max_size=3), max_size=8))
 def test_every_record_of_the_sample_fits_the_proposal_and_a_table_can_be_made(values: list[Any]) -> None:
     try:

@@ -7,8 +7,9 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from holdfast.pipeline.mapping import transform
 from holdfast.pipeline.mapping.json_batches import read_json_batch
@@ -148,13 +149,13 @@ likely = st.fixed_dictionaries(
 ).map(lambda each: json.dumps(each, ensure_ascii=False).encode(errors="replace"))
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(likely, min_size=1, max_size=6))
 def test_any_likely_batch(payloads: Sequence[bytes | None]) -> None:
     check(payloads)
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(likely | objects | st.sampled_from(ODD) | st.binary(max_size=6), min_size=1, max_size=5))
 def test_any_batch(payloads: Sequence[bytes | None]) -> None:
     check(payloads)
