@@ -1,8 +1,8 @@
 """Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
 
 Everything that needs Spark runs in one worker, so that only one starts a JVM: what asks for the fixture `spark` or is marked so.
-Everything on one engine runs in one worker, too, so that its server is started once. What needs a server or a process of its own
-is marked `server`: `make test-quick` leaves it out.
+So does, in one of its own, everything on one engine, and everything that uses a fixture of its module: what they start is started
+once. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
 import gc
@@ -153,8 +153,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _needs_spark(item):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
-        elif (engine := _engine_with_server(item)) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(engine))
+        elif item.get_closest_marker("xdist_group") is None and (group := _shared_server(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
         if _needs_server(item):
             item.add_marker(pytest.mark.server)
         if config.getoption("loadgroup", False):
@@ -175,11 +175,16 @@ def _needs_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
 
 
-def _engine_with_server(item: pytest.Item) -> str:
-    """The engine of the item, if it has a server that each worker would start for itself."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    engine = params.get("engine", "")
-    return engine if engine in ENGINES_WITH_SERVERS and SERVE_FIXTURES & set(getattr(item, "fixturenames", ())) else ""
+def _shared_server(item: pytest.Item) -> str:
+    """What the item shares with others, and each worker would start for itself: an engine's server, or a fixture of its module."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    engine = getattr(getattr(item, "callspec", None), "params", {}).get("engine", "")
+    if engine in ENGINES_WITH_SERVERS and fixtures & SERVE_FIXTURES:
+        return str(engine)
+    defined = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    if any(each[-1].baseid.endswith(".py") and each[-1].scope in ("module", "session") for each in defined.values()):
+        return item.path.relative_to(TESTS).as_posix()
+    return "clickhouse" if "clickhouse" in fixtures else ""
 
 
 def _needs_server(item: pytest.Item) -> bool:

@@ -19,7 +19,7 @@ from holdfast.pipeline.service.replay_steps import ReplaySteps
 from holdfast.pipeline.sinks.clickhouse.statements import REPLAYED_SUFFIX, is_fence_refusal
 from holdfast.vocabulary.errors import InvalidError
 
-pytestmark = pytest.mark.xdist_group("pipeline-service")
+pytestmark = pytest.mark.xdist_group("clickhouse")
 
 WRONG = "id (Int64): 'x' does not fit"
 

@@ -16,7 +16,7 @@ from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.testing.server_process import free_port
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
-pytestmark = pytest.mark.xdist_group("pipeline-service")
+pytestmark = pytest.mark.xdist_group("clickhouse")
 
 ORDERS = tuple(f'{{"id": {number}, "amount": "{number}.50", "at": "2026-11-15T08:30:00Z"}}' for number in range(30))
 

@@ -20,7 +20,7 @@ from holdfast.registry.queries import fix_source
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import OffsetRange
 
-pytestmark = pytest.mark.xdist_group("pipeline-service")
+pytestmark = pytest.mark.xdist_group("clickhouse")
 
 
 async def filled(world: PipelineServiceHarness) -> Pipeline:

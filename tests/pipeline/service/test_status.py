@@ -111,7 +111,7 @@ def test_unfinished_ranges_of_a_dead_worker_are_a_warning_until_they_are_continu
     assert seen(STARTED, g1=[begun]).warnings == ()
 
 
-@pytest.mark.xdist_group("pipeline-service")
+@pytest.mark.xdist_group("clickhouse")
 async def test_status_and_assignments_are_read_from_what_workers_write(world: PipelineServiceHarness) -> None:
     pipeline = await world.pipeline()
     await world.service.start(pipeline.id)
@@ -137,7 +137,7 @@ async def test_status_and_assignments_are_read_from_what_workers_write(world: Pi
     assert both[other.id] == await world.service.status(other.id)
 
 
-@pytest.mark.xdist_group("pipeline-service")
+@pytest.mark.xdist_group("clickhouse")
 async def test_a_start_lists_everything_that_is_missing(world: PipelineServiceHarness) -> None:
     made = await world.service.catalog.create("empty")
     with pytest.raises(NotReadyError) as refused:
