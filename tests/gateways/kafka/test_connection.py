@@ -187,6 +187,19 @@ async def test_a_request_after_a_long_poll_waits_for_it(tmp_path: Path) -> None:
         assert (await client.receive())[0] == later
 
 
+@pytest.mark.parametrize("in_flight_max", [2, 3, 64])
+async def test_responses_keep_the_order_of_requests_beyond_the_limit_in_flight(
+    tmp_path: Path, in_flight_max: int
+) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 1}, requests_in_flight_max=in_flight_max) as gateway:
+        client = await gateway.client()
+        asked = [produce_request("orders", {0: batch("a")}), produce_request("orders", {7: batch("refused at once")})]
+        frames = [request_frame(PRODUCE, 9, asked[at % 2], correlation=at, client_id="tests") for at in range(200)]
+        await client.send_bytes(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+        async with asyncio.timeout(20):
+            assert [(await client.receive())[0] for _ in frames] == list(range(200))
+
+
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     async with gateway_on(tmp_path, connections_max=1) as gateway:
         first = await gateway.client()

@@ -233,18 +233,19 @@ class KafkaConnection(FrameReceiver):
         return sent
 
     def _send(self, request: _InFlightRequest) -> None:
-        self._bytes -= request.size
-        self._requests -= request.count
-        self._server.released(request.size)
         transport = self._transport
         assert transport is not None
         try:
             self._write(request, transport)
+            unsent_bytes = transport.get_write_buffer_size()
+            if unsent_bytes > COUNTED_BYTES_MIN:
+                self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
         finally:
             self._give_back(request)
-        unsent_bytes = transport.get_write_buffer_size()
-        if unsent_bytes > COUNTED_BYTES_MIN:
-            self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
+            self._bytes -= request.size
+            self._requests -= request.count
+            # Last: requests that waited for the room start now, also of this connection, and it sends what else is done.
+            self._server.released(request.size)
 
     def _write(self, request: _InFlightRequest, transport: asyncio.Transport) -> None:
         response = request.response
