@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.support.partitions import PartitionWorld, append, batch, records
 
+from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import ProducerRefusal, ProducerRefusedError
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.vocabulary.clock import RealClock
@@ -65,6 +66,16 @@ async def test_a_request_that_repeats_some_batches_and_brings_others_appends_the
     appended = await append(partition, sent(1, "b"), sent(2, "c"), batch("d"))
     assert (appended.base_offset, appended.end_offset, appended.duplicate) == (1, 4, False)
     assert [value for _, value in records(partition.read_tail(0, bytes_max=1 << 20) or [])] == ["a", "b", "c", "d"]
+
+
+async def test_what_comes_with_duplicates_does_not_keep_them_in_memory(world: PartitionWorld) -> None:
+    partition = await (await world.owner()).open()
+    await append(partition, sent(0, "x" * 10_000))
+    together = bytearray(sent(0, "x" * 10_000) * 5 + sent(1, "y"))
+    batches = split_batches(together, limits=RecordBatchLimits())
+    assert partition.append_now(batches, copy_below_bytes=0) is not None
+    (kept,) = partition.tail.between(1, 2)
+    assert memoryview(kept.data).obj is not together
 
 
 @pytest.mark.parametrize("crash", [True, False])

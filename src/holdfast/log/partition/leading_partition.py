@@ -233,7 +233,9 @@ class LeadingPartition(VisibleLog):
         try:
             fresh, appended = self._deduplicate(batches)
             if fresh:
-                self._log(fresh, self._settings.copy_below_bytes if copy_below_bytes is None else copy_below_bytes)
+                if copy_below_bytes is None or len(fresh) < len(batches):  # what is not kept must not stay in memory either
+                    copy_below_bytes = self._settings.copy_below_bytes
+                self._log(fresh, copy_below_bytes)
         except BaseException:
             self._producers.forget_from(base)
             raise
