@@ -68,11 +68,16 @@ class PendingProduce:
         if self._place is not None:
             self._place.leave()
 
-    def notify(self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int) -> None:
-        """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise."""
+    def notify(
+        self, on_result: Callable[[ProduceResult | BaseException], None], *, acks: int
+    ) -> Callable[[], None] | None:
+        """`finish` for what is `appended`, without a task: `on_result` is called with what it would return or raise.
+
+        None: it was called. Otherwise what to call to wait no longer; until then it is kept.
+        """
         appended = self.appended
         assert appended is not None
-        self._partition.notify_durable(
+        return self._partition.notify_durable(
             appended, lambda error: on_result(self._result(appended) if error is None else error), acks=acks
         )
 
@@ -101,6 +106,9 @@ class AppendedTogether:
         """The first offset of the partition that is still kept."""
         return self._partition.start_offset
 
-    def notify(self, on_durable: OnDurable, *, acks: int) -> None:
-        """Call `on_durable` when all are as durable as `acks` asks for: with None, or with what `LogService.produce` raises."""
-        self._partition.notify_durable(self._appended, on_durable, acks=acks)
+    def notify(self, on_durable: OnDurable, *, acks: int) -> Callable[[], None] | None:
+        """Call `on_durable` when all are as durable as `acks` asks for: with None, or with what `LogService.produce` raises.
+
+        None: it was called. Otherwise what to call to wait no longer; until then it is kept.
+        """
+        return self._partition.notify_durable(self._appended, on_durable, acks=acks)

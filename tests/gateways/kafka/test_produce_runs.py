@@ -1,8 +1,9 @@
 """Produce requests that arrive together: the same answers in the same order as one by one, whatever some of them are."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,7 @@ from tests.support.partitions import batch, records
 from holdfast.gateways.kafka.produce import PRODUCE_API
 from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.log.pending_produce import PendingProduce
 
 pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
 
@@ -170,6 +172,28 @@ async def test_what_is_not_durable_in_time_is_said_for_every_request(tmp_path: P
         assert await answers(client, late) == [(ErrorCode.REQUEST_TIMED_OUT, -1)] * 3
         assert await answers(client, [orders("b")] * 2) == [(0, 4), (0, 5)]
         assert await stored(gateway) == ["a", *["late"] * 3, "b", "b"]
+
+
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["a run", "one by one"])
+async def test_what_is_sent_again_and_again_while_it_is_not_durable_is_let_go(
+    tmp_path: Path, partitions: tuple[int, ...]
+) -> None:
+    async with gateway_on(tmp_path, topics={"orders": 2}, config={"durability": "object"}) as gateway:
+        client = await gateway.client()
+        made = batch("x" * 1_000, producer=7, sequence=0)
+        again = produce_request("orders", dict.fromkeys(partitions, made), timeout_ms=0, topic_id=NO_ID)
+        async with AsyncExitStack() as not_published:
+            for number in partitions:
+                led = gateway.backend.log._serving("orders", number)
+                assert led is not None
+                await not_published.enter_async_context(led.publish_lock)
+            for _ in range(50):
+                answer = await client.ask(PRODUCE, VERSION, again)
+                for each in answer.responses[0].partition_responses:
+                    assert each.error_code.value == ErrorCode.REQUEST_TIMED_OUT
+            gc.collect()
+            held = [each for each in gc.get_objects() if isinstance(each, (ProduceRun, PendingProduce))]
+            assert len(held) <= 2
 
 
 async def test_a_client_that_leaves_at_once_leaves_its_records(tmp_path: Path) -> None:

@@ -65,3 +65,18 @@ async def test_what_lies_below_a_failure_is_still_waited_for() -> None:
     assert not heard
     mark.set(3)
     assert heard == [None]
+
+
+async def test_callbacks_that_are_cancelled_are_not_called_and_not_kept() -> None:
+    mark = Watermark(0)
+    heard: list[BaseException | None] = []
+    for value in range(1, 1_001):
+        waiter = mark.on_reached(value, heard.append)
+        assert waiter is not None
+        if value != 500:
+            waiter.cancel()
+    assert len(mark._waiters) < 200
+    mark.fail_above(700, ValueError("lost"))
+    mark.set(1_000)
+    await turns()
+    assert heard == [None]

@@ -173,7 +173,9 @@ class _PendingProduce:
             self.settle(at, failed_result(data, error))
             return
         if begun is not None and begun.appended is not None:
-            begun.notify(partial(self._on_result, at), acks=self._acks)
+            cancel = begun.notify(partial(self._on_result, at), acks=self._acks)
+            if cancel is not None:
+                self._cancels.append(cancel)
             return
         task: asyncio.Future[ProduceResult]
         if begun is None:

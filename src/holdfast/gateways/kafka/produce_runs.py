@@ -144,11 +144,12 @@ class _PendingRuns:
         self.runs: list[tuple[_WaitingRun, Sequence[int]]] = []
         self._appended = appended
         self._timer: asyncio.TimerHandle | None = None
+        self._cancel: Callable[[], None] | None = None  # of waiting until they are durable
         self._answered = False
 
     def wait(self, acks: int, timeout_ms: int) -> None:
         """Respond when they are as durable as `acks` asks for, or after `timeout_ms`."""
-        self._appended.notify(self._on_durable, acks=acks)
+        self._cancel = self._appended.notify(self._on_durable, acks=acks)
         if not self._answered:
             after_s = max(0, timeout_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(after_s, self._expired, timeout_ms)
@@ -185,6 +186,8 @@ class _PendingRuns:
         self._answered = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._cancel is not None:
+            self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
 
 
 def _respond(waiting: _WaitingRun, response: ResponseChunks | BaseException) -> None:

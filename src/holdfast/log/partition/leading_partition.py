@@ -205,13 +205,19 @@ class LeadingPartition(VisibleLog):
             await (self._visible if acks == ACKS_ALL else self._synced).reaches(appended.end_offset)
             self._session.check()
 
-    def notify_durable(self, appended: AppendResult, on_durable: OnDurable, *, acks: int = ACKS_ALL) -> None:
-        """Call `on_durable` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises."""
+    def notify_durable(
+        self, appended: AppendResult, on_durable: OnDurable, *, acks: int = ACKS_ALL
+    ) -> Callable[[], None] | None:
+        """Call `on_durable` when what was appended is as durable as `acks` asks for: with None, or with what `append` raises.
+
+        None: it was called. Otherwise what to call to wait no longer; until then it is kept.
+        """
         if acks == ACKS_NONE:
             on_durable(None)
-        else:
-            mark = self._visible if acks == ACKS_ALL else self._synced
-            mark.on_reached(appended.end_offset, lambda error: on_durable(error or self._session.expiry_error()))
+            return None
+        mark = self._visible if acks == ACKS_ALL else self._synced
+        waiter = mark.on_reached(appended.end_offset, lambda error: on_durable(error or self._session.expiry_error()))
+        return None if waiter is None else waiter.cancel
 
     async def _until_ready(self, count: int, size: int) -> None:
         """Wait for room in RAM, for offsets, and for room in the WAL, until all hold at once."""
@@ -233,7 +239,9 @@ class LeadingPartition(VisibleLog):
         try:
             fresh, appended = self._deduplicate(batches)
             if fresh:
-                if copy_below_bytes is None or len(fresh) < len(batches):  # what is not kept must not stay in memory either
+                if copy_below_bytes is None or len(fresh) < len(
+                    batches
+                ):  # what is not kept must not stay in memory either
                     copy_below_bytes = self._settings.copy_below_bytes
                 self._log(fresh, copy_below_bytes)
         except BaseException:

@@ -13,6 +13,31 @@ from holdfast.vocabulary.clock import Clock
 _SWEEP_MIN: Final = 64
 
 
+class ReachedCallback:
+    """A callback that waits for a watermark. It is called once, or cancelled."""
+
+    __slots__ = ("_mark", "_on_durable", "_value")
+
+    def __init__(self, mark: "Watermark", value: int, on_durable: OnDurable) -> None:
+        self._mark, self._value = mark, value
+        self._on_durable: OnDurable | None = on_durable
+
+    def __call__(self, error: BaseException | None) -> None:
+        on_durable, self._on_durable = self._on_durable, None
+        if on_durable is not None:
+            on_durable(error)
+
+    def cancel(self) -> None:
+        """Nobody waits any more: let go of what the callback holds."""
+        if self._on_durable is not None:
+            self._on_durable = None
+            self._mark.forget(self._value)
+
+    def done(self) -> bool:
+        """Whether it was called or cancelled."""
+        return self._on_durable is None
+
+
 class Watermark:
     """An offset and its waiters."""
 
@@ -26,7 +51,7 @@ class Watermark:
     def __init__(self, value: int) -> None:
         self.value = value
         self._turn = 0
-        self._waiters: list[tuple[int, int, asyncio.Future[None] | OnDurable]] = []  # a heap
+        self._waiters: list[tuple[int, int, asyncio.Future[None] | ReachedCallback]] = []  # a heap
         self._gone = 0  # waiters that gave up and are still in the heap
 
     def set(self, value: int) -> None:
@@ -34,32 +59,34 @@ class Watermark:
         self.value = max(self.value, value)
         while self._waiters and self._waiters[0][0] <= self.value:
             waiter = heapq.heappop(self._waiters)[2]
-            if not isinstance(waiter, asyncio.Future):
-                waiter(None)
-            elif waiter.done():
+            if waiter.done():
                 self._gone = max(0, self._gone - 1)
+            elif isinstance(waiter, ReachedCallback):
+                waiter(None)
             else:
                 waiter.set_result(None)
 
     def fail_above(self, value: int, error: BaseException) -> None:
         """Fail every waiter for more than `value` with `error`."""
         failed = [each for each in self._waiters if each[0] > value]
-        self._waiters = [each for each in self._waiters if each[0] <= value and not _is_done(each[2])]
+        self._waiters = [each for each in self._waiters if each[0] <= value and not each[2].done()]
         heapq.heapify(self._waiters)
         self._gone = 0
         for _, _, waiter in failed:
-            if not isinstance(waiter, asyncio.Future):
+            if isinstance(waiter, ReachedCallback):
                 # Later in the loop: the callback must not run while the owner is still undoing appends.
                 asyncio.get_running_loop().call_soon(waiter, error)
             elif not waiter.done():
                 waiter.set_exception(error)
 
-    def on_reached(self, value: int, on_durable: OnDurable) -> None:
-        """Call `on_durable` with None once `value` is reached (now, if it is), or with the error of `fail_above`."""
+    def on_reached(self, value: int, on_durable: OnDurable) -> ReachedCallback | None:
+        """Call `on_durable` with None once `value` is reached (now, if it is: None), or with the error of `fail_above`."""
         if self.value < value:
-            self._push(value, on_durable)
-        else:
-            on_durable(None)
+            waiter = ReachedCallback(self, value, on_durable)
+            self._push(value, waiter)
+            return waiter
+        on_durable(None)
+        return None
 
     async def reaches(self, value: int) -> None:
         """Return once `value` is reached; raises the error of `fail_above`."""
@@ -89,7 +116,7 @@ class Watermark:
         if self.value < value:
             self._gave_up()
 
-    def _push(self, value: int, waiter: asyncio.Future[None] | OnDurable) -> None:
+    def _push(self, value: int, waiter: asyncio.Future[None] | ReachedCallback) -> None:
         self._turn += 1  # those for one offset are woken in the order in which they came
         heapq.heappush(self._waiters, (value, self._turn, waiter))
 
@@ -113,10 +140,6 @@ class Watermark:
         """A quiet partition with many long polls must not collect those that ended without news."""
         self._gone += 1
         if self._gone >= _SWEEP_MIN and self._gone * 2 > len(self._waiters):
-            self._waiters = [each for each in self._waiters if not _is_done(each[2])]
+            self._waiters = [each for each in self._waiters if not each[2].done()]
             heapq.heapify(self._waiters)
             self._gone = 0
-
-
-def _is_done(waiter: asyncio.Future[None] | OnDurable) -> bool:
-    return isinstance(waiter, asyncio.Future) and waiter.done()
