@@ -66,6 +66,7 @@ class PublishScheduler:
         self._ready: dict[LeadingPartition, None] = {}  # to be published, in the order in which they became due
         self._idle: dict[LeadingPartition, None] = {}  # whose reserved offsets are to be released
         self._busy: set[LeadingPartition] = set()
+        self._publishing = 0  # groups
         self._pauses: dict[LeadingPartition, _Backoff] = {}
         self._outage: _Backoff | None = None  # object storage, or the store, does not answer
         self._pressure_checked_ms = 0
@@ -98,6 +99,7 @@ class PublishScheduler:
         self._relieve_pressure(now_ms)
         for together in self._take_ready(now_ms):
             self._busy.update(together)
+            self._publishing += 1
             group.create_task(self._publish(together, probe=self._outage is not None))
         if idle := self._take_idle():
             self._busy.update(idle)
@@ -164,11 +166,15 @@ class PublishScheduler:
             return []
         if self._outage is not None:
             return [self._take_probe(self._outage.failures)]
-        chosen, self._ready = self._ready, {}
-        suspects = [each for each in chosen if each in self._pauses and self._pauses[each].suspect]
-        for each in suspects:
-            del chosen[each]
-        return [*publication_groups(chosen, self._settings), *([each] for each in suspects)]
+        suspects = [each for each, pause in self._pauses.items() if pause.suspect and each in self._ready]
+        unsuspected = (each for each in self._ready if each not in self._pauses or not self._pauses[each].suspect)
+        # No more than are published at once: tens of thousands that become due together are begun bit by bit.
+        free = max(0, self._settings.publications_max - self._publishing)
+        groups = [*islice(publication_groups(unsuspected, self._settings), free), *([each] for each in suspects)]
+        for group in groups:
+            for each in group:
+                del self._ready[each]
+        return groups
 
     def _take_probe(self, failures: int) -> list[LeadingPartition]:
         """Some that became ready first, fewer after every failure: perhaps one of them is the only one that gets no answer."""
@@ -218,7 +224,10 @@ class PublishScheduler:
                     self._counters.bytes_published += size - each.unpublished_bytes
         finally:
             self._slow.end(partitions[0])
+            self._publishing -= 1
             self._release(partitions)
+            if self._ready:
+                self._dirty_partitions.notify()  # there is a slot for the next
 
     async def _release_reservations(self, partitions: list[LeadingPartition]) -> None:
         async def release(partition: LeadingPartition) -> HoldfastError | None:
