@@ -101,6 +101,10 @@ class Place:
     def calls(self) -> int:
         return sum(self.store.calls.values())
 
+    async def object_bytes(self) -> int:
+        """What object storage holds."""
+        return sum([info.size_bytes async for info in self.objects.list("")])
+
     async def crash(self, agent: Agent) -> None:
         """As a process that is killed, as far as the store and the files are concerned."""
         agent.sessions.graceful = False
@@ -228,7 +232,15 @@ async def measure(
             yield figure("publication of all, processor", "s", time.process_time() - cpu_s)
             yield figure("  stall p99.9", "ms", seen.p999_ms())
             gc.collect()
-            yield figure("RAM each, one segment", "B", (resident_bytes() - before_bytes) / partitions)
+            held_bytes = await place.object_bytes()  # object storage of this bench, not the agent's memory
+            resting_bytes = (resident_bytes() - held_bytes - before_bytes) / partitions
+            yield figure("RAM each, one segment", "B", resting_bytes, 8_192)
+            say("releasing what was reserved")
+            while not all(each.is_quiescent for each in ann.log.leading.values()):
+                await asyncio.sleep(1)
+            say("idle with segments")
+            await asyncio.sleep(2)
+            yield figure("idle, one segment each", "% of a core", await cpu_percent(seconds), 2 if aimed else None)
             say("a crash")
             await place.crash(ann)
         began, cpu_s, calls = time.perf_counter(), time.process_time(), place.calls
