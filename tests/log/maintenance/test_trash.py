@@ -62,6 +62,34 @@ async def test_a_shared_object_stays_until_the_grace_of_its_last_partition_is_ov
     assert await world.keys(TRASH) == []
 
 
+async def test_a_shared_object_that_many_partitions_let_go_is_read_once_in_a_collection(
+    world: MaintenanceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [await world.open(number) for number in range(6)]
+    for partition in partitions:
+        await world.append(partition, [(b"k", b"v")])
+    await world.publish(*partitions)
+    lease, read = await world.lease(SWEEPER), list[str]()
+    real = world.objects.get_tail
+
+    async def counted(key: str, size_bytes: int) -> object:
+        read.append(key)
+        return await real(key, size_bytes)
+
+    monkeypatch.setattr(world.objects, "get_tail", counted)
+    for partition in partitions[:-1]:
+        await delete_records(partition, -1, world.context())
+        world.clock.advance_ms(1_000)  # each has a key of its own in the trash
+    assert len(await world.keys(TRASH)) == 5
+    world.clock.advance_ms(world.settings.grace_ms)
+    assert (await collect_trash(lease, world.context())).kept == 5
+    assert len(read) == 1
+    await delete_records(partitions[-1], -1, world.context())
+    world.clock.advance_ms(world.settings.grace_ms)
+    assert (await collect_trash(lease, world.context())).deleted == 1
+    assert await world.there() == set()
+
+
 async def test_a_shared_object_listed_in_an_index_of_another_partition_stays(world: MaintenanceWorld) -> None:
     first, second = await world.open(0), await world.open(1)
     for _ in range(70):

@@ -27,6 +27,7 @@ from holdfast.log.segments.shared_object import directory_bytes, has_directory
 from holdfast.vocabulary.errors import CorruptError
 
 _TAIL_BYTES = 16 * 1024
+_CLAIMS_MAX = 1_000  # shared objects, each of a few hundred partitions at most
 
 
 class ReferenceStatus(Enum):
@@ -106,10 +107,16 @@ async def load_listing(topic_id: str, number: int, context: MaintenanceContext) 
 
 
 class ListingCache:
-    """The lists that a round of verdicts needs, each loaded once. What is loaded ages: a new round takes a new one."""
+    """The lists that a round of verdicts needs, each loaded once. What is loaded ages: a new round takes a new one.
 
-    def __init__(self, context: MaintenanceContext) -> None:
+    `claims` does not: from where a shared object can be named stands in the object, which never changes. Rounds may share it.
+    """
+
+    def __init__(
+        self, context: MaintenanceContext, claims: dict[str, tuple[PartitionOffsetRange, ...]] | None = None
+    ) -> None:
         self._context = context
+        self._claims = {} if claims is None else claims
         self._loaded: dict[tuple[str, int], PartitionListing] = {}
         self._listed: tuple[str, frozenset[str]] = ("", frozenset())  # the last index object that was read
 
@@ -119,11 +126,13 @@ class ListingCache:
         A shared object is named by several commits, so one of them may still be to come, as long as its partition has not been
         published beyond: then the object is `AWAITED`.
         """
-        claims = await offset_ranges_of(key, self._context.objects)
+        claims = self._claims.get(key) or await offset_ranges_of(key, self._context.objects)
         if claims is None:
             return ReferenceStatus.UNKNOWN
         if isinstance(claims, Missing):
             return ReferenceStatus.FREE
+        if is_shared(key):
+            self._remember(key, claims)
         if await self.named(key, claims):
             return ReferenceStatus.NAMED
         if is_shared(key):
@@ -132,6 +141,11 @@ class ListingCache:
                 if state is not None and state.published < claim.end_offset:
                     return ReferenceStatus.AWAITED
         return ReferenceStatus.FREE if len(claims) == 1 else ReferenceStatus.FREE_SHARED
+
+    def _remember(self, key: str, claims: tuple[PartitionOffsetRange, ...]) -> None:
+        if len(self._claims) >= _CLAIMS_MAX:
+            self._claims.clear()
+        self._claims[key] = claims
 
     async def named(self, key: str, claims: Iterable[PartitionOffsetRange]) -> bool:
         """Whether any of the partitions lists the object."""

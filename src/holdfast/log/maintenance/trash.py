@@ -105,19 +105,23 @@ async def collect_trash(lease: Lease, context: MaintenanceContext) -> Collection
     """Delete what is due. Resumable: a crash anywhere leaves keys that the next collection finds again."""
     collected = CollectionResult()
     until = trash_key("", context.clock.now_ms() + 1)
-    start = TRASH
+    start, claims = TRASH, dict[str, tuple[PartitionOffsetRange, ...]]()
     while True:
         found = await context.store.scan(start, until, limit=_PER_ROUND)
         if not found.entries:
             return collected
-        await _collect([_trash_entry(entry.key, entry.value) for entry in found.entries], lease, context, collected)
+        wastes = [_trash_entry(entry.key, entry.value) for entry in found.entries]
+        await _collect(wastes, ListingCache(context, claims), lease, context, collected)
         start = next_key(found.entries[-1].key)  # what is still awaited stays behind
 
 
 async def _collect(
-    wastes: Sequence[_TrashEntry], lease: Lease, context: MaintenanceContext, collected: CollectionResult
+    wastes: Sequence[_TrashEntry],
+    listings: ListingCache,
+    lease: Lease,
+    context: MaintenanceContext,
+    collected: CollectionResult,
 ) -> None:
-    listings = ListingCache(context)
     done: list[Operation] = []
     free: list[str] = []
     postponed: set[str] = set()
