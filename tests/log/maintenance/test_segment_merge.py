@@ -142,6 +142,15 @@ async def test_merging_keeps_every_record_and_bounds_the_number_of_segments(worl
     assert await world.read() == records
 
 
+async def test_many_new_segments_are_merged_in_commits_that_a_store_takes(world: MaintenanceWorld) -> None:
+    partition = await world.open()
+    await world.fill(partition, 100, each_ms=0)  # faster than they could be merged or rolled up
+    records = await world.read()
+    await everything_merged(partition, world)
+    assert len(partition.segments.recent) < FAN_IN
+    assert await world.read() == records
+
+
 async def test_a_quiet_topic_keeps_nothing_much_longer_than_its_retention(world: MaintenanceWorld) -> None:
     partition, policy = await world.open(), CleanupPolicy(retention_ms=32 * HOUR_MS)
     for _ in range(100):

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.index_objects import entries_of
+from holdfast.log.maintenance.listing_change import OPERATIONS_MAX
 from holdfast.log.maintenance.segment_replacement import replace_segments
 from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten, wait_alike
 from holdfast.log.maintenance.settings import MaintenanceContext
@@ -27,7 +28,8 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.vocabulary import failpoints
 
 FAN_IN: Final = 8
-_RUN_MAX: Final = 64  # segments that become one; whatever their sizes, so many neighbours are merged
+# Segments that become one, whatever their sizes: each takes a key from the list and puts an object into the trash.
+_RUN_MAX: Final = OPERATIONS_MAX // 2
 _SIZE_STEP: Final = 8
 _SMALLEST_BYTES: Final = 512
 _RETENTION_SHARE: Final = 16
