@@ -405,7 +405,7 @@ async def test_a_partition_for_which_nobody_answers_does_not_keep_those_that_go_
 async def test_a_partition_whose_only_append_was_refused_rests(world: PartitionWorld) -> None:
     ann = await world.owner()
     (partition,) = await opened(ann, roll_ms=1)
-    async with looping(ann, [partition], idle_ms=1) as counters:
+    async with looping(ann, [partition], idle_ms=1):
         ann.disk.full = True
         with pytest.raises(UnavailableError):
             await append(partition, batch("refused"))
