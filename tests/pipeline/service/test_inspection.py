@@ -4,6 +4,7 @@ import asyncio
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.pipeline_service import PipelineServiceHarness
@@ -155,7 +156,7 @@ async def test_a_source_is_validated_step_by_step(world: PipelineServiceHarness)
     assert detail(missing, "topic") == "invalid source.topic 'nowhere': must be a topic of this cluster"
     timed = {"source": {"topic": world.name, "start": "2020-01-01"}}
     assert detail(await world.service.inspection.validate(pipeline.id, "kafka", unsaved=timed), "start") == "0: 0, 1: 0"
-    with pytest.raises(InvalidError, match="one of kafka, clickhouse, clickhouse-table"):
+    with pytest.raises(InvalidError, match="one of kafka, sink, clickhouse, clickhouse-table"):
         await world.service.inspection.validate(pipeline.id, "oracle")
 
 
@@ -269,3 +270,41 @@ async def test_an_apache_kafka_is_inspected(world: PipelineServiceHarness, tmp_p
         assert (found.ok, detail(found, "start")) == (True, "0: 0, 1: 0, 2: 0")
     finally:
         await asyncio.to_thread(broker.stop)
+
+
+async def test_every_kind_of_sink_is_validated(world: PipelineServiceHarness, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    await world.topic('{"id": 1}')
+    pipeline = await world.pipeline()
+    assert (await world.service.inspection.validate(pipeline.id, "sink")).ok
+    iceberg = {
+        "kind": "iceberg",
+        "table": "a.b",
+        "catalogUri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": str(tmp_path),
+    }
+    file = tmp_path / "file"
+    file.write_text("")
+    for sink, check, words in (
+        ({"kind": "parquet", "url": str(tmp_path / "p")}, "location", "can be written to"),
+        ({"kind": "parquet", "url": str(file / "p")}, "location", "no directory"),
+        ({"kind": "delta", "url": str(tmp_path / "d")}, "table", "does not exist: it is created"),
+        ({"kind": "delta", "url": str(tmp_path / "d"), "partitionBy": ["x"]}, "table", "partition_by"),
+        (iceberg, "table", "does not exist: it is created"),
+        ({**iceberg, "catalogUri": "sqlite:////nowhere/c.db"}, "table", "unable to open database"),
+        ({"kind": "topic", "topic": "nowhere"}, "topic", "nowhere does not exist"),
+        ({"kind": "topic", "topic": f"{world.name}-out"}, "topic", "does not exist"),
+    ):
+        found = await world.service.inspection.validate(pipeline.id, "sink", unsaved={"sink": sink})
+        assert words in detail(found, check), sink
+        assert found.ok == (words in ("can be written to", "does not exist: it is created")), sink
+    assert not (tmp_path / "d").exists()
+
+
+async def test_an_existing_lake_table_is_compared(world: PipelineServiceHarness, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pipeline = await world.pipeline()
+    deltalake.write_deltalake(str(tmp_path / "d"), pa.table({"id": ["text"]}))
+    unsaved = {"sink": {"kind": "delta", "url": str(tmp_path / "d")}}
+    found = await world.service.inspection.validate(pipeline.id, "sink", unsaved=unsaved)
+    assert (found.ok, "columns have another type: id" in detail(found, "table")) == (False, True)

@@ -20,17 +20,17 @@ from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.trial import Trial, Tried, try_on
 from holdfast.pipeline.mapping import ddl
 from holdfast.pipeline.mapping.inference import table_name
-from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig
+from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig, TopicSinkConfig
 from holdfast.pipeline.model.errors import MissingFieldError, NotReadyError
-from holdfast.pipeline.service import previews, samples, validation
+from holdfast.pipeline.service import previews, samples, sink_validation, validation
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
 from holdfast.pipeline.service.samples import Where
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
-Validated = Literal["kafka", "clickhouse", "clickhouse-table"]
-VALIDATED: tuple[Validated, ...] = ("kafka", "clickhouse", "clickhouse-table")
+Validated = Literal["kafka", "sink", "clickhouse", "clickhouse-table"]
+VALIDATED: tuple[Validated, ...] = ("kafka", "sink", "clickhouse", "clickhouse-table")
 INFERRED = "no mapping is saved yet: this one was inferred from the sample"
 
 
@@ -118,7 +118,16 @@ class PipelineInspection:
         if what == "kafka":
             source = _source(parts)
             return await self._connections.topic(source, lambda topic: validation.validate_source(source, topic))
+        if what == "sink" and not isinstance(parts.get("sink"), ClickHouseConfig):
+            return await self._validate_sink(parts)
         sink = _clickhouse(parts)
+        if what == "sink":
+            server = await self.validate(pipeline_id, "clickhouse", unsaved=unsaved)
+            table_checks = (
+                await self.validate(pipeline_id, "clickhouse-table", unsaved=unsaved) if server.ok else server
+            )
+            both = (*server.checks, *(each for each in table_checks.checks if each not in server.checks))
+            return Validation(ok=server.ok and table_checks.ok, checks=both)
         if what == "clickhouse":
             return await self._connections.clickhouse(
                 sink, lambda connection: validation.validate_clickhouse(sink, connection)
@@ -130,6 +139,23 @@ class PipelineInspection:
                 sink, lambda connection: validation.validate_table(sink, table, connection)
             )
         raise InvalidError("validation", what, "one of " + ", ".join(VALIDATED))
+
+    async def _validate_sink(self, parts: Mapping[str, Part]) -> Validation:
+        """A sink that is no ClickHouse."""
+        sink = parts.get("sink")
+        if sink is None:
+            raise MissingFieldError("sink")
+        if isinstance(sink, TopicSinkConfig):
+            config = sink
+            dead_letters = KafkaConfig(topic=sink_validation.dead_letter_topic(config))
+
+            exists = await self._connections.topic(KafkaConfig(topic=config.topic), sink_validation.topic_partitions)
+            refused = await self._connections.topic(dead_letters, sink_validation.topic_partitions)
+            return sink_validation.validate_topic(config, exists, refused)
+        made = compose(parts, 1)
+        if not isinstance(made, Revision):
+            raise NotReadyError("validating the sink of", str(sink.__struct_config__.tag), made)
+        return await self._connections.work(lambda: sink_validation.validate_files(made))
 
     async def databases(self, pipeline_id: str, *, unsaved: Mapping[str, Given] | None = None) -> list[str]:
         """The databases on the sink's server."""

@@ -29,7 +29,7 @@ NAMES_MAX: Final = 10_000
 _PRIVILEGE: Final = re.compile(r"^GRANT (.+?) ON ")
 
 
-class _Checks:
+class Checks:
     """Checks in their order. After one that failed the rest is skipped."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Checks:
 
 def validate_source(config: KafkaConfig, topic: TopicReader) -> Validation:
     """Connect, find the topic, read its offsets."""
-    checks = _Checks()
+    checks = Checks()
 
     def partitions() -> str:
         try:
@@ -99,7 +99,7 @@ def _count(number: int, what: str) -> str:
 
 def validate_clickhouse(config: ClickHouseConfig, connection: ClickHouseClient) -> Validation:
     """Connect, read the version, find the database, check the user's grants."""
-    checks = _Checks()
+    checks = Checks()
     checks.run("connection", lambda: f"ClickHouse {connection.value('SELECT version()')} at {connection.address}")
     checks.run("database", lambda: _database(connection, config.database or "default"))
     if checks.ok:
@@ -113,7 +113,7 @@ def _database(connection: ClickHouseClient, name: str) -> str:
     return name
 
 
-def _privileges(checks: _Checks, connection: ClickHouseClient) -> None:
+def _privileges(checks: Checks, connection: ClickHouseClient) -> None:
     """Check grants, as far as the server lists them: with roles, and embedded, it may not."""
     try:
         grants = [str(row[0]) for row in connection.rows("SHOW GRANTS")]
@@ -141,7 +141,7 @@ def _covers(granted: set[str], name: str) -> bool:
 
 def validate_table(config: ClickHouseConfig, table: TableSpec | None, connection: ClickHouseClient) -> Validation:
     """Compare the existing table with the one the mapping needs. `table` is None while there is no mapping."""
-    checks = _Checks()
+    checks = Checks()
     name = config.table
     checks.run("connection", lambda: f"ClickHouse at {connection.address}, {connection.value('SELECT version()')}")
     if not checks.run("name", lambda: _table_name(config)):
@@ -167,7 +167,7 @@ def _table_name(config: ClickHouseConfig) -> str:
     return config.table
 
 
-def _check_columns(checks: _Checks, table: TableSpec | None, has: ExistingTable) -> None:
+def _check_columns(checks: Checks, table: TableSpec | None, has: ExistingTable) -> None:
     if table is None:
         checks.warn("columns", "not compared: there is no mapping yet, or sql defines the columns")
         return
@@ -192,7 +192,7 @@ def _check_columns(checks: _Checks, table: TableSpec | None, has: ExistingTable)
         checks.made.append(ValidationCheck(name="columns", outcome="ok", detail=f"all {len(table.columns())} fit"))
 
 
-def _window(checks: _Checks, table: TableSpec, has: ExistingTable) -> None:
+def _window(checks: Checks, table: TableSpec, has: ExistingTable) -> None:
     replicated = has.engine.startswith(("Replicated", "Shared"))
     if replicated:
         return

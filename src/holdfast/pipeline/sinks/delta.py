@@ -70,8 +70,26 @@ class DeltaSink:
             self._fit(self._table())
         return ()
 
+    def examine(self) -> str:
+        """What there is, without a change. `BlockedError`: rows cannot be written to it."""
+        from deltalake import DeltaTable
+
+        with _blocking(self._location):
+            if not DeltaTable.is_deltatable(self._location.url, dict(self._location.options) or None):
+                return "the table does not exist: it is created when the pipeline starts"
+            table = self._table()
+            added = [each.name for each in self._missing(table)]
+            if (found := table.metadata().partition_columns) != self._partition_by:
+                raise BlockedError(f"{self._location.url}: partitioned by {found}, not by {self._partition_by}")
+        return f"version {table.version()}; " + (f"to be added: {', '.join(added)}" if added else "all columns fit")
+
     def _fit(self, table: Any) -> None:
         """Add missing columns if the drift policy allows it. `BlockedError`: the table differs."""
+        if missing := self._missing(table):
+            table.alter.add_columns(missing)
+
+    def _missing(self, table: Any) -> list[Any]:
+        """Columns to add. `BlockedError`: others have another type, or none may be added."""
         from deltalake import Schema
 
         expected = {field.name: field for field in Schema.from_arrow(self._schema).fields}
@@ -83,8 +101,7 @@ class DeltaSink:
         missing = [field for name, field in expected.items() if name not in existing]
         if missing and self._target.revision.drift.unknown_fields != "add-column":
             raise BlockedError(f"{self._location.url}: missing columns: {', '.join(each.name for each in missing)}")
-        if missing:
-            table.alter.add_columns(missing)
+        return missing
 
     def fence(self, partition: int, epoch: int) -> int:
         """Not needed: the application transaction of the partition fences."""

@@ -4,6 +4,7 @@ The one rule: a file appears under its name only when it is complete: by an atom
 """
 
 import io
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,22 @@ class FileLocation:
                 write_atomic(path, body, unfinished=f".{path.name}.{nonce}")
             else:
                 self._store().put(name, body)
+        except failures as error:
+            raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
+
+    def check(self) -> str:
+        """Whether files can be written, as far as it shows without writing one. `BlockedError`: they cannot."""
+        failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())
+        try:
+            if not self.local:
+                next(iter(self._store().list(chunk_size=1)), None)
+                return f"{self.url} can be listed"
+            folder = Path(self.url)
+            while not folder.exists():
+                folder = folder.parent
+            if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+                raise BlockedError(f"{folder} is no directory that can be written to")
+            return f"{self.url} can be written to on this node"
         except failures as error:
             raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
 

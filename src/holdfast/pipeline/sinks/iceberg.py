@@ -21,7 +21,7 @@ from holdfast.pipeline.sinks.contract import (
     WriteResult,
 )
 from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
-from holdfast.pipeline.sinks.iceberg_partitions import check_fields, create_spec, split_rows
+from holdfast.pipeline.sinks.iceberg_partitions import check_fields, check_spec, create_spec, split_rows
 from holdfast.pipeline.sinks.lake import (
     StagedFile,
     lake_schema,
@@ -73,15 +73,29 @@ class IcebergSink:
             self._fit(table)
         return ()
 
+    def examine(self) -> str:
+        """What there is, without a change. `BlockedError`: rows cannot be written to it."""
+        with _blocking(self._config.table):
+            catalog = self._open_catalog()
+            if not catalog.table_exists(self._config.table):
+                return "the table does not exist: it is created when the pipeline starts"
+            table = catalog.load_table(self._config.table)
+            check_spec(table, self._partition_fields)
+            self._union(table)
+        return "all columns fit, or can be added"
+
     def _fit(self, table: Any) -> None:
         """Add missing columns if the drift policy allows it. `BlockedError`: the table differs."""
+        self._union(table).commit()
+
+    def _union(self, table: Any) -> Any:
+        """The schema with the columns that are missing, not committed yet."""
         existing = set(table.schema().column_names)
         missing = [name for name in self._schema.names if name not in existing]
         if missing and self._target.revision.drift.unknown_fields != "add-column":
             raise BlockedError(f"{self._config.table}: missing columns: {', '.join(missing)}")
         try:
-            with table.update_schema() as update:
-                update.union_by_name(self._schema)
+            return table.update_schema().union_by_name(self._schema)
         except (TypeError, ValueError) as error:
             raise BlockedError(f"{self._config.table}: {error}") from None
 

@@ -33,14 +33,21 @@ def check_fields(fields: Sequence[PartitionField], schema: Any) -> None:
             raise InvalidError("partition_by", str(field), f"of an integer, a decimal or text; this is {kind}")
 
 
-def create_spec(table: Any, fields: Sequence[PartitionField]) -> None:
-    """Set the spec of a new table. `BlockedError`: it has data, and another spec."""
+def check_spec(table: Any, fields: Sequence[PartitionField]) -> bool:
+    """Whether a table has the spec; False: it is empty and has none yet. `BlockedError`: it has another."""
     existing = [(each.name, str(each.transform)) for each in table.spec().fields]
     wanted = [(field.name, str(_transform(field))) for field in fields]
     if existing == wanted:
-        return
+        return True
     if existing or table.current_snapshot() is not None:
         raise BlockedError(f"the table is partitioned by {existing or 'nothing'}, not by {wanted}")
+    return False
+
+
+def create_spec(table: Any, fields: Sequence[PartitionField]) -> None:
+    """Set the spec of a new table. `BlockedError`: it has another, or data."""
+    if check_spec(table, fields):
+        return
     with table.update_spec() as update:
         for field in fields:
             update.add_field(field.column, _transform(field), field.name)

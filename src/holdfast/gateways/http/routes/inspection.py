@@ -80,7 +80,7 @@ async def try_filter(pipelines: PipelinesDependency, pipeline: FromPath[str], da
 @post(
     f"{PIPELINE_PATH}/validate/{{what:str}}",
     tags=["inspection"],
-    summary="Check kafka, clickhouse or clickhouse-table",
+    summary="Check kafka, sink, clickhouse or clickhouse-table",
     status_code=200,
 )
 async def validate(
