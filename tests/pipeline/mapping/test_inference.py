@@ -11,7 +11,7 @@ from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, make_coer
 from holdfast.pipeline.mapping.ddl import TableSpec, create_table
 from holdfast.pipeline.mapping.inference import infer, table_name
 from holdfast.pipeline.model.column_mapping import mapping_errors, mapping_json, read_mapping
-from holdfast.pipeline.model.records import SourceRecord
+from holdfast.pipeline.model.records import SourceRecord, abbreviated
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -109,6 +109,31 @@ def test_the_type_of_what_was_seen(values: list[Any], kind: str) -> None:
 )
 def test_a_name_is_a_hint_and_never_enough(name: str, value: Any, kind: str) -> None:
     assert kinds({name: value})[name] == kind
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "kind"),
+    [
+        (lambda n: f"{n}.50", "n/a", "Decimal(18, 2)"),
+        (lambda n: n, "unknown", "Int64"),
+        (lambda n: n, "", "Int64"),
+        (lambda n: f"2026-11-15T08:30:{n % 60:02d}Z", "yesterday", "DateTime64(3)"),
+        (lambda n: f"00000000-0000-4000-8000-{n:012d}", "-", "UUID"),
+        (lambda n: n, 1.5, "Float64"),  # fits without rejecting anything
+        (lambda n: f"name {n}", 7, "String"),
+    ],
+)
+def test_one_odd_value_in_a_hundred_does_not_make_text_of_a_column(usual: Any, odd: Any, kind: str) -> None:
+    values = [usual(n) for n in range(99)]
+    found = infer([{"x": value} for value in [*values[:40], odd, *values[40:]]], topic="t")
+    assert found.evidence[0].type == kind
+    rejects = kind not in ("Float64", "String")
+    assert ("1 of 100 values does not fit and will be rejected" in found.evidence[0].why) == rejects
+    assert (abbreviated(odd) in found.evidence[0].why) >= rejects
+    often = infer([{"x": value} for value in [*values, odd, odd, odd, odd]], topic="t")
+    assert often.evidence[0].type in ("String", "Float64"), "four in a hundred are no accident"
+    few = infer([{"x": value} for value in [*values[:20], odd]], topic="t")
+    assert few.evidence[0].type in ("String", "Float64"), "too few to tell"
 
 
 def test_few_distinct_texts_are_low_cardinality() -> None:

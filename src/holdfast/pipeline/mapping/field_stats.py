@@ -41,6 +41,8 @@ class FieldStats:
     distinct: set[Any] = field(default_factory=set)
     """Texts and whole numbers, up to `DISTINCT_MAX`."""
     examples: list[Any] = field(default_factory=list)
+    first: dict[str, Any] = field(default_factory=dict)
+    """The first value of each kind."""
     fields: "dict[str, FieldStats]" = field(default_factory=dict)
     elements: "FieldStats | None" = None
 
@@ -57,25 +59,34 @@ class FieldStats:
             return
         if len(self.examples) < EXAMPLES_MAX and value not in self.examples:
             self.examples.append(value)
+        kind = self._kind(value)
+        self.kinds[kind] += 1
+        self.first.setdefault(kind, value)
         match value:
             case bool():
-                self.kinds["bool"] += 1
+                pass
             case int():
-                self.kinds["int"] += 1
                 self._count(value)
                 self.least = value if self.least is None else min(self.least, value)
                 self.most = value if self.most is None else max(self.most, value)
-            case float():
-                self.kinds["float"] += 1
             case str():
-                self.kinds[self._text(value)] += 1
                 self._count(value)
             case dict():
-                self.kinds["object"] += 1
                 self._object(value, depth)
             case list():
-                self.kinds["array"] += 1
                 self._array(value, depth)
+
+    def _kind(self, value: Any) -> str:
+        match value:
+            case bool():
+                return "bool"
+            case int():
+                return "int"
+            case float():
+                return "float"
+            case str():
+                return self._text(value)
+        return "object" if isinstance(value, dict) else "array"
 
     def _count(self, value: str | int) -> None:
         if len(self.distinct) <= DISTINCT_MAX:

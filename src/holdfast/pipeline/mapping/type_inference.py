@@ -1,10 +1,11 @@
 """The rules of type inference, one field at a time.
 
-The one rule: every value of the sample fits the inferred type exactly; when in doubt, it is String.
+The one rule: every value of the sample fits the inferred type exactly; when in doubt, it is String. The exception are a few
+outliers in a large sample: one `"n/a"` in a hundred does not make text of a number. They will be rejected, and the reason says so.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.clickhouse.types import (
@@ -20,11 +21,16 @@ from holdfast.clickhouse.types import (
     Type,
 )
 from holdfast.pipeline.mapping.field_stats import DISTINCT_MAX, FieldStats
+from holdfast.pipeline.model.records import abbreviated
 
 INT64: Final = Scalar("Int64")
 FLOAT64: Final = Scalar("Float64")
 LOW_VALUES_MIN: Final = 20
 LOW_DISTINCT_MAX: Final = 100
+OUTLIERS_FROM: Final = 50
+"""Values of a field from which on outliers are disregarded."""
+OUTLIERS_MAX: Final = 0.02
+"""The share of a field's values that may be outliers."""
 MAP_KEYS_MIN: Final = 20
 MAP_PRESENCE_MAX: Final = 0.25
 
@@ -45,6 +51,36 @@ class TypeGuess:
 
 def guess_type(name: str, seen: FieldStats) -> TypeGuess:
     """The type of one field, null disregarded."""
+    found = _fitting_type(name, seen)
+    usual = _without_outliers(seen)
+    if found.type not in (STRING, LowCardinality(STRING)) or usual is None:
+        return found
+    better = _fitting_type(name, usual)
+    if better.type in (STRING, LowCardinality(STRING)):
+        return found
+    odd = [kind for kind in seen.kinds if kind not in usual.kinds]
+    count = sum(seen.kinds[kind] for kind in odd)
+    do = "does" if count == 1 else "do"
+    why = f"{better.why}; {count} of {seen.values} values {do} not fit and will be rejected: {abbreviated(seen.first[odd[0]])}"
+    return TypeGuess(better.type, why)
+
+
+def _without_outliers(seen: FieldStats) -> FieldStats | None:
+    """The same without the kinds that only a few values have; None: there are none, or too few values to tell."""
+    if seen.values < OUTLIERS_FROM:
+        return None
+    left = int(seen.values * OUTLIERS_MAX)
+    kinds = seen.kinds.copy()
+    for kind, count in sorted(seen.kinds.items(), key=lambda item: (item[1], item[0])):
+        if count > left:
+            break
+        left -= count
+        del kinds[kind]
+    return None if kinds == seen.kinds or not kinds else replace(seen, kinds=kinds)
+
+
+def _fitting_type(name: str, seen: FieldStats) -> TypeGuess:
+    """The type that every value fits."""
     kinds = set(seen.kinds)
     if not kinds:
         return TypeGuess(STRING, "nothing but null was seen")
