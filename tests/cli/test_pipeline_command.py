@@ -153,6 +153,30 @@ def test_a_proposal_is_shown_saved_and_previewed(pipeline: Run, file: Path, name
     assert (checked.code, [each["what"] for each in checked.rows]) == (0, ["kafka", "clickhouse", "clickhouse-table"])
 
 
+def test_the_table_is_created_and_compared(pipeline: Run, file: Path, name: str, clickhouse: ClickHouseServer) -> None:
+    assert pipeline("apply", "-f", str(file), "--infer").code == 0
+    before = pipeline("table", name, "--diff")
+    assert (before.code, "does not exist" in before.text) == (0, True)
+    made = pipeline("table", name, "--json")
+    assert (made.code, made.rows[0]["exists"]) == (0, True)
+    table = pipeline("show", name, "--json").rows[0]["parts"]["sink"]["table"]
+    clickhouse.query(f"ALTER TABLE default.{table} DROP COLUMN user_name")
+    after = pipeline("table", name, "--diff")
+    assert "ADD COLUMN IF NOT EXISTS `user_name`" in after.text
+
+
+def test_a_preview_is_vertical_and_infer_says_what_it_could_not_read(
+    pipeline: Run, file: Path, name: str, node: ServeProcess
+) -> None:
+    produce(node.kafka, name, "no json", "[1]")
+    assert pipeline("create", "-f", str(file)).code == 0
+    proposed = pipeline("infer", name, "--save")
+    assert "not read: 2 of the sampled records are no JSON objects" in proposed.text + proposed.err
+    shown = pipeline("preview", name, "--limit", "3").text
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("  id")] == ["id"] * shown.count("\n  id")
+    assert "│" not in shown.partition("CREATE TABLE")[0]
+
+
 def test_a_rewind_a_backfill_and_the_dlq(pipeline: Run, file: Path, name: str) -> None:
     assert pipeline("apply", "-f", str(file), "--infer").code == 0
     begun = pipeline("rewind", name, "--to", "0=3", "--json").rows[0]

@@ -100,10 +100,12 @@ def print_rows(
         print_table(title, rows, columns)
 
 
-def print_table(title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
-    """A table on stdout; `title: none` without rows."""
+def print_table(
+    title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, vertical: bool = False
+) -> None:
+    """A table on stdout; `title: none` without rows. `vertical`: one line per cell, however few there are."""
     out = console()
-    out.print(table(title, rows, columns, width=out.width))
+    out.print(table(title, rows, columns, width=0 if vertical else out.width))
 
 
 def table(title: str, rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, width: int) -> "RenderableType":

@@ -15,6 +15,7 @@ from holdfast.cli.pipeline import (
     show,
     state,
     status,
+    table,
     validate,
     workers,
 )
@@ -29,6 +30,7 @@ _SUBCOMMANDS: Final = (
     preview,
     validate,
     migrate,
+    table,
     workers,
     dlq,
     rewind,

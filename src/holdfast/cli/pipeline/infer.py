@@ -32,6 +32,10 @@ def run_infer(args: argparse.Namespace) -> int:
         return OK
     print_table(f"from {found['records']} records", found["evidence"], _COLUMNS)
     print_line(f"order by {', '.join(found['orderBy'])}; table {found['table']}")
+    if found["notObjects"]:
+        print_warning(
+            f"not read: {found['notObjects']} of the sampled records are no JSON objects, and would be dead letters"
+        )
     for each in found["leftOut"]:
         print_warning(f"left out: {each}")
     if args.save:

@@ -33,9 +33,9 @@ def run_preview(args: argparse.Namespace) -> int:
         return OK
     rows = [{"offset": f"{each['partition']}:{each['offset']}", **each["row"]} for each in found["rows"]]
     if rows:
-        print_table(f"{len(rows)} of {found['sampled']} records", rows, list(rows[0]))
+        print_table(f"{len(rows)} of {found['sampled']} records", rows, list(rows[0]), vertical=True)
     if found["refused"]:
-        print_table("refused", map(dead_letter_row, found["refused"]), ("offset", "reason", "payload"))
+        print_table("refused", map(dead_letter_row, found["refused"]), ("offset", "reason", "payload"), vertical=True)
     for each in (*found["notes"], *((found["table"] or {}).get("blockers", ()))):
         print_warning(each)
     print_line(found["ddl"])

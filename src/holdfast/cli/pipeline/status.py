@@ -64,7 +64,7 @@ def render_status(status: Mapping[str, Any], *, width: int) -> "RenderableType":
     lag = "–" if status["lagRows"] is None else f"{status['lagRows']:,}"
     head = (
         f"{status['name']}: {status['state']} · {status['rows']:,} rows · {status['batches']:,} batches · "
-        f"{status['dlqRows']:,} refused · lag {lag} rows, {format_lag(status['lagMs'])} · "
+        f"{status['filtered']:,} filtered · {status['dlqRows']:,} refused · lag {lag} rows, {format_lag(status['lagMs'])} · "
         f"slots {status['slotsRunning']}/{status['replicas']} · revision {status['recipe']}"
     )
     parts: list[RenderableType] = [Text(escape_controls(head), style="bold")]
