@@ -86,6 +86,8 @@ async def test_a_shared_object_that_many_partitions_let_go_is_read_once_in_a_col
     assert len(read) == 1
     await delete_records(partitions[-1], -1, world.context())
     world.clock.advance_ms(world.settings.grace_ms)
+    assert (await collect_trash(lease, world.context())).postponed == 1  # until the last grace is over for sure
+    world.clock.advance_ms(world.settings.grace_ms)
     assert (await collect_trash(lease, world.context())).deleted == 1
     assert await world.there() == set()
 
