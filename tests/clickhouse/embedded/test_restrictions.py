@@ -76,6 +76,9 @@ FORBIDDEN = [
     "DETACH DATABASE default",
     "DROP DATABASE IF EXISTS `default` SYNC",
     "RENAME DATABASE default TO f",
+    "EXISTS TABLE _files.`/etc/passwd`",
+    "SHOW CREATE TABLE _files.`/etc/passwd`",
+    "DROP DATABASE _files",
     # What a second parser of SQL let through.
     "SELECT * APPLY(file) FROM (SELECT '/etc/passwd')",
     "SELECT * APPLY file FROM (SELECT '/etc/passwd')",

@@ -34,6 +34,7 @@ from holdfast.vocabulary.installation import install_hint
 from holdfast.vocabulary.random import Random
 
 _LOCK: Final = "lock"
+_FILES_DATABASE: Final = "_files"
 _PLAIN_PATH: Final = re.compile(r"[^?&#%]+")
 
 # No grant on a source (files, URLs, other servers), on users, backups or named collections. No dictionaries: whoever may create
@@ -44,6 +45,7 @@ _GRANTS: Final = (
     "GRANT SYSTEM MERGES, SYSTEM TTL MERGES, SYSTEM MOVES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*",
     "GRANT CREATE TEMPORARY TABLE, CREATE ARBITRARY TEMPORARY TABLE ON *.*",
     "REVOKE DROP DATABASE ON default.*",  # every connection starts in it
+    f"REVOKE ALL ON {_FILES_DATABASE}.*",
 )
 # Settings that name files, hosts or disks, or allow statements in texts.
 _READONLY_SETTINGS: Final = (
@@ -166,7 +168,7 @@ def _write_config(settings: ClickHouseSettings, data: Path) -> Path:
     )
     memory = f"<max_server_memory_usage>{settings.memory_bytes_max}</max_server_memory_usage>"
     config.write_text(
-        f"<clickhouse><default_database>_files</default_database><users_config>{escape(str(users))}</users_config>"
+        f"<clickhouse><default_database>{_FILES_DATABASE}</default_database><users_config>{escape(str(users))}</users_config>"
         f"{memory if settings.memory_bytes_max else ''}</clickhouse>\n"
     )
     return config
