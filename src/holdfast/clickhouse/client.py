@@ -1,9 +1,11 @@
 """A client of one ClickHouse server over HTTP, on `clickhouse-connect`.
 
 The one rule: every failure is a `ClickHouseError` (the server returned an error) or a `ClickHouseUnreachableError` (no response, so
-the outcome is unknown). Nothing is retried here: whether a statement may be sent again is the caller's decision.
+the outcome is unknown). Nothing is retried here: whether a statement may be sent again is the caller's decision. And what another
+service answers is never shown: a DSN may name any address that this process reaches, and its errors are read by others.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -15,6 +17,8 @@ from holdfast.vocabulary.installation import install_hint
 _CONNECT_TIMEOUT_S: Final = 5
 _HTTP_PORT: Final = 8123
 _HTTPS_PORT: Final = 8443
+_STATUS: Final = re.compile(r"HTTP driver received HTTP status (\d+)")
+_OWN_ERROR: Final = re.compile(r"Code: \d+\. DB::Exception")
 
 
 def parse_dsn(dsn: str) -> SplitResult:
@@ -81,15 +85,17 @@ class ClickHouseClient:
             raise UnavailableError(
                 "ClickHouse", f"clickhouse-connect is not installed: {install_hint('clickhouse')}"
             ) from None
+        connected = self._client is not None
         try:
             if self._client is None:
                 self._client = self._connect()
+                connected = True
             return call(self._client)
         except Error as error:
             if error.code is not None:
                 raise ClickHouseError(self.address, str(error), error.code) from None
             self.close()
-            raise ClickHouseUnreachableError(self.address, str(error)) from None
+            raise ClickHouseUnreachableError(self.address, _shown(error, connected=connected)) from None
         except OSError as error:
             self.close()
             raise ClickHouseUnreachableError(self.address, str(error)) from None
@@ -109,3 +115,15 @@ class ClickHouseClient:
             autogenerate_session_id=False,  # a session runs one statement at a time
             dedicated_pool=True,
         )
+
+
+def _shown(error: Exception, *, connected: bool) -> str:
+    """The text of an error without a code: a failure of the network, of the client, or of a service that is no ClickHouse."""
+    text = str(error)
+    if error.__cause__ is not None or _OWN_ERROR.search(text):
+        return text
+    if status := _STATUS.search(text):
+        return f"HTTP status {status[1]} without an error of ClickHouse: this is no ClickHouse, or something before it failed"
+    if not connected or type(error).__name__ == "StreamFailureError":
+        return "the answer is no ClickHouse's: this is no ClickHouse, or something before it failed"
+    return text
