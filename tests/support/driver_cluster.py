@@ -94,7 +94,14 @@ class DriverCluster:
 
         return run(claimed())
 
-    def resources(self, jobs: SparkJobs, *, embedded: str = "", settings: DriverSettings = SETTINGS) -> DriverResources:
+    def resources(
+        self,
+        jobs: SparkJobs,
+        *,
+        embedded: str = "",
+        settings: DriverSettings = SETTINGS,
+        sink_roots: tuple[str, ...] = (),
+    ) -> DriverResources:
         return DriverResources(
             jobs=jobs,
             store=self.store,
@@ -103,6 +110,7 @@ class DriverCluster:
             settings=settings,
             clock=self.clock,
             random=self.random,
+            sink_roots=sink_roots,
         )
 
     def work(

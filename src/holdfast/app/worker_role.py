@@ -99,6 +99,7 @@ def why_no_worker(settings: ServeSettings) -> str:
 
 def _driver_factory(settings: ServeSettings, *, bootstrap: str, clickhouse: str, clock: Clock) -> "StartDriver":
     from holdfast.pipeline.driver.settings import DriverStart, SparkOptions, start_line
+    from holdfast.pipeline.sinks.roots import parse_roots
     from holdfast.pipeline.workers.driver_process import running_driver
 
     spark = settings.spark
@@ -107,6 +108,7 @@ def _driver_factory(settings: ServeSettings, *, bootstrap: str, clickhouse: str,
         objects=settings.objects,
         bootstrap=bootstrap,
         clickhouse=clickhouse,
+        sink_roots=parse_roots(settings.worker.sink_roots),
         spark=SparkOptions(
             master=spark.master,
             remote=spark.remote,

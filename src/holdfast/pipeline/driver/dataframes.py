@@ -47,6 +47,7 @@ def target_of(
     generation: int,
     embedded: str,
     cluster_address: ClusterAddress,
+    sink_roots: tuple[str, ...] = (),
 ) -> SinkTarget:
     """The target of a revision. SQL is checked here: `InvalidError` says what is wrong with it."""
     columns = revision.mapping.columns
@@ -67,6 +68,7 @@ def target_of(
         columns=columns,
         embedded=embedded,
         cluster_address=cluster_address,
+        sink_roots=sink_roots,
     )
 
 

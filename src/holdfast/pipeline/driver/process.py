@@ -155,6 +155,7 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
         store=store.open(),
         cluster_address=cluster_address_of(start),
         embedded=start.clickhouse,
+        sink_roots=start.sink_roots,
         settings=driver_settings(start),
         clock=clock,
         random=random,

@@ -43,6 +43,8 @@ class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     bootstrap: str = ""
     clickhouse: str = ""
     """The embedded ClickHouse's URL, for sinks whose `dsn` is empty."""
+    sink_roots: tuple[str, ...] = ()
+    """Below which sinks may write files; none: anywhere."""
     spark: SparkOptions = SparkOptions()
     settings: dict[str, float] = {}
     """What differs from the defaults of `DriverSettings`, by name."""

@@ -36,6 +36,8 @@ class DriverResources:
     settings: DriverSettings
     clock: Clock
     random: Random
+    sink_roots: tuple[str, ...] = ()
+    """Below which sinks may write files; none: anywhere."""
 
 
 class SlotContext:
@@ -60,6 +62,7 @@ class SlotContext:
             jobs=resources.jobs,
             cluster_address=resources.cluster_address,
             embedded=resources.embedded,
+            sink_roots=resources.sink_roots,
             settings=settings,
         )
         self.topic = GenerationTopic(self.store)

@@ -102,10 +102,12 @@ class SlotRevisions:
         jobs: SparkJobs,
         cluster_address: ClusterAddress,
         embedded: str,
+        sink_roots: tuple[str, ...],
         settings: DriverSettings,
     ) -> None:
         self._run, self._store, self._jobs = run, store, jobs
         self._cluster_address, self._embedded, self._refresh_ms = cluster_address, embedded, settings.refresh_ms
+        self._sink_roots = sink_roots
         self._opened: dict[int, OpenedRevision] = {}
         self._current: CurrentRevision | None = None
         self._refreshed_ms = 0
@@ -146,6 +148,7 @@ class SlotRevisions:
                     generation=self._run.generation,
                     embedded=self._embedded,
                     cluster_address=self._cluster_address,
+                    sink_roots=self._sink_roots,
                 )
                 self._opened[number] = OpenedRevision(revision, target, open_sink(target))
             except InvalidError as error:

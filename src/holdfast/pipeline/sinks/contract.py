@@ -35,6 +35,8 @@ class SinkTarget:
     """The URL of the embedded ClickHouse."""
     cluster_address: ClusterAddress | None = None
     """This cluster, for sinks that are topics."""
+    sink_roots: tuple[str, ...] = ()
+    """Below which files may be written; none: anywhere."""
 
     @property
     def overflow(self) -> bool:

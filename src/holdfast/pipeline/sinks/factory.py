@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.pipeline.model.definition import ClickHouseConfig, DeltaConfig, IcebergConfig, ParquetConfig
 from holdfast.pipeline.sinks.contract import PipelineSink, SinkTarget
+from holdfast.pipeline.sinks.roots import check_sink_roots
 
 KEPT_MAX: Final = 16
 
@@ -19,6 +20,7 @@ _process = os.getpid()
 
 def open_sink(target: SinkTarget) -> PipelineSink:
     """A new sink for a target. Libraries of sinks are imported only when one is opened."""
+    check_sink_roots(target.revision.sink, target.sink_roots)
     match target.revision.sink:
         case ClickHouseConfig():
             from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink

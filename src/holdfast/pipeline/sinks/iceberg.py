@@ -30,6 +30,7 @@ from holdfast.pipeline.sinks.lake import (
     staged_text,
     to_lake,
 )
+from holdfast.pipeline.sinks.roots import check_below_roots
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.installation import NotInstalledError
@@ -159,7 +160,10 @@ class IcebergSink:
 
     def _staging_table(self) -> Any:
         if self._table is None:
-            self._table = self._open_catalog().load_table(self._config.table)
+            table = self._open_catalog().load_table(self._config.table)
+            # Another may have made it.
+            check_below_roots("location of the Iceberg table", table.location(), self._target.sink_roots)
+            self._table = table
         return self._table
 
     def _open_catalog(self) -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.kernel.session import SessionSettings
+from holdfast.pipeline.sinks.roots import parse_roots
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_at_least, check_between
 
@@ -46,6 +47,8 @@ class WorkerSettings:
     """How often a worker looks for retired generations whose owner died."""
     status_ms: int = 2_000
     """How often the status of a slot is written while it changes."""
+    sink_roots: str = ""
+    """Paths and URLs, separated by commas, below which sinks of files may write; empty: anywhere."""
 
     def __post_init__(self) -> None:
         if len(self.id) > _ID_CHARS_MAX or "/" in self.id or not self.id.isprintable():
@@ -69,6 +72,7 @@ class WorkerSettings:
         check_at_least("steady_ms", self.steady_ms, 0)
         check_at_least("retired_interval_ms", self.retired_interval_ms, 100)
         check_at_least("status_ms", self.status_ms, 10)
+        parse_roots(self.sink_roots)
 
     @property
     def leases(self) -> bool:
