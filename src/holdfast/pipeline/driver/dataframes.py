@@ -28,7 +28,7 @@ from holdfast.pipeline.driver.tasks import (
     WriteRanges,
     WriteRecords,
 )
-from holdfast.pipeline.model.definition import KafkaConfig, Revision, TopicSinkConfig
+from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, TopicSinkConfig
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
 
@@ -61,13 +61,14 @@ def target_of(
         frame = sql.selected(session, session.createDataFrame([], schema), revision.sql)
         sql.check(frame)
         columns = sql.columns_of(frame, columns)
+    sink = revision.sink  # a target travels to executors: it has the addresses that its sink uses, and no others
     return SinkTarget(
         pipeline_id=pipeline_id,
         generation=generation,
         revision=revision,
         columns=columns,
-        embedded=embedded,
-        cluster_address=cluster_address,
+        embedded=embedded if isinstance(sink, ClickHouseConfig) and not sink.dsn else "",
+        cluster_address=cluster_address if isinstance(sink, TopicSinkConfig) else None,
         sink_roots=sink_roots,
     )
 
@@ -88,6 +89,12 @@ def run_write_kept(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
     """The frame whose rows are the outcomes of writing ranges that were just mapped; `absent`: they are to be mapped again."""
     write = WriteKept(job) if through_frame(job) else WriteRanges(job)
     return _numbers(jobs.spark, job).mapInArrow(write, task_outcomes.SCHEMA)
+
+
+def range_job(target: SinkTarget, cluster_address: ClusterAddress, ranges: Sequence[FencedRange]) -> RangeJob:
+    """The job that writes these ranges. Where records come through Spark's connector, tasks get no address of this cluster."""
+    external = bool(target.revision.source.brokers)
+    return RangeJob(target=target, cluster_address=None if external else cluster_address, fenced_ranges=tuple(ranges))
 
 
 def run_write(jobs: SparkJobs, job: RangeJob) -> "DataFrame":

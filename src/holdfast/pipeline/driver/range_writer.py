@@ -16,7 +16,7 @@ from holdfast.pipeline.driver.slot_context import SlotContext
 from holdfast.pipeline.driver.slot_revisions import OpenedRevision
 from holdfast.pipeline.driver.spark_jobs import cause_of
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
-from holdfast.pipeline.driver.tasks import RangeJob, replace_outcome
+from holdfast.pipeline.driver.tasks import replace_outcome
 from holdfast.pipeline.sinks.contract import FencedRange, WriteResult
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError
@@ -138,7 +138,7 @@ class RangeWriter:
         if not ranges:
             return []
         slot, resources = self._slot, self._slot.resources
-        job = RangeJob(target=opened.target, cluster_address=resources.cluster_address, fenced_ranges=tuple(ranges))
+        job = dataframes.range_job(opened.target, resources.cluster_address, ranges)
         try:
             outcomes = resources.jobs.run(slot.run.slot, frame(resources.jobs, job))
         except Exception as error:
