@@ -30,7 +30,7 @@ from holdfast.spark.source.plan import (
 )
 from holdfast.spark.source.positions import StreamPosition, parse_position
 from holdfast.spark.source.tasks import run_task, stream_tasks, task_options
-from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.clock import Clock, RealClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +39,12 @@ if TYPE_CHECKING:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads new records, within the limits of the options."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._planner: Planner | None = None
+    def __init__(self, options: SourceOptions, *, clock: Clock | None = None, planner: Planner | None = None) -> None:
+        self._options, self._planner = options, planner
         self._until: StreamPosition | None = None
         self._last: StreamPosition | None = None
         self._offsets: dict[str, TopicOffsets] = {}
-        self._clock = RealClock()
+        self._clock = clock if clock is not None else RealClock()
         self._waiting_since_ms: int | None = None  # since when there are records, but fewer than the minimum
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
