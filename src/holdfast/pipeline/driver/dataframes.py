@@ -16,6 +16,7 @@ from holdfast.pipeline.driver import sql, task_outcomes
 from holdfast.pipeline.driver.mapped_ranges import NOTHING, changed
 from holdfast.pipeline.driver.sources import READ_COMMITTED
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.driver.sql_plan import check_plan
 from holdfast.pipeline.driver.sql_tasks import HashRows, ViewRanges, ViewRecords, WriteRows
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import (
@@ -59,7 +60,7 @@ def target_of(
         session = jobs.own_session()
         schema = sql.view_schema(columns, overflow=revision.drift.unknown_fields == "overflow")
         frame = sql.selected(session, session.createDataFrame([], schema), revision.sql)
-        sql.check(frame)
+        check_plan(frame)
         columns = sql.columns_of(frame, columns)
     sink = revision.sink  # a target travels to executors: it has the addresses that its sink uses, and no others
     return SinkTarget(

@@ -7,9 +7,13 @@ import re
 from threading import local
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast.pipeline.driver import task_outcomes
+from holdfast.pipeline.driver.sql_plan import FULL_TEXT
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
+from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
 from holdfast.vocabulary.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -38,9 +42,13 @@ class SparkJobs:
         return task_outcomes.from_rows(frame.collect())
 
     def warm_up(self) -> None:
-        """Start Python on the executors."""
+        """Start Python on the executors. `VersionsDifferError`: one of them has other versions than this process."""
         width = 1 if self.remote else max(1, self.spark.sparkContext.defaultParallelism)
-        self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), task_outcomes.SCHEMA).collect()
+        frame = self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), task_outcomes.SCHEMA)
+        for row in frame.collect():
+            found = msgspec.json.decode(row[0], type=Versions)
+            if found != installed_versions():
+                raise VersionsDifferError(installed_versions(), found)
 
     def cancel(self, slot: str) -> None:
         """Cancel the running job of a slot, and those that it would run before `allow`."""
@@ -70,6 +78,8 @@ class SparkJobs:
             session = self.spark.newSession()
             session.conf.set("spark.sql.ansi.enabled", "false")
             session.conf.set("spark.sql.session.timeZone", "UTC")
+            for name, value in FULL_TEXT.items() if self.remote else ():
+                session.conf.set(name, value)
             self._own.session = session
         found: SparkSession = self._own.session
         return found

@@ -1,15 +1,15 @@
 """A pipeline's SQL: what is allowed, how rows keep their offsets through it, and which columns result.
 
-The one rule: SQL is row by row and deterministic. A row depends on its own record alone, so that a range written again is the same
-rows whatever else is in the batch. Checked on Spark's analysed plan: only nodes that neither move nor compare rows.
+The one rule: SQL is row by row and deterministic (`sql_plan`). A row depends on its own record alone, so that a range written again
+is the same rows whatever else is in the batch.
 """
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clickhouse.quoting import invalid_name_reason
 from holdfast.clickhouse.types import Array, Map, Type, is_nullable, nullable, parse_type
+from holdfast.pipeline.driver.sql_plan import check_text
 from holdfast.pipeline.mapping.arrow import arrow_type
 from holdfast.pipeline.model.column_mapping import PROVENANCE, Column, make_column
 from holdfast.pipeline.sinks.lake import lake_type
@@ -25,17 +25,7 @@ OFFSET: Final = "__hf_offset"
 STATS: Final = "__hf_stats"
 CARRIED: Final = (PARTITION, OFFSET, STATS)
 
-NODES: Final = frozenset(
-    {"Project", "Filter", "SubqueryAlias", "View", "Generate", "LocalRelation", "LogicalRDD", "MapInArrow", "Range"}
-)
 _SELECT: Final = re.compile(r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*select\b(?!\s+distinct\b)", re.IGNORECASE | re.DOTALL)
-_NODE: Final = re.compile(r"^[\s:|+\-]*([A-Za-z]+)")
-_CHANGING: Final = re.compile(
-    r"(?<![\w.`])(rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|localtimestamp|current_\w+|current_timezone|"
-    r"unix_timestamp\(\)|monotonically_increasing_id|spark_partition_id|input_file_\w+|user|session_user|version|"
-    r"java_method|reflect|try_reflect)\s*\(",
-    re.IGNORECASE,
-)
 _SCALARS: Final = {
     "boolean": "Bool",
     "tinyint": "Int8",
@@ -52,6 +42,7 @@ _SCALARS: Final = {
 
 def carrying(sql: str) -> str:
     """The SQL with the carried columns in front of its own."""
+    check_text(sql)
     found = _SELECT.match(sql)
     if found is None:
         raise InvalidError("sql", sql[:200], "one SELECT over `rows`, without DISTINCT and without WITH")
@@ -94,52 +85,6 @@ def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame
     numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
     kept = [*enumerate(CARRIED), *own]
     return numbered.select(*(numbered[f"c{at}"].alias(name) for at, name in kept))
-
-
-def check(frame: "DataFrame") -> None:
-    """Reject SQL that is not row by row and deterministic."""
-    for line in _tree(_explained(frame)):
-        node = _NODE.match(line)
-        if node is None or node[1] not in NODES:
-            given = node[1] if node is not None else line[:100]
-            raise InvalidError(
-                "sql",
-                given,
-                "row by row: columns, conditions and LATERAL VIEW explode, nothing that joins, sorts, groups or limits",
-            )
-        if (changing := _CHANGING.search(line)) is not None:
-            raise InvalidError("sql", changing[0] + "…)", "deterministic: the same result for the same record")
-        if re.search(r"(scalar-subquery|exists|list|in)#\d+ \[", line):
-            raise InvalidError("sql", "a sub-query", "without sub-queries")
-    if not _deterministic(frame):
-        raise InvalidError(
-            "sql",
-            "a non-deterministic function",
-            "deterministic: the same result for the same record",
-        )
-
-
-def _deterministic(frame: Any) -> bool:
-    """Whether Spark considers the plan deterministic; Spark Connect does not report it."""
-    if hasattr(type(frame), "_explain_string"):
-        return True
-    return bool(frame._jdf.queryExecution().analyzed().deterministic())
-
-
-def _explained(frame: Any) -> str:
-    """All plans of a frame as text, which both kinds of session offer."""
-    if hasattr(type(frame), "_explain_string"):
-        remote: str = frame._explain_string(extended=True)
-        return remote
-    utilities = frame.sparkSession.sparkContext._jvm.PythonSQLUtils
-    return str(utilities.explainString(frame._jdf.queryExecution(), "extended"))
-
-
-def _tree(explained: str) -> Iterator[str]:
-    """The lines of the analysed plan, without the one that lists its columns."""
-    analysed = explained.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
-    lines = [line for line in analysed.strip().splitlines() if line.strip()]
-    return iter(lines[1:])
 
 
 def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, ...]:

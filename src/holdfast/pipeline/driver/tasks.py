@@ -5,9 +5,11 @@ revision, from the `RangeJob`, which pickles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.mapped_ranges import (
@@ -20,7 +22,8 @@ from holdfast.pipeline.driver.mapped_ranges import (
     map_range,
     without_rows,
 )
-from holdfast.pipeline.driver.task_outcomes import TaskOutcome, to_batch
+from holdfast.pipeline.driver.task_outcomes import COLUMN, TaskOutcome, to_batch
+from holdfast.pipeline.driver.versions import Versions, check_versions, installed_versions
 from holdfast.pipeline.mapping.drift import AddColumns, StopPipeline
 from holdfast.pipeline.mapping.transform import prepared_revision, survey
 from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
@@ -39,16 +42,20 @@ class RangeJob:
     cluster_address: ClusterAddress | None
     """None where records come through a DataFrame."""
     fenced_ranges: tuple[FencedRange, ...]
+    versions: Versions = field(default_factory=installed_versions)
+    """The driver's."""
 
 
 class WarmUp:
-    """Imports what tasks need: otherwise the first task of a process takes seconds."""
+    """Imports what tasks need: otherwise the first task of a process takes seconds. Returns the versions that it found."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow.compute  # noqa: F401
+        import pyarrow as pa
+        import pyarrow.compute
 
         for _ in batches:
-            yield to_batch([])
+            found = msgspec.json.encode(installed_versions()).decode()
+            yield pa.RecordBatch.from_arrays([pa.array([found], pa.string())], names=[COLUMN])
 
 
 class MapRanges:
@@ -218,7 +225,8 @@ def surveyed(job: RangeJob, fenced_range: FencedRange, table: Any) -> TaskOutcom
 
 
 def mapped_range(job: RangeJob, fenced_range: FencedRange, table: Any) -> MappedRange:
-    """Map a range's records."""
+    """Map a range's records. `VersionsDifferError`: this executor came after the driver had compared."""
+    check_versions(job.versions)
     mapped = map_range(job.target, fenced_range, table)
     failpoints.reached("pipeline.mapped")
     return mapped
@@ -284,6 +292,4 @@ def with_counters(outcome: TaskOutcome, counters: ReadCounters) -> TaskOutcome:
 
 def replace_outcome(outcome: TaskOutcome, **changes: Any) -> TaskOutcome:
     """The outcome with some fields changed."""
-    import msgspec
-
     return msgspec.structs.replace(outcome, **changes)
