@@ -99,4 +99,5 @@ def _folder() -> Path | None:
 
     if TaskContext.get() is None:
         return None
-    return Path(SparkFiles.getRootDirectory())
+    root = SparkFiles.getRootDirectory()
+    return Path(root) if root else None

@@ -92,6 +92,8 @@ class SlotProcessor:
         if max((*self.owned, -1)) >= len(bounds.ends):
             raise BlockedError(f"the topic has {len(bounds.ends)} partitions now, it had more before")
         self.counters.source_partitions = len(bounds.ends)
+        for number in bounds.unknown.keys() & self.owned.keys():
+            self._slot.retry_later([number], bounds.unknown[number])
         for number, owned in self.owned.items():
             owned.update_end(bounds.ends[number], now_ms)
         return bounds

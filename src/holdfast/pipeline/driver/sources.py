@@ -4,7 +4,8 @@ The one rule: end offsets come from the source itself, never from the registry. 
 other Kafka is queried with librdkafka.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from holdfast.client.cluster_address import ClusterAddress
@@ -28,6 +29,8 @@ class TopicBounds:
     ends: tuple[int, ...]
     topic_id: str = ""
     """Empty: the source has no ids."""
+    unknown: Mapping[int, str] = field(default_factory=dict)
+    """Partitions whose offsets could not be read now (they are 0 here), and why."""
 
 
 class PipelineSource(Protocol):
@@ -92,14 +95,22 @@ class KafkaSource:
             topic = client.list_topics(self._config.topic, timeout=KAFKA_TIMEOUT_S).topics[self._config.topic]
             if topic.error is not None:
                 raise BlockedError(f"topic {self._config.topic}: {topic.error}")
-            found = [
-                client.get_watermark_offsets(TopicPartition(self._config.topic, number), timeout=KAFKA_TIMEOUT_S)
-                for number in sorted(topic.partitions)
-            ]
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
+        found, unknown = [], {}
+        for number, partition in sorted(topic.partitions.items()):
+            offsets, reason = (0, 0), "it has no leader"
+            if partition.leader >= 0:  # the client would wait for one
+                try:
+                    asked = TopicPartition(self._config.topic, number)
+                    offsets, reason = client.get_watermark_offsets(asked, timeout=KAFKA_TIMEOUT_S), ""
+                except KafkaException as error:
+                    reason = str(error.args[0])
+            found.append(offsets)
+            if reason:
+                unknown[number] = f"partition {number} of topic {self._config.topic}: {reason}"
         starts, ends = tuple(low for low, _ in found), tuple(high for _, high in found)
-        return TopicBounds(starts, ends, self._ids.of(self._config.topic))
+        return TopicBounds(starts, ends, self._ids.of(self._config.topic), unknown=unknown)
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         from confluent_kafka import KafkaException, TopicPartition
@@ -107,7 +118,12 @@ class KafkaSource:
         try:
             times = [TopicPartition(self._config.topic, partition, timestamp_ms)]
             found = int(self._connected().offsets_for_times(times, timeout=KAFKA_TIMEOUT_S)[0].offset)
-            return found if found >= 0 else self.bounds().ends[partition]
+            if found >= 0:
+                return found
+            bounds = self.bounds()
+            if partition in bounds.unknown:
+                raise BlockedError(bounds.unknown[partition])
+            return bounds.ends[partition]
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
 

@@ -67,6 +67,8 @@ class Takeover:
         slot = self._slot
         if number >= len(bounds.ends):
             raise BlockedError(f"partition {number} is claimed, the topic has {len(bounds.ends)} partitions")
+        if number in bounds.unknown:
+            raise BlockedError(bounds.unknown[number])
         state = slot.store.partition(number)
         if state is None or state.owner != slot.run.slot or state.epoch != epoch:
             return None

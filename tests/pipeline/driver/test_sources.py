@@ -1,0 +1,48 @@
+"""The offsets of another Kafka, as its client answers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from holdfast.pipeline.driver.sources import KafkaSource
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.pipeline.sinks.contract import BlockedError
+
+NO_LEADER = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+
+class Client:
+    """Partition 1 has no leader, that of partition 3 has just gone."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        partitions = {number: SimpleNamespace(leader=-1 if number == 1 else 7) for number in range(4)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
+
+    def get_watermark_offsets(self, asked: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert asked.partition != 1
+        if asked.partition == 3:
+            raise NO_LEADER
+        return 5, 10 + asked.partition
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, -1) for each in asked]
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> KafkaSource:
+    made = KafkaSource(KafkaConfig(topic="orders", brokers=("elsewhere:9092",)))
+    monkeypatch.setattr(made, "_connected", Client)
+    return made
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(source: KafkaSource) -> None:
+    found = source.bounds()
+    assert (found.starts, found.ends) == ((5, 0, 5, 0), (10, 0, 12, 0))
+    assert list(found.unknown) == [1, 3]
+    assert found.unknown[1] == "partition 1 of topic orders: it has no leader"
+    assert found.unknown[3].startswith("partition 3 of topic orders: KafkaError")
+    assert source.offset_at(2, 1_000) == 12
+    with pytest.raises(BlockedError, match="partition 1 of topic orders"):
+        source.offset_at(1, 1_000)
