@@ -144,10 +144,17 @@ def produce(bootstrap: str, topic: str, *values: str, partition: int = 0, **sett
 
 
 def read(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[str]:
-    """The first `count` values of a partition, and whatever follows them at once."""
+    """The values of a partition, `count` of them at least: up to its end once there are so many."""
     found: list[str] = []
+    to_the_end = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **to_the_end,
+        }
     )
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
@@ -155,13 +162,14 @@ def read(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[
         deadline_ms = clock.boot_ms() + WAIT_S * 1000
         while True:
             message = consumer.poll(0.5)
-            if message is not None and message.error() is None:
+            error = message.error() if message is not None else None
+            if message is not None and error is None:
                 value = message.value()
                 assert value is not None
                 found.append(value.decode())
-            elif len(found) >= count:
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF and len(found) >= count:
                 return found
-            assert clock.boot_ms() < deadline_ms, f"read {len(found)} of {count}: {message and message.error()}"
+            assert clock.boot_ms() < deadline_ms, f"read {len(found)} of {count}: {error}"
     finally:
         consumer.close()
 
