@@ -29,6 +29,7 @@ def reconnect(agent: SimulatedAgent) -> None:
     agent.store.reachable = agent.store.answering = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["unreachable", "answers lost"])
 @pytest.mark.parametrize("resync", [False, True], ids=["watches go on", "watches resync"])
 async def test_an_outage_that_the_sessions_survive_costs_no_leadership_and_no_epoch(

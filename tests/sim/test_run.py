@@ -17,6 +17,7 @@ def test_seeds_that_keep_the_rules_exit_with_0(capsys: pytest.CaptureFixture[str
     assert "5 seeds, 0 failed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_failing_seeds_are_shown_kept_and_exit_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep = tmp_path / "seeds.txt"
     assert main(["--seeds", "30", "--planted", "effect-unfenced", "--keep", str(keep)]) == 1

@@ -31,6 +31,7 @@ def test_large_data_and_views_are_fine(codec: int) -> None:
         assert bytes(decompress(codec, memoryview(bytearray(packed)), bytes_max=8 * MIB)) == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", NUMBERS)
 def test_a_bomb_is_refused(codec: int) -> None:
     bomb = compress(codec, bytes(64 * MIB))

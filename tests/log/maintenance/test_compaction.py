@@ -205,6 +205,7 @@ async def test_a_log_that_is_mostly_compacted_is_left_alone(world: MaintenanceWo
     assert world.store.calls["commit"] > commits
 
 
+@pytest.mark.slow
 async def test_small_segments_are_joined_also_inside_index_objects(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"k%d" % (at % 50), b"v%d" % at)] for at in range(200)])

@@ -199,6 +199,7 @@ async def test_a_duplicate_is_still_one_after_everything_was_deleted_and_the_par
     assert len(await world.there()) == 1  # the husk has gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 1, 7, 30, 63, 64, 100])
 async def test_retention_reaches_into_index_objects(world: MaintenanceWorld, keep: int) -> None:
     partition = await world.open()
