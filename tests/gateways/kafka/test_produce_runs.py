@@ -110,6 +110,22 @@ async def test_a_request_of_another_kind_does_not_overtake_a_run(tmp_path: Path)
         assert await stored(gateway) == ["first", *"abcd"]
 
 
+@pytest.mark.parametrize("first", ["refused", "duplicate"])
+async def test_an_answer_at_once_lets_no_later_request_overtake_the_runs_behind_it(tmp_path: Path, first: str) -> None:
+    async with one_client(tmp_path, requests_in_flight_max=2) as (gateway, client):
+        known = produce_request("orders", {0: batch("known", producer=7, sequence=0)}, topic_id=NO_ID)
+        assert await answers(client, [known]) == [(0, 1)]
+        # With "refused" both runs are in one group, which is split; with "duplicate" they are in two, which are appended.
+        bad = bytearray(batch("bad"))
+        bad[-1] ^= 1  # its checksum is another
+        at_once = known if first == "duplicate" else produce_request("orders", {1: bytes(bad)}, topic_id=NO_ID)
+        no_run = produce_request("orders", {1: batch("c"), 0: batch("other")}, topic_id=NO_ID)
+        await client.send_bytes(together([at_once, orders("b", partition=1, acks=1), no_run]))
+        async with asyncio.timeout(20):
+            assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+        assert await stored(gateway, 1) == ["b", "c"]
+
+
 async def test_other_requests_wait_for_a_run_before_them(tmp_path: Path) -> None:
     async with one_client(tmp_path) as (_, client):
         versions = request_frame(API_VERSIONS, 0, {}, correlation=9, client_id="tests")

@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from struct import Struct
 from typing import Final, cast
@@ -175,8 +176,8 @@ class KafkaConnection(FrameReceiver):
                 self._respond(request, error)
         return not self._closing
 
-    def _split(self, request: _InFlightRequest, run: ProduceRun) -> None:
-        """A run cannot be appended as a whole: its requests take its place, and start one by one."""
+    def _split(self, request: _InFlightRequest, run: ProduceRun) -> Callable[[], None]:
+        """A run cannot be appended as a whole: its requests take its place, and start one by one. See `OnSplit`."""
         at = self._in_flight.index(request)
         del self._in_flight[at]
         sizes = [request.size // request.count] * request.count
@@ -198,7 +199,11 @@ class KafkaConnection(FrameReceiver):
                     self._respond(each, error)
         finally:
             self._pumping = pumping
-        if not pumping:
+        return self._send_done
+
+    def _send_done(self) -> None:
+        """Send what was answered while it was started."""
+        if not self._pumping:
             if self._send_responses():
                 self._pump()
             self._update_flow_control()

@@ -77,12 +77,16 @@ def scan_run(data: memoryview, at: int, *, most: int, bytes_max: int) -> Produce
     return None if found is None else ProduceRun._make(found)
 
 
+OnSplit = Callable[[], Callable[[], None]]
+"""Starts each request of a run by itself; what it returns sends the responses that are there already."""
+
+
 class _WaitingRun(NamedTuple):
     run: ProduceRun
     call: RequestContext
     topic: str
     on_response: OnResponse
-    on_split: Callable[[], None]
+    on_split: OnSplit
 
 
 class ProduceRuns:
@@ -93,7 +97,7 @@ class ProduceRuns:
         self._runs: list[_WaitingRun] = []
         self.requests_together = Histogram(COUNT_BOUNDS)
 
-    def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: Callable[[], None]) -> None:
+    def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: OnSplit) -> None:
         """Append a run soon. `on_response` gets all its responses; or `on_split` is called, to start each request by itself."""
         topic = topic_of(run, self._backend)
         if not self._runs:
@@ -106,22 +110,20 @@ class ProduceRuns:
         if not self._runs:
             return
         runs, self._runs = self._runs, []
-        if len(runs) == 1:
-            self._append_together(runs)
-            return
         groups: dict[tuple[str, int], list[_WaitingRun]] = {}
         for waiting in runs:
             groups.setdefault((waiting.topic, waiting.run.partition), []).append(waiting)
-        for group in groups.values():
-            self._append_together(group)
+        # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
+        begun = [each for group in groups.values() for each in self._append_together(group)]
+        for answer in begun:
+            answer()
 
-    def _append_together(self, group: list[_WaitingRun]) -> None:
+    def _append_together(self, group: list[_WaitingRun]) -> list[Callable[[], None]]:
+        """What is to be called when all groups were begun."""
         payloads = [waiting.run.payload for waiting in group]
         appended = self._backend.log.produce_together(group[0].topic, group[0].run.partition, payloads)
         if appended is None:
-            for waiting in group:
-                waiting.on_split()
-            return
+            return [waiting.on_split() for waiting in group]
         self.requests_together.observe(len(appended.offsets))
         at = 0
         pending: dict[tuple[int, int], _PendingRuns] = {}
@@ -133,8 +135,10 @@ class ProduceRuns:
             end = at + len(run.correlations)
             pending[kind].runs.append((waiting, appended.offsets[at:end]))
             at = end
-        for (acks, timeout_ms), each in pending.items():
-            each.wait(acks, min(timeout_ms, self._backend.settings.produce_timeout_max_ms))
+        timeout_max_ms = self._backend.settings.produce_timeout_max_ms
+        return [
+            partial(each.wait, acks, min(timeout_ms, timeout_max_ms)) for (acks, timeout_ms), each in pending.items()
+        ]
 
 
 class _PendingRuns:
