@@ -245,6 +245,8 @@ class KafkaConnection(FrameReceiver):
             unsent_bytes = transport.get_write_buffer_size()
             if unsent_bytes > COUNTED_BYTES_MIN:
                 self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
+        except Exception as error:  # whoever called back has others to call: it is this connection's alone
+            self._fail(error, request.call)
         finally:
             self._give_back(request)
             self._bytes -= request.size
