@@ -239,9 +239,8 @@ class LeadingPartition(VisibleLog):
         try:
             fresh, appended = self._deduplicate(batches)
             if fresh:
-                if copy_below_bytes is None or len(fresh) < len(
-                    batches
-                ):  # what is not kept must not stay in memory either
+                # Duplicates are not kept, so what came with them must not keep their memory.
+                if copy_below_bytes is None or len(fresh) < len(batches):
                     copy_below_bytes = self._settings.copy_below_bytes
                 self._log(fresh, copy_below_bytes)
         except BaseException:
