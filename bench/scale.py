@@ -138,7 +138,7 @@ async def cpu_percent(seconds: float) -> float:
 
 async def append_to_each(agent: Agent, topics: list[str]) -> None:
     """One record to every partition, so many at a time."""
-    body = encode([Record(0, 1_000, None, b"x" * 100)])
+    body = encode([Record(0, _clock.now_ms(), None, b"x" * 100)])  # not so old that retention removes it
     left = ((topic, number) for topic in topics for number in range(TOPIC_PARTITIONS))
 
     async def work() -> None:

@@ -18,7 +18,7 @@ from holdfast.log.maintenance.departed_agents import forget_departed
 from holdfast.log.maintenance.index_rollup import roll_up_segment_keys
 from holdfast.log.maintenance.orphan_sweeper import SWEEPER, expire_deletion_marks, sweep_orphans
 from holdfast.log.maintenance.retention import apply_retention, may_have_expired
-from holdfast.log.maintenance.segment_merge import may_merge, merge_segments
+from holdfast.log.maintenance.segment_merge import lists_enough, may_merge, merge_segments
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import collect_trash
 from holdfast.log.model import CleanupPolicy
@@ -73,7 +73,7 @@ async def run_maintenance(maintained: MaintainedAgent, context: MaintenanceConte
         return len(partition.segments.recent) > context.log.segment_keys_max
 
     def may_be_merged(partition: LeadingPartition) -> bool:
-        return _has_segments(partition) and may_merge(partition, maintained.policy(partition), context)
+        return lists_enough(partition) and may_merge(partition, maintained.policy(partition), context)
 
     def is_compacted(partition: LeadingPartition) -> bool:
         return _has_segments(partition) and maintained.policy(partition).compact

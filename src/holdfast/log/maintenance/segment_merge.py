@@ -144,11 +144,13 @@ async def merge_segments(partition: LeadingPartition, policy: CleanupPolicy, con
     return merged
 
 
+def lists_enough(partition: LeadingPartition) -> bool:
+    """Whether so many segments are listed that some of them may become one."""
+    return len(partition.segments.recent) >= FAN_IN or bool(partition.segments.indexes)
+
+
 def may_merge(partition: LeadingPartition, policy: CleanupPolicy, context: MaintenanceContext) -> bool:
-    """Whether a visit may find something: not while few segments are listed, nor if the last one found nothing in this list."""
-    segments = partition.segments
-    if len(segments.recent) < FAN_IN and not segments.indexes:
-        return False
+    """Whether a visit may find something: not if the last one found nothing in this list."""
     limits = MergeLimits.of(policy, context.settings.merge_bytes_max)
     return _settled.get(partition) != _listing(partition, limits)
 
