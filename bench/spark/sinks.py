@@ -152,7 +152,7 @@ class _Bare:
         self._spark, self._insert = spark, Insert(where, str(block))
         numbers = ", ".join(f"{name} Int64" for name in _NUMBERS)
         texts = ", ".join(f"{name} String" for name in _TEXTS)
-        place = "_generation UInt32, _topic String, _partition Int32, _offset Int64"
+        place = "_pipeline LowCardinality(String), _generation UInt32, _topic String, _partition Int32, _offset Int64"
         server.query(
             f"CREATE TABLE bare ({numbers}, {texts}, {place}) ENGINE = MergeTree ORDER BY (_partition, _offset)"
         )
@@ -173,6 +173,7 @@ def _write_block(path: Path) -> None:
     columns: dict[str, Any] = dict.fromkeys(_NUMBERS, numbers)
     columns["page"] = pa.array([f"/p/{number % 1_000}" for number in range(BLOCK_ROWS)])
     columns["token"] = pa.array([f"{number * 2_654_435_761:024x}" for number in range(BLOCK_ROWS)])
+    columns["_pipeline"] = pa.repeat(pa.scalar("0123456789abcdef", pa.string()), BLOCK_ROWS)
     columns["_generation"] = pa.repeat(pa.scalar(1, pa.uint32()), BLOCK_ROWS)
     columns["_topic"] = pa.repeat("bench", BLOCK_ROWS)
     columns["_partition"] = pa.repeat(pa.scalar(0, pa.int32()), BLOCK_ROWS)

@@ -177,6 +177,22 @@ def test_a_preview_is_vertical_and_infer_says_what_it_could_not_read(
     assert "│" not in shown.partition("CREATE TABLE")[0]
 
 
+def test_a_migration_is_shown_and_then_run(pipeline: Run, file: Path, name: str, clickhouse: ClickHouseServer) -> None:
+    assert pipeline("create", "-f", str(file), "--infer").code == 0
+    assert pipeline("migrate", name).text == f"{name}: tables are up to date\n"
+    table = pipeline("show", name, "--json").rows[0]["parts"]["sink"]["table"]
+    clickhouse.query(
+        f"CREATE TABLE default.{table} (id Int64, _generation UInt32, _topic LowCardinality(String), _partition UInt32, "
+        "_offset UInt64) ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
+    shown = pipeline("migrate", name).text
+    assert shown.startswith(f"ALTER TABLE `default`.`{table}` ADD COLUMN IF NOT EXISTS `_pipeline`")
+    assert shown.endswith("Nothing was run: pass --yes to run them.\n")
+    assert pipeline("migrate", name, "--json").rows[0]["applied"] is False
+    assert pipeline("migrate", name, "--yes").text.endswith(f"{name}: tables migrated\n")
+    assert pipeline("migrate", name).text == f"{name}: tables are up to date\n"
+
+
 def test_a_rewind_a_backfill_and_the_dlq(pipeline: Run, file: Path, name: str) -> None:
     assert pipeline("apply", "-f", str(file), "--infer").code == 0
     begun = pipeline("rewind", name, "--to", "0=3", "--json").rows[0]

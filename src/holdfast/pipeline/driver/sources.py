@@ -95,6 +95,7 @@ class KafkaSource:
             topic = client.list_topics(self._config.topic, timeout=KAFKA_TIMEOUT_S).topics[self._config.topic]
             if topic.error is not None:
                 raise BlockedError(f"topic {self._config.topic}: {topic.error}")
+            topic_id = self._ids.of(self._config.topic)
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
         found, unknown = [], {}
@@ -110,7 +111,7 @@ class KafkaSource:
             if reason:
                 unknown[number] = f"partition {number} of topic {self._config.topic}: {reason}"
         starts, ends = tuple(low for low, _ in found), tuple(high for _, high in found)
-        return TopicBounds(starts, ends, self._ids.of(self._config.topic), unknown=unknown)
+        return TopicBounds(starts, ends, topic_id, unknown=unknown)
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         from confluent_kafka import KafkaException, TopicPartition
