@@ -1,10 +1,9 @@
 """Two agents share a topic: one is stopped politely, one is cut off, one crashes."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node, fast_settings
+from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
@@ -14,20 +13,9 @@ from holdfast.vocabulary.types import TopicPartition
 PARTITIONS = 4
 
 
-# For tests of a hand-over that succeeds: as long as it is under way on a busy machine, nobody gives up.
-PATIENT: dict[str, object] = {
-    "drain_ms": 30_000,
-    "hand_over_ms": 30_000,
-    "follower": replace(fast_settings("ann").follower, transfer_timeout_ms=30_000),
-}
-
-
-async def pair(
-    cluster: LocalCluster, *, brief: bool = False, patient: bool = False, **config: object
-) -> tuple[Node, Node]:
-    changes = PATIENT if patient else {}
-    ann = await cluster.node("ann", **changes, **({"session": SHORT_SESSION} if brief else {}))
-    bob = await cluster.node("bob", **changes)
+async def pair(cluster: LocalCluster, *, brief: bool = False, **config: object) -> tuple[Node, Node]:
+    ann = await cluster.node("ann", **({"session": SHORT_SESSION} if brief else {}))
+    bob = await cluster.node("bob")
     await ann.service.create_topic("orders", PARTITIONS, config)
     await async_until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
     return ann, bob
@@ -54,7 +42,7 @@ async def test_a_topic_is_shared_and_requests_are_redirected_to_the_leader(clust
 
 @pytest.mark.parametrize("level", ["local", "object"])
 async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:
-    ann, bob = await pair(cluster, patient=True, durability=level)
+    ann, bob = await pair(cluster, durability=level)
     sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
     running = True
 
