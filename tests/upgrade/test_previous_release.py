@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from tests.support.server_process import ServeProcess, read, started
 from tests.support.waiting import until
 
@@ -79,12 +86,21 @@ def test_topics_offsets_and_pipelines_of_the_last_release_are_there(fixture: Pat
         assert len(messages(server.kafka, "orders", 0, 25)) == 25
 
 
+def keep_records(server: ServeProcess) -> None:
+    """They are of 2023: retention would delete them in its first round, if Spark takes longer to start than that."""
+    keep = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=[keep])
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.incremental_alter_configs([topic])[topic].result(30)
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name.removesuffix(".tar.gz"))
 def test_a_pipeline_of_the_last_release_continues_where_it_was(fixture: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     server = unpacked(fixture, tmp_path / "node")
     with started(server):
+        keep_records(server)
         until(lambda: checkpoint(server) == 50, what="both partitions are finished", within_s=200)
         copied = [json.loads(each)["id"] for each in read(server.kafka, "orders-copy", 50)]
         assert sorted(copied) == list(range(1, 51))  # each once
