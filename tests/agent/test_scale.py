@@ -222,4 +222,4 @@ async def test_what_cannot_be_opened_without_its_wal_costs_one_call_however_much
     assert sum(bob.store.calls.values()) - before < 40  # a scan per round, and what any agent does
     back = await cluster.node("ann")
     await async_until(lambda: len(bob.leads()) + len(back.leads()) == MANY)
-    assert not bob.agent.offline
+    await async_until(lambda: not bob.agent.offline)

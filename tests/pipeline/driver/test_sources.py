@@ -34,12 +34,13 @@ class Client:
 def source(monkeypatch: pytest.MonkeyPatch) -> KafkaSource:
     made = KafkaSource(KafkaConfig(topic="orders", brokers=("elsewhere:9092",)))
     monkeypatch.setattr(made, "_connected", Client)
+    monkeypatch.setattr(made, "_ids", SimpleNamespace(of=lambda topic: "id-1"))
     return made
 
 
 def test_a_partition_without_a_leader_holds_up_no_other(source: KafkaSource) -> None:
     found = source.bounds()
-    assert (found.starts, found.ends) == ((5, 0, 5, 0), (10, 0, 12, 0))
+    assert (found.starts, found.ends, found.topic_id) == ((5, 0, 5, 0), (10, 0, 12, 0), "id-1")
     assert list(found.unknown) == [1, 3]
     assert found.unknown[1] == "partition 1 of topic orders: it has no leader"
     assert found.unknown[3].startswith("partition 3 of topic orders: KafkaError")

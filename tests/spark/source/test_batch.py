@@ -137,7 +137,9 @@ def test_compressed_records_are_read(spark: SparkSession, broker: Broker, packin
 
 def test_wrong_options_are_named(spark: SparkSession, broker: Broker) -> None:
     topic = broker.create_topic("wrong")
-    with pytest.raises(PySparkException, match=r"invalid option 'subscribe'.*topicsPattern"):
+    with pytest.raises(PySparkException, match=r"invalid option 'subscribed'.*topicsPattern"):
+        read(spark, broker, topic, subscribed="x").collect()
+    with pytest.raises(PySparkException, match="invalid options subscribe and topics 'both'"):
         read(spark, broker, topic, subscribe="x").collect()
     with pytest.raises(PySparkException, match="'nowhere' does not exist"):
         read(spark, broker, "nowhere").collect()
