@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -251,6 +251,29 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
                     assert answer.responses[0].partition_responses[0].error_code.value == 0
                 assert await broken.hung_up()  # it would take the next response for that of another request
         assert sorted(await stored(gateway)) == sorted(["first", "x", "y", "z", *(["lost"] if sound else [])])
+
+
+async def test_an_unexpected_error_closes_the_connections_of_its_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        other = await gateway.client()
+        real = gateway.backend.log.produce_together
+
+        def produce_together(topic: str, partition: int, payloads: Any) -> Any:
+            if partition == 1:
+                raise RuntimeError("a bug")
+            return real(topic, partition, payloads)
+
+        monkeypatch.setattr(gateway.backend.log, "produce_together", produce_together)
+        other.writer.write(together([orders("lost", partition=1)]))
+        client.writer.write(together([orders("kept")]))
+        async with asyncio.timeout(20):
+            answer = client.understood(PRODUCE, VERSION, 0, await client.receive())
+            assert answer.responses[0].partition_responses[0].base_offset == 1
+            with suppress(ConnectionError):
+                assert await other.hung_up()
+        assert (await stored(gateway), len(gateway.server.connections)) == (["first", "kept"], 1)
 
 
 # ── the scanner ──

@@ -121,7 +121,10 @@ class ProduceRuns:
     def _append_together(self, group: list[_WaitingRun]) -> list[Callable[[], None]]:
         """What is to be called when all groups were begun."""
         payloads = [waiting.run.payload for waiting in group]
-        appended = self._backend.log.produce_together(group[0].topic, group[0].run.partition, payloads)
+        try:
+            appended = self._backend.log.produce_together(group[0].topic, group[0].run.partition, payloads)
+        except Exception as error:  # unexpected, so the outcome is unknown: it closes these connections, and no others
+            return [partial(_respond, waiting, error) for waiting in group]
         if appended is None:
             return [waiting.on_split() for waiting in group]
         self.requests_together.observe(len(appended.offsets))
