@@ -118,6 +118,15 @@ static PyObject *topic(reader_t *r, int by_id)
     return both;
 }
 
+/* None for what is odd, text that is no UTF-8 included; NULL for any other exception. */
+static PyObject *none_if_odd(void)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
 PyObject *produce(PyObject *module, PyObject *args)
 {
     Py_buffer body;
@@ -143,12 +152,7 @@ PyObject *produce(PyObject *module, PyObject *args)
     Py_XDECREF(id);
     Py_XDECREF(topics);
     PyBuffer_Release(&body);
-    if (found != NULL)
-        return found;
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
-        return NULL;
-    PyErr_Clear();
-    Py_RETURN_NONE;
+    return found != NULL ? found : none_if_odd();
 }
 
 /* ── runs ── */
@@ -288,10 +292,5 @@ PyObject *produce_run(PyObject *module, PyObject *args)
     Py_XDECREF(run.client_id);
     Py_XDECREF(run.topic);
     PyBuffer_Release(&data);
-    if (found != NULL)
-        return found;
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
-        return NULL;
-    PyErr_Clear();
-    Py_RETURN_NONE;
+    return found != NULL ? found : none_if_odd();
 }
