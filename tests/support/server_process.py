@@ -146,7 +146,8 @@ def produce(bootstrap: str, topic: str, *values: str, partition: int = 0, **sett
 def read(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[str]:
     """The values of a partition, `count` of them at least: up to its end once there are so many."""
     found: list[str] = []
-    to_the_end = {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    events: list[str] = []
+    to_the_end = {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "auto.offset.reset": "error"}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -162,14 +163,17 @@ def read(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> list[
         deadline_ms = clock.boot_ms() + WAIT_S * 1000
         while True:
             message = consumer.poll(0.5)
-            error = message.error() if message is not None else None
-            if message is not None and error is None:
+            if message is None:
+                assert clock.boot_ms() < deadline_ms, f"read {len(found)} of {count}: {events}"
+            elif (error := message.error()) is None:
                 value = message.value()
                 assert value is not None
                 found.append(value.decode())
-            elif error is not None and error.code() == KafkaError._PARTITION_EOF and len(found) >= count:
+                events.append(f"offset {message.offset()}")
+            elif error.code() == KafkaError._PARTITION_EOF and len(found) >= count:
                 return found
-            assert clock.boot_ms() < deadline_ms, f"read {len(found)} of {count}: {error}"
+            else:
+                events.append(str(error))
     finally:
         consumer.close()
 
