@@ -27,6 +27,7 @@ enum rule {
     RULE_PRODUCER = 12,
     RULE_SEQUENCE = 13,
     RULE_TRANSACTIONAL = 14,
+    RULE_ORDER = 18,
     RULE_RECORD_CUT = 20,
     RULE_VARINT = 21,
     RULE_RECORD_LENGTH = 22,
@@ -107,8 +108,9 @@ PyObject *fault_tuple(const fault_t *fault);
 PyObject *tuple_of_type(PyTypeObject *type, PyObject **items, Py_ssize_t n);
 int is_tuple_type(PyObject *type);
 
-/* one function each: scan.c check.c read.c write.c columns.c */
+/* one function each: scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
+PyObject *summarize(PyObject *module, PyObject *args);
 PyObject *check(PyObject *module, PyObject *args);
 PyObject *keyless(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);

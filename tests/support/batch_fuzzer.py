@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.log.batches import BatchHeader, Buffer, Record, RecordBatchLimits, encode, parse_header
 from holdfast.log.batches.compression import CODECS
 from holdfast.log.batches.header import CRC_AT, HEADER_BYTES, checksum
-from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel
+from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel, BatchSummary
 from holdfast.log.batches.records import inflate_payload
 from holdfast.log.batches.rules import CorruptBatchError
 from holdfast.vocabulary.random import SeededRandom
@@ -105,6 +105,8 @@ def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
     for buffer in buffers:
         for stored in (True, False):
             found.append(outcome(lambda b=buffer, s=stored: kernel.scan(b, s, *limits, BatchHeader)))  # type: ignore[misc]
+        for end_offset in (0, 2, 1 << 62):
+            found.append(outcome(lambda b=buffer, e=end_offset: kernel.summarize(b, e, BatchSummary)))  # type: ignore[misc]
         if len(buffer) < HEADER_BYTES:
             continue
         header, payload = parse_header(buffer), buffer[HEADER_BYTES:]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.batch_fuzzer import fuzz
 
 from holdfast.log.batches import BatchHeader, BatchRule, Buffer, Record, encode, parse_header
-from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel, FaultTuple
+from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel, BatchSummary, FaultTuple
 from holdfast.log.batches.rules import _TEXTS
 
 SOURCES = Path(__file__).parents[3] / "src" / "_native"
@@ -27,6 +27,7 @@ class Careless:
     """A kernel that forgets one rule."""
 
     scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
+    summarize = PURE.summarize
 
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:
@@ -97,6 +98,7 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
     header = parse_header(batch)
     for call in (
         lambda: kernel.scan("text", True, 1, 1, BatchHeader),  # type: ignore[arg-type]
+        lambda: kernel.summarize("text", 0, BatchSummary),  # type: ignore[arg-type]
         lambda: kernel.check(b"", header[:5], True),
         lambda: kernel.read(b"", header[:5], (0, 0, -1), 1, Record),
         lambda: kernel.columns([7], lambda *_: b"", True),  # type: ignore[list-item]

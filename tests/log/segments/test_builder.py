@@ -1,6 +1,10 @@
 """What goes into a segment comes out of it, and its tail says what is in it."""
 
 import hashlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import lz4.block
@@ -11,6 +15,7 @@ from tests.support.segments import NOW_MS, a_batch, a_batch_at, a_segment, batch
 
 from holdfast.log.batches import Buffer, Record, encode, parse_header
 from holdfast.log.batches.header import set_append_time
+from holdfast.log.batches.kernels import NATIVE
 from holdfast.log.segments import (
     EpochStart,
     ProducerSection,
@@ -25,7 +30,7 @@ from holdfast.log.segments import (
     segment_meta,
 )
 from holdfast.log.segments import parse_header as parse_segment_header
-from holdfast.log.segments.blocks import walk_blocks
+from holdfast.log.segments.blocks import read_block, walk_blocks
 from holdfast.log.segments.inspection import inspect_object
 from holdfast.vocabulary.errors import InvalidError
 
@@ -48,6 +53,7 @@ def test_any_batches_come_back_as_they_were(batches: list[bytes], block_bytes: i
     segment = body(built)
     assert len(segment) == built.meta.bytes
     assert decode_blocks(blocks_of(segment)) == batches
+    assert b"".join(read_block(each) for each in walk_blocks(blocks_of(segment))) == b"".join(batches)
     assert segment_meta(*read_tail(segment)) == built.meta
     report = inspect_object(segment)
     assert report.ok, report.segments[0].checks
@@ -240,3 +246,31 @@ def test_settings_are_checked(wrong: dict[str, object]) -> None:
     assert SegmentSettings().roll_bytes_max == 8 << 20
     with pytest.raises(InvalidError):
         SegmentSettings(**wrong)  # type: ignore[arg-type]
+
+
+def python_steps(call: Callable[[], object]) -> int:
+    """How many functions are called, in Python or C."""
+    steps = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal steps
+        steps += event.endswith("call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return steps
+
+
+@pytest.mark.skipif(NATIVE is None, reason="without the C extension every header is a step")
+def test_building_and_reading_whole_take_no_step_per_batch() -> None:
+    few, many = (some_batches(count, records=1) for count in (10, 300))
+    runs = [[b"".join(each)] for each in (few, many)]
+    built = [python_steps(partial(build_segment, run, topic_id="t", partition=0)) for run in runs]
+    assert abs(built[0] - built[1]) < 10  # the footer's numbers take a byte more or less
+    blocks = [next(walk_blocks(blocks_of(a_segment(run)))) for run in runs]
+    read = [python_steps(partial(read_block, block)) for block in blocks]
+    assert read[0] == read[1]

@@ -23,6 +23,7 @@ from holdfast.log.segments import (
     read_producers,
     read_tail,
 )
+from holdfast.log.segments.blocks import encode_block, read_block, walk_blocks
 from holdfast.log.segments.inspection import inspect_object
 from holdfast.log.segments.layout import FOOTER_BYTES, pack_footer
 from holdfast.log.segments.v1 import import_v1
@@ -193,8 +194,29 @@ def test_blocks_that_lie_with_right_checksums_are_refused_or_read(data: st.DataO
     for _ in range(data.draw(st.integers(1, 4))):
         block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
     block[28:32] = crc32c(block[32:], crc32c(block[:28])).to_bytes(4, "big")
-    with suppress(*REFUSED):
-        decode_blocks(block)
+    for read in (decode_blocks, read_blocks):
+        with suppress(*REFUSED):
+            read(block)
+
+
+def read_blocks(data: Buffer) -> list[Buffer]:
+    return [read_block(block) for block in walk_blocks(data)]
+
+
+def test_a_block_whose_batches_are_out_of_order_is_not_read_whole() -> None:
+    header, payload, crc = encode_block(a_batch(9) + a_batch(0), at=0, batch_count=2, first_offset=9, pack=False)
+    assert crc == crc32c(payload)
+    with pytest.raises(CorruptError, match=r"segment block at byte 0.*invalid base offset 0: must be .* in order"):
+        read_blocks(header + payload)
+
+
+@pytest.mark.parametrize("announced", [(3, 9), (2, 8)])
+def test_a_block_that_announces_other_batches_is_not_read_whole(announced: tuple[int, int]) -> None:
+    count, first_offset = announced
+    raw = a_batch(9) + a_batch(12)
+    header, payload, _ = encode_block(raw, at=0, batch_count=count, first_offset=first_offset, pack=True)
+    with pytest.raises(CorruptError, match="2 batches, not the"):
+        read_blocks(header + bytes(payload))
 
 
 def test_a_shared_object_shows_which_segment_is_damaged() -> None:

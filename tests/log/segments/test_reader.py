@@ -96,6 +96,16 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_or_the_next(
     assert len(objects.gets) <= 3
 
 
+@settings(deadline=None)
+@given(batch_lists(), st.sampled_from((1, 300, 1 << 20)))
+def test_a_segment_is_read_whole_with_one_get(batches: list[bytes], block_bytes: int) -> None:
+    reader, objects = reader_of(a_segment(batches, block_bytes=block_bytes))
+    found = asyncio.run(reader.read_whole())
+    assert not isinstance(found, Missing)
+    assert b"".join(found) == b"".join(batches)
+    assert len(objects.gets) == 1
+
+
 async def test_a_small_segment_takes_one_get_in_all() -> None:
     batches = some_batches(3)
     reader, objects = reader_of(a_segment(batches), chosen=SegmentSettings())

@@ -19,6 +19,18 @@ Inflate: TypeAlias = Callable[[int, memoryview, int], Buffer]
 T = TypeVar("T", bound=tuple[object, ...])
 
 
+class BatchSummary(NamedTuple):
+    """What batches one behind another are in sum. Timestamps are -1 where no batch has one."""
+
+    batch_count: int
+    record_count: int
+    first_offset: int
+    end_offset: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    packed_bytes: int  # of batches that their producers compressed
+
+
 class HeaderColumns(NamedTuple):
     """All headers of all rows, one after another; `lists` has where each row's begin."""
 
@@ -54,6 +66,10 @@ class BatchKernel(Protocol):
         self, buffer: Buffer, stored: bool, batch_bytes_max: int, records_max: int, kind: type[T], /
     ) -> list[T] | FaultTuple:
         """The headers of all batches in `buffer`, validated except for their checksums, as tuples of type `kind`."""
+        ...
+
+    def summarize(self, buffer: Buffer, end_offset: int, kind: type[T], /) -> T | FaultTuple:
+        """The fields of `BatchSummary` for stored batches that are in order, from `end_offset` on, as a tuple of type `kind`."""
         ...
 
     def check(self, payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:

@@ -30,6 +30,7 @@ class BatchRule(IntEnum):
     CRC = 15
     COMPRESSED = 16
     INFLATED_SIZE = 17
+    ORDER = 18
     RECORD_CUT = 20
     VARINT = 21
     RECORD_LENGTH = 22
@@ -62,6 +63,7 @@ _TEXTS: Final[dict[BatchRule, tuple[str, str]]] = {
     BatchRule.CRC: ("CRC-32C", "the checksum of the bytes after it"),
     BatchRule.COMPRESSED: ("compressed bytes", "one complete stream of the codec the header names"),
     BatchRule.INFLATED_SIZE: ("bytes after decompression", "at most inflated_bytes_max"),
+    BatchRule.ORDER: ("base offset", "at least the end of the batch before, in order"),
     BatchRule.RECORD_CUT: ("record length", "a record that ends inside its batch, with its fields inside it"),
     BatchRule.VARINT: ("varint", "at most 32 bits, 64 for a timestamp"),
     BatchRule.RECORD_LENGTH: ("record length or bytes left in it", "a record that its fields fill exactly"),

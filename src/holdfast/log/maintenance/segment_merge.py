@@ -20,7 +20,7 @@ from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.listing_change import OPERATIONS_MAX
 from holdfast.log.maintenance.segment_replacement import replace_segments
-from holdfast.log.maintenance.segment_rewrite import read_batches, upload_rewritten, wait_alike
+from holdfast.log.maintenance.segment_rewrite import read_whole, upload_rewritten, wait_alike
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import CleanupPolicy
@@ -197,7 +197,7 @@ async def _choose(
 
 async def _merge(partition: LeadingPartition, old: Sequence[SegmentRecord], context: MaintenanceContext) -> None:
     batches: list[Buffer] = []
-    for found in await asyncio.gather(*(read_batches(each, context) for each in old)):
+    for found in await asyncio.gather(*(read_whole(each, context) for each in old)):
         batches += found
     compacted_at_ms = max(each.compacted_at_ms for each in old)
     new = await upload_rewritten(partition, old, batches, compacted_at_ms, context)

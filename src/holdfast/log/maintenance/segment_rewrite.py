@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from holdfast.contracts.objects import Missing
-from holdfast.log.batches import Buffer, parse_header
+from holdfast.log.batches import Buffer
 from holdfast.log.maintenance.retention import empty_batch
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.producer_snapshots import newest_snapshot_at, read_section, read_state
 from holdfast.log.segments import ProducerSection, SegmentReader, build_segment
+from holdfast.log.segments.blocks import summarize_batches
 from holdfast.log.segments.keys import segment_key
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -42,6 +43,12 @@ async def read_batches(segment: SegmentRecord, context: MaintenanceContext) -> l
     return _found(segment, await reader.read(segment.base_offset, _ALL_BYTES, on_thread=True))
 
 
+async def read_whole(segment: SegmentRecord, context: MaintenanceContext) -> list[Buffer]:
+    """The same, several to a buffer: for who keeps them all, however many there are."""
+    reader = SegmentReader(context.objects, segment.object, segment.start, segment.end)
+    return _found(segment, await reader.read_whole())
+
+
 async def upload_rewritten(
     partition: LeadingPartition,
     old: Sequence[SegmentRecord],
@@ -49,7 +56,7 @@ async def upload_rewritten(
     compacted_at_ms: int,
     context: MaintenanceContext,
 ) -> SegmentRecord:
-    """One segment with these batches, for the offsets of all of `old`."""
+    """One segment with these batches, for the offsets of all of `old`. A buffer may hold several of them."""
     partition_id, epoch = partition.partition_id, partition.lease.epoch
     base, end = old[0].base_offset, old[-1].end_offset
     built = await asyncio.to_thread(
@@ -84,7 +91,7 @@ async def upload_rewritten(
 
 def _covering(batches: Sequence[Buffer], end_offset: int) -> Sequence[Buffer]:
     """The batches, up to the last offset: a reader at an offset that is gone must be led beyond it, even at the log's end."""
-    if batches and parse_header(batches[-1]).last_offset == end_offset - 1:
+    if batches and summarize_batches(batches[-1], stored=True).end_offset == end_offset:
         return batches
     return [*batches, empty_batch(end_offset)]
 

@@ -11,7 +11,7 @@ import lz4.block
 from crc32c import crc32c
 
 from holdfast.log.batches import BatchHeader, Buffer
-from holdfast.log.batches.kernels import BEST
+from holdfast.log.batches.kernels import BEST, BatchSummary
 from holdfast.log.batches.rules import fault_error
 from holdfast.log.checksums import batch_checksum
 from holdfast.log.segments.layout import (
@@ -43,6 +43,11 @@ class Block(NamedTuple):
     at: int
     header: BlockHeader
     data: memoryview
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        return f"segment block at byte {self.at}"
 
 
 def encode_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
@@ -86,6 +91,14 @@ def scan_batches(raw: Buffer) -> list[BatchHeader] | tuple[int, int, int, int]:
     return BEST.scan(raw, True, _NO_LIMIT, _NO_LIMIT, BatchHeader)
 
 
+def summarize_batches(raw: Buffer, end_offset: int = 0, *, stored: bool) -> BatchSummary:
+    """What batches one behind another, from `end_offset` on, are in sum. The first fault is an error; `stored`: of our storage."""
+    found = BEST.summarize(raw, end_offset, BatchSummary)
+    if not isinstance(found, BatchSummary):
+        raise fault_error(found, stored=stored)
+    return found
+
+
 def decode_blocks(data: Buffer, *, at: int = 0) -> list[memoryview]:
     """All batches of consecutive whole blocks; `at` is where they lie in the segment, for the error."""
     return [batch for block in walk_blocks(data, at=at) for batch in decode_block(block)[1]]
@@ -111,20 +124,41 @@ def walk_blocks(data: Buffer, *, at: int = 0) -> Iterator[Block]:
 
 def decode_block(block: Block) -> tuple[list[BatchHeader], list[memoryview]]:
     """The batches of one block, verified by the block's CRC: views of the block's bytes, or of what they unpack to."""
-    header, what = block.header, f"segment block at byte {block.at}"
-    check_crc(what, block.data[BLOCK_BYTES:], header.crc, seed=crc32c(block.data[: BLOCK_BYTES - CRC_BYTES]))
-    raw = memoryview(_unpack(header, block.data[header.header_bytes :], what))
+    raw, what = memoryview(_verified(block)), block.name
     headers = scan_batches(raw)
     if isinstance(headers, tuple):
         raise CorruptError(what, str(fault_error(headers, stored=True)))
-    if not headers or len(headers) != header.batch_count or headers[0].base_offset != header.first_offset:
-        raise CorruptError(what, f"{len(headers)} batches, not the {header.batch_count} it announces")
+    _check_announced(block, len(headers), headers[0].base_offset if headers else -1)
     batches, start = [], 0
     for found in headers:
         end = start + found.size_bytes
         batches.append(raw[start:end])
         start = end
     return headers, batches
+
+
+def read_block(block: Block) -> Buffer:
+    """The same batches one behind another, for who takes all of them, however many there are."""
+    raw = _verified(block)
+    try:
+        summary = summarize_batches(raw, stored=True)
+    except CorruptError as error:
+        raise CorruptError(block.name, str(error)) from None
+    _check_announced(block, summary.batch_count, summary.first_offset)
+    return raw
+
+
+def _verified(block: Block) -> Buffer:
+    """What the block holds, as its CRC has it."""
+    header = block.header
+    check_crc(block.name, block.data[BLOCK_BYTES:], header.crc, seed=crc32c(block.data[: BLOCK_BYTES - CRC_BYTES]))
+    return _unpack(header, block.data[header.header_bytes :], block.name)
+
+
+def _check_announced(block: Block, batch_count: int, first_offset: int) -> None:
+    header = block.header
+    if not batch_count or batch_count != header.batch_count or first_offset != header.first_offset:
+        raise CorruptError(block.name, f"{batch_count} batches, not the {header.batch_count} it announces")
 
 
 def _unpack(header: BlockHeader, payload: memoryview, what: str) -> Buffer:

@@ -14,11 +14,10 @@ from typing import Final
 
 from crc32c import crc32c
 
-from holdfast.log.batches import BatchHeader, Buffer
-from holdfast.log.batches.header import CODEC_MASK
-from holdfast.log.batches.rules import fault_error
+from holdfast.log.batches import Buffer
+from holdfast.log.batches.kernels import BatchSummary
 from holdfast.log.checksums import joined
-from holdfast.log.segments.blocks import encode_block, scan_batches
+from holdfast.log.segments.blocks import encode_block, summarize_batches
 from holdfast.log.segments.index import BlockLocation, SegmentIndex, segment_meta
 from holdfast.log.segments.keys import check_id, check_offset_range
 from holdfast.log.segments.layout import (
@@ -57,16 +56,14 @@ class _Body:
 
     def add(self, raw: Buffer, *, pack: bool) -> None:
         """One more block, of the batches in `raw`."""
-        headers = scan_batches(raw)
-        if isinstance(headers, tuple):
-            raise fault_error(headers, stored=False)
-        if not headers:
+        summary = summarize_batches(raw, self.end_offset, stored=False)
+        if not summary.batch_count:
             raise InvalidError("bytes of a batch", 0, "at least one whole batch")
-        packed_bytes = self._note(headers)
-        pack = pack and 2 * packed_bytes < len(raw) and self._is_tried()
-        first_offset = headers[0].base_offset
+        self._count(summary)
+        pack = pack and 2 * summary.packed_bytes < len(raw) and self._is_tried()
+        first_offset = summary.first_offset
         header, payload, payload_crc = encode_block(
-            raw, at=self.at, batch_count=len(headers), first_offset=first_offset, pack=pack
+            raw, at=self.at, batch_count=summary.batch_count, first_offset=first_offset, pack=pack
         )
         self.crc = joined(crc32c(header, self.crc), payload_crc, len(payload))
         if pack:
@@ -74,8 +71,8 @@ class _Body:
             self.untried = min(self.unpackable, _UNTRIED_MAX)
         start, self.at = self.at, self.at + len(header) + len(payload)
         self.parts += (header, payload)
-        max_timestamp_ms = max(header.max_timestamp for header in headers)
-        self.places.append(BlockLocation(start, self.at, first_offset, self.end_offset, len(raw), max_timestamp_ms))
+        place = (start, self.at, first_offset, self.end_offset, len(raw), summary.max_timestamp_ms)
+        self.places.append(BlockLocation(*place))
 
     def _is_tried(self) -> bool:
         """Whether LZ4 gets a chance with the next block."""
@@ -84,23 +81,13 @@ class _Body:
             return False
         return True
 
-    def _note(self, headers: Sequence[BatchHeader]) -> int:
-        """Check the order, count, and say how many bytes the producers packed themselves."""
-        packed_bytes = 0
-        end_offset, least_ms = self.end_offset, self.min_timestamp_ms
-        for header in headers:
-            if header.base_offset < end_offset:
-                raise InvalidError("base offset of a batch", header.base_offset, f"at least {end_offset}, in order")
-            end_offset = header.last_offset + 1
-            if header.attributes & CODEC_MASK:
-                packed_bytes += header.size_bytes
-            first_ms = header.max_timestamp if header.append_time else header.base_timestamp
-            if first_ms >= 0 and (first_ms < least_ms or least_ms < 0):
-                least_ms = first_ms
-            self.record_count += header.count
-        self.end_offset, self.min_timestamp_ms = end_offset, least_ms
-        self.batch_count += len(headers)
-        return packed_bytes
+    def _count(self, summary: BatchSummary) -> None:
+        self.end_offset = summary.end_offset
+        self.record_count += summary.record_count
+        self.batch_count += summary.batch_count
+        first_ms = summary.min_timestamp_ms
+        if first_ms >= 0 and (first_ms < self.min_timestamp_ms or self.min_timestamp_ms < 0):
+            self.min_timestamp_ms = first_ms
 
 
 def build_segment(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import Buffer, RecordBatch, decode
-from holdfast.log.segments.blocks import decode_block, walk_blocks
+from holdfast.log.segments.blocks import decode_block, read_block, walk_blocks
 from holdfast.log.segments.index import SegmentIndex, read_tail, segment_meta
 from holdfast.log.segments.layout import STORED, SegmentFooter, read_footer
 from holdfast.log.segments.model import ProducerSection, SegmentMeta
@@ -92,6 +92,15 @@ class SegmentReader:
             return _batches_from(blocks, place[0], offset, bytes_max)
         return await asyncio.to_thread(_batches_from, blocks, place[0], offset, bytes_max)
 
+    async def read_whole(self) -> list[Buffer] | Missing:
+        """All batches, several to a buffer: nothing here takes a step for each."""
+        opened = await self._open(self._end - self._start)
+        if isinstance(opened, Missing):
+            return opened
+        start, end = opened.index.blocks[0].start, opened.index.blocks[-1].end
+        blocks = await self._get(opened, start, end)
+        return blocks if isinstance(blocks, Missing) else await asyncio.to_thread(_read_blocks, blocks, start)
+
     async def offset_for_timestamp(
         self, timestamp_ms: int, *, from_offset: int = 0
     ) -> OffsetAndTimestamp | Missing | None:
@@ -156,6 +165,10 @@ def _is_stored(blocks: Buffer, at: int) -> bool:
     return len(blocks) <= _CHECKED_HERE_MAX and all(
         block.header.codec == STORED for block in walk_blocks(blocks, at=at)
     )
+
+
+def _read_blocks(blocks: Buffer, at: int) -> list[Buffer]:
+    return [read_block(block) for block in walk_blocks(blocks, at=at)]
 
 
 def _batches_from(blocks: Buffer, at: int, offset: int, bytes_max: int) -> list[memoryview]:

@@ -39,6 +39,28 @@ def scan(
     return found
 
 
+def summarize(buffer: Buffer, end_offset: int, kind: type[T], /) -> T | tuple[int, int, int, int]:
+    """What the stored batches in `buffer` are in sum, or the first fault. They are in order, from `end_offset` on."""
+    view = memoryview(buffer)
+    batches = records = packed_bytes = at = 0
+    first_offset, min_ms, max_ms = end_offset, -1, -1
+    while at < len(view):
+        broken = first_fault(view, at, True, _INT64_MAX, _INT64_MAX)
+        if broken is not None:
+            return (int(broken[0]), at, -1, broken[1])
+        header = BatchHeader._make(HEADER.unpack_from(view, at))
+        if header.base_offset < end_offset or header.last_offset == _INT64_MAX:
+            return (int(BatchRule.ORDER), at, -1, header.base_offset)
+        first_offset = header.base_offset if not batches else first_offset
+        end_offset = header.last_offset + 1
+        first_ms = header.max_timestamp if header.append_time else header.base_timestamp
+        min_ms = first_ms if 0 <= first_ms < min_ms or min_ms < 0 else min_ms
+        max_ms = max(max_ms, header.max_timestamp)
+        packed_bytes += header.size_bytes if header.attributes & CODEC_MASK else 0
+        batches, records, at = batches + 1, records + header.count, at + header.size_bytes
+    return tuple.__new__(kind, (batches, records, first_offset, end_offset, min_ms, max_ms, packed_bytes))
+
+
 def first_fault(
     view: memoryview, at: int, stored: bool, batch_bytes_max: int, records_max: int
 ) -> tuple[BatchRule, int] | None:
