@@ -45,6 +45,7 @@ enum {
     HEADER_BYTES = 61,
     LENGTH_COVERS_FROM = 12, /* the length field counts what follows it */
     MAGIC_AT = 16,
+    CRC_COVERS_FROM = 21,
     RECORD_BYTES_MIN = 7,
     BODY_BYTES_MIN = 6,
     HEADER_FIELDS = 13,
@@ -107,6 +108,18 @@ int header_from_tuple(PyObject *fields, header_t *header);
 PyObject *fault_tuple(const fault_t *fault);
 PyObject *tuple_of_type(PyTypeObject *type, PyObject **items, Py_ssize_t n);
 int is_tuple_type(PyObject *type);
+
+/* crc.c */
+void prepare_crc32c(void);
+uint32_t crc32c(const uint8_t *p, Py_ssize_t bytes);
+PyObject *crc32c_of(PyObject *module, PyObject *args);
+
+/* check.c: `fault` has the first rule that a payload breaks */
+void check_payload(const uint8_t *p, Py_ssize_t bytes, const header_t *header, int contiguous, fault_t *fault);
+
+/* run.c */
+PyObject *verify_run(PyObject *module, PyObject *args);
+PyObject *number_run(PyObject *module, PyObject *args);
 
 /* one function each: scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);

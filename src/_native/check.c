@@ -21,6 +21,26 @@ static int check_record(const uint8_t **at, const uint8_t *end, const header_t *
     return record.timestamp < -1 || record.timestamp > header->max_timestamp ? RULE_RECORD_TIMESTAMP : SOUND;
 }
 
+void check_payload(const uint8_t *p, Py_ssize_t bytes, const header_t *header, int contiguous, fault_t *fault)
+{
+    const uint8_t *end = p + bytes;
+    int64_t previous = -1;
+
+    if (header->count < 0 || (int64_t)header->count * RECORD_BYTES_MIN > bytes) {
+        fault->rule = RULE_COUNT;
+        fault->given = header->count;
+    }
+    for (int32_t i = 0; fault->rule == SOUND && i < header->count; i++) {
+        fault->record = i;
+        fault->rule = check_record(&p, end, header, contiguous, &previous, &fault->given);
+    }
+    if (fault->rule == SOUND && p != end) {
+        fault->rule = RULE_TRAILING;
+        fault->record = header->count;
+        fault->given = end - p;
+    }
+}
+
 PyObject *check(PyObject *module, PyObject *args)
 {
     Py_buffer payload;
@@ -28,9 +48,6 @@ PyObject *check(PyObject *module, PyObject *args)
     int contiguous;
     header_t header;
     fault_t fault = {SOUND, 0, -1, 0};
-    const uint8_t *p, *end;
-    int64_t previous = -1;
-    int32_t i = 0;
     PyThreadState *unlocked = NULL;
 
     (void)module;
@@ -40,26 +57,12 @@ PyObject *check(PyObject *module, PyObject *args)
         PyBuffer_Release(&payload);
         return NULL;
     }
-    p = payload.buf;
-    end = p + payload.len;
-    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
-        fault.rule = RULE_COUNT;
-        fault.given = header.count;
-    }
     /* A thread that waits for the interpreter gets it here, and our caller, the event loop, gets it back a wake-up later. */
     if (payload.len >= UNLOCKED_BYTES_MIN)
         unlocked = PyEval_SaveThread();
-    for (i = 0; fault.rule == SOUND && i < header.count; i++) {
-        fault.record = i;
-        fault.rule = check_record(&p, end, &header, contiguous, &previous, &fault.given);
-    }
+    check_payload(payload.buf, payload.len, &header, contiguous, &fault);
     if (unlocked != NULL)
         PyEval_RestoreThread(unlocked);
-    if (fault.rule == SOUND && p != end) {
-        fault.rule = RULE_TRAILING;
-        fault.record = header.count;
-        fault.given = end - p;
-    }
     PyBuffer_Release(&payload);
     if (fault.rule != SOUND)
         return fault_tuple(&fault);

@@ -14,12 +14,23 @@ static PyMethodDef methods[] = {
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
     {"address", address, METH_O, "Where a buffer lies in memory."},
     {"joined", joined, METH_VARARGS, "The CRC-32C of two parts one behind the other, from theirs."},
+    {"crc32c", crc32c_of, METH_VARARGS, "The CRC-32C of bytes, by the processor's instruction or by a table."},
+    {"verify_run", verify_run, METH_VARARGS, "Plain batches of several payloads, verified and joined, or None."},
+    {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
     {NULL, NULL, 0, NULL},
 };
 
+static int prepare(PyObject *module)
+{
+    (void)module;
+    prepare_crc32c();
+    return 0;
+}
+
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, prepare},
     {0, NULL},
 };
 

@@ -45,6 +45,18 @@ def sound_batch(random: "Random") -> bytes:
     )
 
 
+def plain_batch(random: "Random") -> bytes:
+    """What a producer without an id sends that does not compress."""
+    count = random.choice((1, 1, 2, 5, 40))
+    return encode(
+        [
+            Record(at, 1_700_000_000_000 + random.randrange(1000), some_bytes(random, 30), some_bytes(random, 200))
+            for at in range(count)
+        ],
+        kernel=BEST,
+    )
+
+
 def broken(random: "Random", batch: bytes) -> bytes:
     """The batch with up to four injuries, often with a length and checksum that hide them."""
     data = bytearray(batch)

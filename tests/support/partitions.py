@@ -17,6 +17,7 @@ from holdfast.kernel.lease import Lease, acquire, release
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession, SessionSettings
 from holdfast.log.batches import Buffer, Record, RecordBatchLimits, decode, encode, split_batches
+from holdfast.log.batches.batch_run import verify_run
 from holdfast.log.keys import state_key
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
 from holdfast.log.metadata import PartitionRecord
@@ -73,6 +74,16 @@ async def append(partition: LeadingPartition, *payloads: bytes, acks: int = ACKS
     """Append as the service does: split and validated first."""
     batches = [each for payload in payloads for each in split_batches(payload, limits=RecordBatchLimits())]
     return await partition.append(batches, acks=acks)
+
+
+async def append_run(partition: LeadingPartition, *payloads: bytes) -> AppendResult | None:
+    """Append what small requests brought together, if that can be done at once, and wait until it is durable."""
+    run = verify_run([bytearray(each) for each in payloads], limits=RecordBatchLimits(), records=True)
+    assert run is not None
+    appended = partition.append_run_now(run)
+    if appended is not None:
+        await partition.acknowledged(appended)
+    return appended
 
 
 class Owner:

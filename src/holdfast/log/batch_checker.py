@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.log.batches import BatchRule, InvalidBatchError, RecordBatch, RecordBatchLimits
+from holdfast.log.batches.batch_run import BatchRun, verify_run
 from holdfast.log.batches.header import CODEC_MASK
 from holdfast.log.batches.record_checks import check_records
 from holdfast.log.settings import LogSettings
@@ -66,6 +67,10 @@ class BatchChecker:
             else:
                 return True
         return False
+
+    def verify_run(self, payloads: Sequence[bytearray], limits: RecordBatchLimits, *, keyed: bool) -> BatchRun | None:
+        """The batches of payloads as one run, checked; None: `check_now` has to look at each."""
+        return None if keyed else verify_run(payloads, limits=limits, records=self._settings.check_batches != "headers")
 
     def close(self) -> None:
         """Let the threads end."""

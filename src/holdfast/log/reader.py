@@ -310,9 +310,7 @@ class LogReader:
     async def _greatest_timestamp(self, log: ReadablePartition) -> int:
         start, end = log.start_offset, log.high_watermark
         # The tail first: what leaves it meanwhile appears among the segments, where it is seen twice and not missed.
-        times = [
-            batch.header.max_timestamp for batch in log.tail.between(log.tail.start, end) if batch.end_offset > start
-        ]
+        times = [entry.max_timestamp_ms for entry in log.tail.entries(log.tail.start, end) if entry.end_offset > start]
         for _ in range(_PLANS_MAX):
             try:
                 listed = [each async for each in log.segments.all(self.objects)]
@@ -343,12 +341,15 @@ def end_of_epoch(log: ReadablePartition, epoch: int) -> tuple[int, int]:
 
 
 def _first_in_tail(log: ReadablePartition, timestamp_ms: int) -> OffsetAndTimestamp | None:
-    for batch in log.tail.between(log.tail.start, log.high_watermark):
-        if batch.header.max_timestamp < timestamp_ms or batch.end_offset <= log.start_offset:
+    for entry in log.tail.entries(log.tail.start, log.high_watermark):
+        if entry.max_timestamp_ms < timestamp_ms or entry.end_offset <= log.start_offset:
             continue
-        for record in decode(batch.data):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
-                return OffsetAndTimestamp(record.offset, record.timestamp_ms)
+        for batch in entry.batches():
+            if batch.header.max_timestamp < timestamp_ms:
+                continue
+            for record in decode(batch.data):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
+                    return OffsetAndTimestamp(record.offset, record.timestamp_ms)
     return None
 
 

@@ -154,7 +154,7 @@ class LogService:
         checked = self._checker.begin(batches, limits=limits, keyed=config.compacted)
         return PendingProduce(led, batches, append_time_ms, checked)
 
-    def produce_together(self, topic: str, partition: int, payloads: Sequence[Buffer]) -> AppendedTogether | None:
+    def produce_together(self, topic: str, partition: int, payloads: Sequence[bytearray]) -> AppendedTogether | None:
         """Append the batches of several requests at once. None: nothing was appended; each has to be produced by itself.
 
         The payloads become the log's: it writes to them, and keeps them as long as any of their batches.
@@ -165,6 +165,9 @@ class LogService:
         try:
             config, limits = self._config(found)
             led = self._leading.partition(found, self._number(found, partition))
+            if not config.append_time and (run := self._checker.verify_run(payloads, limits, keyed=config.compacted)):
+                appended = led.append_run_now(run)
+                return None if appended is None else AppendedTogether(led, appended, -1)
             batches, append_time_ms = self._batches(payloads, config, limits)
             if not self._checker.check_now(batches, limits=limits, keyed=config.compacted):
                 return None

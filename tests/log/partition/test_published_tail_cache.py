@@ -106,7 +106,7 @@ def test_dropped_tails_do_not_stay_in_memory() -> None:
 def test_a_tail_whose_batches_are_all_forgotten_keeps_none_of_them() -> None:
     tail = published(1)
     tail.forget_until(1)
-    assert not tail._batches
+    assert not tail._entries
     assert not tail._bases
     later = TailBatch(1, 2, batch("b"), parse_header(batch("b")))
     tail.append(later)

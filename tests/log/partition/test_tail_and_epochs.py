@@ -1,6 +1,7 @@
 """The tail, leader epochs, and watermarks: pure parts of a partition."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from tests.support.steps import executed_lines
 
 from holdfast.log.batches import RecordBatchLimits, patch, split_batches
 from holdfast.log.leader_epochs import end_of_epoch, epoch_at, with_epoch, without_epochs_before
-from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.tail import Tail, TailBatch, TailRun
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import EpochStart
 from holdfast.vocabulary.clock import FakeClock, RealClock
@@ -86,7 +87,7 @@ def test_forgetting_many_batches_compacts_the_list() -> None:
     for at in range(5_000):
         put(tail, at, "x")
     tail.forget_until(4_000)
-    assert len(tail._batches) < 2_500
+    assert len(tail._entries) < 2_500
     assert records(tail.read(4_321, below=5_000, bytes_max=1)) == [(4_321, "x")]
     assert tail.mark_published(4_500) == 500 * len(tail.between(4_321, 4_322)[0].data)
 
@@ -99,14 +100,6 @@ def test_cutting_takes_back_what_was_appended_last() -> None:
     assert (tail.end, tail.size_bytes) == (4, before)
     put(tail, 4, "g")
     assert records(tail.read(4, below=9, bytes_max=1)) == [(4, "g")]
-
-
-def test_the_first_batch_that_reaches_a_time_however_disordered_they_are() -> None:
-    found = filled().first_at_or_after(15, below=4)
-    assert found is not None
-    assert found.base_offset == 2
-    assert filled().first_at_or_after(15, below=2) is None
-    assert filled().first_at_or_after(31, below=4) is None
 
 
 def test_an_epoch_that_wrote_nothing_leaves_no_trace() -> None:
@@ -170,6 +163,59 @@ async def test_a_cancelled_wait_is_cancelled_and_a_watermark_never_falls() -> No
     assert mark.value == 5
 
 
+# ── runs ──
+
+
+def put_run(tail: Tail, at: int, *batches: Sequence[str], at_ms: int = 1_000) -> TailRun:
+    data, base = bytearray(), at
+    for values in batches:
+        each = bytearray(batch(*values, at_ms=at_ms))
+        patch(each, base_offset=at, leader_epoch=1)
+        data, at = data + each, at + len(values)
+    added = TailRun(base, at, data, at_ms)
+    tail.append(added)
+    return added
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), max_size=6),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(1, 1_000),
+)
+def test_runs_are_read_as_their_batches_would_be(
+    runs: list[list[int]], offset: int, below: int, bytes_max: int
+) -> None:
+    together, alone = Tail(0), Tail(0)
+    for number, run in enumerate(runs):
+        if number % 3 == 2:
+            put(together, together.end, *"x" * sum(run))
+            put(alone, alone.end, *"x" * sum(run))
+            continue
+        put_run(together, together.end, *("x" * count for count in run))
+        for count in run:
+            put(alone, alone.end, *"x" * count)
+    assert (together.end, together.size_bytes) == (alone.end, alone.size_bytes)
+    expected = alone.read(offset, below=below, bytes_max=bytes_max)
+    assert together.read(offset, below=below, bytes_max=bytes_max) == expected
+    assert together.between(offset, below) == alone.between(offset, below)
+
+
+def test_a_run_is_published_forgotten_and_cut_as_a_whole() -> None:
+    tail = filled()
+    run = put_run(tail, 4, "e", "fg", at_ms=40)
+    assert tail.mark_published(5) == sum(len(each.data) for each in tail.entries(0, 4))
+    assert tail.size_bytes == len(run.data)
+    tail.forget_until(5)
+    assert tail.size_bytes == len(run.data)
+    assert records(tail.read(5, below=7, bytes_max=1 << 20)) == [(5, "f"), (6, "g")]
+    assert [each.max_timestamp_ms for each in tail.entries(4, 7)] == [40]
+    (piece,) = tail.pieces(4, 7, 1, most=8)
+    assert (piece.entries, piece.size_bytes, piece.end_offset) == ([run], len(run.data), 7)
+    tail.cut_from(4)
+    assert (tail.end, tail.size_bytes) == (4, 0)
+
+
 # ── many batches ──
 
 
@@ -217,8 +263,8 @@ def test_a_tail_does_what_going_over_its_batches_would(
     within = [each for each in kept if start <= each.base_offset and each.end_offset <= end]
     assert tail.between(start, end) == within
     pieces = tail.pieces(start, end, piece_bytes, most=most)
-    assert [each for piece in pieces for each in piece.batches] == within
-    assert all(piece.batches and piece.size_bytes == sum(len(each.data) for each in piece.batches) for piece in pieces)
+    assert [each for piece in pieces for each in piece.entries] == within
+    assert all(piece.entries and piece.size_bytes == sum(len(each.data) for each in piece.entries) for piece in pieces)
     assert len(pieces) <= most
 
 

@@ -20,17 +20,18 @@ import msgspec
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import BatchHeader, RecordBatch
+from holdfast.log.batches.batch_run import BatchRun
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, OnDurable, PartitionConfig, PartitionId
 from holdfast.log.partition.append_place import AppendOrder, AppendPlace
 from holdfast.log.partition.backpressure import Backpressure
-from holdfast.log.partition.offset_assignment import assign_offsets, extent, wal_frame
+from holdfast.log.partition.offset_assignment import assign_offsets, assign_run, extent, run_frame, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.producer_state import ProducerStates
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.partition.tail import TailBatch, TailPiece
+from holdfast.log.partition.tail import TailBatch, TailEntry, TailPiece
 from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.partition.watermark import Watermark
 from holdfast.log.segments import ProducerSection, ProducerSnapshot
@@ -168,14 +169,8 @@ class LeadingPartition(VisibleLog):
 
         Nothing is durable before `acknowledged` returns. Raises what `append` raises.
         """
-        count, size = extent(batches)
-        if (
-            self._queued
-            or self._order.locked()
-            or self._next + count > self.fenced_record.ceiling
-            or not self._wal.has_room(size)
-            or self._backpressure
-            or not (self._recovery.finish_now() or all(header.producer_id < 0 for header, _ in batches))
+        if self._must_wait(*extent(batches)) or not (
+            self._recovery.finish_now() or all(header.producer_id < 0 for header, _ in batches)
         ):
             return None
         try:
@@ -184,6 +179,26 @@ class LeadingPartition(VisibleLog):
             self.record_missed(header for header, _ in batches)
             raise
         return self._append_in_order(batches, copy_below_bytes)
+
+    def append_run_now(self, run: BatchRun) -> AppendResult | None:
+        """`append_now` of a run, whose memory the log takes over."""
+        if self._must_wait(run.record_count, len(run.data)):
+            return None
+        self._check_accepting()
+        base, epoch = self._next, self.lease.epoch
+        entry, offsets = assign_run(run, base, epoch)
+        self._log([entry], run_frame(*self.wal_key, epoch, entry, batch_count=run.batch_count))
+        return AppendResult(base, entry.end_offset, offsets=offsets)
+
+    def _must_wait(self, count: int, size: int) -> bool:
+        """Whether so many offsets and bytes cannot be appended at once."""
+        return (
+            self._queued > 0
+            or self._order.locked()
+            or self._next + count > self.fenced_record.ceiling
+            or not self._wal.has_room(size)
+            or bool(self._backpressure)
+        )
 
     def hold_place(self) -> AppendPlace:
         """What comes after this call is not appended without waiting, until the place is left."""
@@ -242,7 +257,8 @@ class LeadingPartition(VisibleLog):
                 # Duplicates are not kept, so what came with them must not keep their memory.
                 if copy_below_bytes is None or len(fresh) < len(batches):
                     copy_below_bytes = self._settings.copy_below_bytes
-                self._log(fresh, copy_below_bytes)
+                made = assign_offsets(fresh, base, self.lease.epoch, copy_below_bytes=copy_below_bytes)
+                self._log(made, wal_frame(*self.wal_key, self.lease.epoch, made))
         except BaseException:
             self._producers.forget_from(base)
             raise
@@ -267,16 +283,13 @@ class LeadingPartition(VisibleLog):
         bases = [base for base, _ in offsets]
         return fresh, AppendResult(bases[0], max(end for _, end in offsets), not fresh, bases)
 
-    def _log(self, batches: Sequence[RecordBatch], copy_below_bytes: int) -> None:
-        base, epoch = self._next, self.lease.epoch
-        made = assign_offsets(batches, base, epoch, copy_below_bytes=copy_below_bytes)
-        at = made[-1].end_offset
-        frame = wal_frame(*self.wal_key, epoch, made)
+    def _log(self, entries: Sequence[TailEntry], frame: WalFrame) -> None:
+        base, at = frame.base_offset, frame.end_offset
         wal_failures = self._wal_failures
         # A callback of the WAL, not the caller's coroutine: a producer that disconnects must not hold back what it wrote.
         self._wal.append_with_callback(frame, lambda error: self._on_wal_result(error, base, at, wal_failures))
-        for batch in made:
-            self.tail.append(batch)
+        for entry in entries:
+            self.tail.append(entry)
         self._next = at
         self.appended_at_ms = self._clock.boot_ms()
         if self.oldest_unpublished_ms is None:

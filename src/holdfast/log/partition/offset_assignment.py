@@ -6,9 +6,10 @@ The one rule: a batch is written to only if its buffer is ours, else copied; no 
 from collections.abc import Sequence
 
 from holdfast.log.batches import BatchHeader, RecordBatch
+from holdfast.log.batches.batch_run import BatchRun, number_run
 from holdfast.log.batches.header import number_batch
 from holdfast.log.checksums import COMBINE_MIN_BYTES, batch_checksum
-from holdfast.log.partition.tail import TailBatch
+from holdfast.log.partition.tail import TailBatch, TailRun
 from holdfast.log.wal import WalFrame
 
 
@@ -49,7 +50,20 @@ def wal_frame(topic_id: bytes, partition: int, epoch: int, batches: Sequence[Tai
         count=batches[-1].end_offset - batches[0].base_offset,
         payload=[batch.data for batch in batches],
         checksum=_known_checksum(batches),
+        batch_count=len(batches),
     )
+
+
+def assign_run(run: BatchRun, base_offset: int, epoch: int) -> tuple[TailRun, list[int]]:
+    """A run with offsets from `base_offset` on, and the base offset of each of its batches."""
+    offsets = number_run(run, base_offset=base_offset, epoch=epoch)
+    return TailRun(base_offset, base_offset + run.record_count, run.data, run.max_timestamp_ms), offsets
+
+
+def run_frame(topic_id: bytes, partition: int, epoch: int, run: TailRun, *, batch_count: int) -> WalFrame:
+    """What the WAL keeps of a run."""
+    count = run.end_offset - run.base_offset
+    return WalFrame(topic_id, partition, epoch, run.base_offset, count, [run.data], batch_count=batch_count)
 
 
 def _known_checksum(batches: Sequence[TailBatch]) -> int | None:

@@ -269,10 +269,10 @@ def _build(pieces: Sequence[_Piece]) -> list[_Built]:
         (
             partition,
             build_segment(
-                [batch.data for batch in piece.batches],
+                [entry.data for entry in piece.entries],
                 topic_id=partition.partition_id.topic_id,
                 partition=partition.partition_id.number,
-                epochs=[each for each in partition.record.epochs if each.start_offset <= piece.batches[-1].end_offset],
+                epochs=[each for each in partition.record.epochs if each.start_offset <= piece.end_offset],
                 producers=producers(),  # here, on the thread: there may be many
             ),
         )
@@ -288,7 +288,7 @@ def _cut_into_segments(partition: LeadingPartition) -> list[tuple[TailPiece, Cal
     pieces = partition.publishable_pieces(most=_SEGMENTS_MAX)
     if not pieces:
         return []
-    producers, since = partition.producer_section(pieces[-1].batches[-1].end_offset)
+    producers, since = partition.producer_section(pieces[-1].end_offset)
     nothing = partial(ProducerSection, since=since)
     return [*((piece, nothing) for piece in pieces[:-1]), (pieces[-1], producers)]
 

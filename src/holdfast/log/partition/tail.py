@@ -1,15 +1,17 @@
 """The tail: batches that are not yet in object storage, and before them some that only just are, in offset order, in RAM.
 
 Nothing here goes over the batches one by one but what hands them out: there may be a hundred thousand, and it is the event loop
-that publishes and forgets them. Both come for many batches at a time (deleting from the front one by one collapses throughput). The
-tail does not track durability: callers pass up to where they may read.
+that publishes and forgets them. Both come for many batches at a time (deleting from the front one by one collapses throughput).
+What was appended together stays together, as one entry: it is published and forgotten as a whole. The tail does not track
+durability: callers pass up to where they may read.
 """
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.log.batches import BatchHeader, Buffer
+from holdfast.log.batches import BatchHeader, Buffer, parse_header
+from holdfast.log.batches.batch_run import cut_run
 from holdfast.log.partition.tail_budget import TailBudget
 
 
@@ -21,12 +23,43 @@ class TailBatch(NamedTuple):
     data: Buffer
     header: BatchHeader
 
+    @property
+    def max_timestamp_ms(self) -> int:
+        return self.header.max_timestamp
+
+    def batches(self) -> "list[TailBatch]":
+        return [self]
+
+
+class TailRun(NamedTuple):
+    """Batches that were appended together, one behind another in one buffer; see `BatchRun`."""
+
+    base_offset: int
+    end_offset: int
+    data: Buffer
+    max_timestamp_ms: int
+
+    def batches(self) -> list[TailBatch]:
+        """Each of them."""
+        found = []
+        for data in cut_run(self.data):
+            header = parse_header(data)
+            found.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
+        return found
+
+
+TailEntry = TailBatch | TailRun
+
 
 class TailPiece(NamedTuple):
-    """Consecutive batches, and how many bytes they are."""
+    """Consecutive entries, and how many bytes they are."""
 
-    batches: list[TailBatch]
+    entries: list[TailEntry]
     size_bytes: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.entries[-1].end_offset
 
 
 class Tail:
@@ -34,8 +67,8 @@ class Tail:
 
     __slots__ = (
         "_bases",
-        "_batches",
         "_budget",
+        "_entries",
         "_positions",
         "_total_bytes",
         "_unpublished",
@@ -47,43 +80,61 @@ class Tail:
     def __init__(self, start: int) -> None:
         self._budget: TailBudget | None = None
         self._bases: list[int] = []
-        self._batches: list[TailBatch] = []
-        self._positions: list[int] = []  # of each batch: how many bytes were ever appended before it
+        self._entries: list[TailEntry] = []
+        self._positions: list[int] = []  # of each entry: how many bytes were ever appended before it
         self._total_bytes = 0  # ever appended
-        self._unpublished = 0  # the index of the first batch that object storage does not have
+        self._unpublished = 0  # the index of the first entry that object storage does not have
         self.start = self.end = start
         self.size_bytes = 0  # of what is not published
 
-    def append(self, batch: TailBatch) -> None:
-        """Add the next batch."""
-        size_bytes = len(batch.data)
-        self._bases.append(batch.base_offset)
-        self._batches.append(batch)
+    def append(self, entry: TailEntry) -> None:
+        """Add the next batch, or the next ones."""
+        size_bytes = len(entry.data)
+        self._bases.append(entry.base_offset)
+        self._entries.append(entry)
         self._positions.append(self._total_bytes)
         self._total_bytes += size_bytes
-        self.end = batch.end_offset
+        self.end = entry.end_offset
         self._charge(size_bytes)
 
     def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
         """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
         found: list[Buffer] = []
         size = 0
-        for at in range(self._find(offset), len(self._batches)):
-            batch = self._batches[at]
-            if batch.end_offset <= offset:
+        for at in range(self._find(offset), len(self._entries)):
+            entry = self._entries[at]
+            if entry.end_offset <= offset:
                 continue  # the offset lies in a gap behind it
-            if batch.end_offset > below or (found and size + len(batch.data) > bytes_max):
-                break
-            found.append(batch.data)
-            size += len(batch.data)
+            if (
+                isinstance(entry, TailRun)
+                and offset <= entry.base_offset
+                and entry.end_offset <= below
+                and size + len(entry.data) <= bytes_max
+            ):
+                found += cut_run(entry.data)
+                size += len(entry.data)
+                continue
+            for batch in entry.batches():
+                if batch.end_offset <= offset:
+                    continue
+                if batch.end_offset > below or (found and size + len(batch.data) > bytes_max):
+                    return found
+                found.append(batch.data)
+                size += len(batch.data)
         return found
 
+    def entries(self, start: int, end: int) -> list[TailEntry]:
+        """The entries that lie in [start, end)."""
+        return self._entries[bisect_left(self._bases, start) : self._ending_by(end)]
+
     def between(self, start: int, end: int) -> list[TailBatch]:
-        """The batches that lie in [start, end)."""
-        return self._batches[bisect_left(self._bases, start) : self._ending_by(end)]
+        """The batches that lie in [start, end), one by one."""
+        last = bisect_left(self._bases, end)
+        found = [batch for entry in self._entries[self._find(start) : last] for batch in entry.batches()]
+        return [batch for batch in found if start <= batch.base_offset and batch.end_offset <= end]
 
     def pieces(self, start: int, end: int, piece_bytes: int, *, most: int) -> list[TailPiece]:
-        """The batches that lie in [start, end) in pieces of about `piece_bytes` and of equal size, at most `most`."""
+        """The entries that lie in [start, end) in pieces of about `piece_bytes` and of equal size, at most `most`."""
         first, last = bisect_left(self._bases, start), self._ending_by(end)
         if first >= last:
             return []
@@ -94,7 +145,7 @@ class Tail:
             wanted = base + total * number // count
             cuts.append(bisect_left(self._positions, wanted, cuts[-1] + 1, last))
         cuts = [*(cut for cut in cuts if cut < last), last]
-        return [TailPiece(self._batches[at:until], self._bytes_of(at, until)) for at, until in pairwise(cuts)]
+        return [TailPiece(self._entries[at:until], self._bytes_of(at, until)) for at, until in pairwise(cuts)]
 
     def mark_published(self, offset: int) -> int:
         """Batches that end at or below `offset` are in object storage, and no longer count; how many bytes they are.
@@ -112,25 +163,16 @@ class Tail:
         self.mark_published(offset)
         self.start = max(self.start, min(offset, self.end))
         forgotten = self._ending_by(offset)
-        del self._bases[:forgotten], self._batches[:forgotten], self._positions[:forgotten]
+        del self._bases[:forgotten], self._entries[:forgotten], self._positions[:forgotten]
         self._unpublished -= forgotten
 
     def cut_from(self, offset: int) -> None:
         """Drop batches from `offset` on: they were never made durable."""
         at = bisect_left(self._bases, offset)
-        self._charge(-self._bytes_of(max(at, self._unpublished), len(self._batches)))
-        self._total_bytes -= self._bytes_of(at, len(self._batches))
-        del self._bases[at:], self._batches[at:], self._positions[at:]
+        self._charge(-self._bytes_of(max(at, self._unpublished), len(self._entries)))
+        self._total_bytes -= self._bytes_of(at, len(self._entries))
+        del self._bases[at:], self._entries[at:], self._positions[at:]
         self.end = offset
-
-    def first_at_or_after(self, timestamp_ms: int, *, below: int) -> TailBatch | None:
-        """The first batch that may hold a record with a timestamp of at least `timestamp_ms`."""
-        for batch in self._batches:
-            if batch.end_offset > below:
-                return None
-            if batch.header.max_timestamp >= timestamp_ms:
-                return batch
-        return None
 
     def join_budget(self, budget: TailBudget) -> None:
         """What this tail holds counts from now on."""
@@ -152,12 +194,12 @@ class Tail:
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def _ending_by(self, offset: int) -> int:
-        """How many batches end at or below `offset`."""
+        """How many entries end at or below `offset`."""
         count = bisect_left(self._bases, offset)
-        return count - 1 if count and self._batches[count - 1].end_offset > offset else count
+        return count - 1 if count and self._entries[count - 1].end_offset > offset else count
 
     def _bytes_of(self, first: int, last: int) -> int:
-        """Of the batches with indexes [first, last)."""
+        """Of the entries with indexes [first, last)."""
         if first >= last:
             return 0
         end = self._positions[last] if last < len(self._positions) else self._total_bytes

@@ -52,6 +52,7 @@ class WalFrame(NamedTuple):
     kind: int = DATA
     lsn: int = 0  # set by the WAL in frames it read back
     checksum: int | None = None  # of the payload, CRC-32C, if it is known already
+    batch_count: int = 1  # in the payload; nothing but a metric depends on it
 
     @property
     def end_offset(self) -> int:

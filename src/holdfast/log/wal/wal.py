@@ -68,7 +68,7 @@ class WalHistograms:
 
     def observe(self, group: CommitGroup) -> None:
         """Count a group that the loop was just told of."""
-        self.group_batches.observe(sum(len(entry.frame.payload) for entry in group.entries))
+        self.group_batches.observe(sum(entry.frame.batch_count for entry in group.entries))
         self.to_writer_s.observe(group.handover_ns / 1e9)
         self.write_s.observe(group.write_ns / 1e9)
         self.to_loop_s.observe((stopwatch_ns() - group.synced_at_ns) / 1e9)

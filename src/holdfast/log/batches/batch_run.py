@@ -1,0 +1,52 @@
+"""Runs: the plain batches of several small requests, judged and numbered together. No step here is taken for each of them.
+
+The one rule: a run is what `split_batches` and `check_records` would accept, and nothing that needs more than an offset: what is
+compressed, transactional or of a producer with an id is no run, nor is anything with a fault. Who gets None judges batch by batch,
+which also says what is wrong. Without the C extension there are no runs.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from holdfast.log.batches.header import LENGTH_COVERS_FROM
+from holdfast.log.batches.limits import RecordBatchLimits
+from holdfast.vocabulary.native import native
+from holdfast.vocabulary.settings import MIB
+
+_BYTES_MAX: Final = 2 * MIB  # 0.2 ms
+_LENGTH: Final = Struct(">8xi")
+
+
+class BatchRun(NamedTuple):
+    """Batches one behind another."""
+
+    data: bytearray
+    batch_count: int
+    record_count: int
+    max_timestamp_ms: int
+
+
+def verify_run(payloads: Sequence[bytearray], *, limits: RecordBatchLimits, records: bool) -> BatchRun | None:
+    """The batches of payloads as a run, which may take over their memory; `records`: those inside are checked, too."""
+    if native is None:
+        return None
+    limit = (limits.batch_bytes_max, limits.records_max, _BYTES_MAX)
+    found = native.verify_run(payloads if isinstance(payloads, list) else [*payloads], *limit, records)
+    return None if found is None else BatchRun._make(found)
+
+
+def number_run(run: BatchRun, *, base_offset: int, epoch: int) -> list[int]:
+    """Give the batches offsets from `base_offset` on, in place; the base offset of each."""
+    assert native is not None
+    return native.number_run(run.data, base_offset, epoch)
+
+
+def cut_run(data: bytes | bytearray | memoryview) -> list[memoryview]:
+    """Each batch of sound ones that lie one behind another."""
+    view, at, found = memoryview(data), 0, []
+    while at < len(view):
+        end = at + LENGTH_COVERS_FROM + _LENGTH.unpack_from(view, at)[0]
+        found.append(view[at:end])
+        at = end
+    return found

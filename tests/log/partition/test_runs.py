@@ -1,0 +1,78 @@
+"""Runs: batches of small requests that are appended together, from the append to the segment, and back after every kind of end."""
+
+import pytest
+from tests.support.partitions import PartitionWorld, append, append_run, batch, published, records
+
+from holdfast.log.batches import RecordBatchLimits
+from holdfast.log.batches.batch_run import verify_run
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.partition.leading_partition import AppendResult
+from holdfast.vocabulary.errors import UnavailableError
+
+pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+
+
+async def test_a_run_is_one_frame_and_one_entry_of_the_tail_and_its_batches_are_read_one_by_one(
+    world: PartitionWorld,
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("first"))
+    frames = ann.wal.stats.frames
+    assert await append_run(partition, batch("a", "b"), batch("c"), batch("d")) == AppendResult(1, 5, offsets=[1, 3, 4])
+    assert ann.wal.stats.frames == frames + 1
+    assert len(partition.tail.entries(0, 5)) == 2
+    found = partition.read_tail(3, bytes_max=1 << 20) or []
+    assert [records([each]) for each in found] == [[(3, "c")], [(4, "d")]]
+    await ann.publisher.publish([partition])
+    assert await published(world) == [(0, "first"), (1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert partition.tail.size_bytes == 0
+
+
+async def test_a_crash_loses_nothing_of_a_run_that_was_acknowledged(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await partition.reserve()
+    await append_run(partition, batch("a"), batch("b"))
+    await ann.end()
+    again = await (await world.owner()).open()
+    assert records(again.read_tail(0, bytes_max=1 << 20) or []) == [(0, "a"), (1, "b")]
+    assert (await append(again, batch("after"))).base_offset == 2
+
+
+async def test_a_run_that_meets_a_full_disk_is_taken_back_whole(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await partition.reserve()
+    await append_run(partition, batch("a"))
+    ann.disk.full = True
+    with pytest.raises(UnavailableError):
+        await append_run(partition, batch("b"), batch("c"))
+    assert partition.next_offset == partition.high_watermark == partition.tail.end == 1
+    ann.disk.full = False
+    assert await append_run(partition, batch("b"), batch("c")) == AppendResult(1, 3, offsets=[1, 2])
+
+
+async def test_a_run_does_not_overtake_what_waits_and_is_refused_by_who_does_not_lead(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await partition.reserve()
+    place = partition.hold_place()
+    assert await append_run(partition, batch("a")) is None
+    place.leave()
+    assert await append_run(partition, batch("a")) is not None
+    await ann.lose_session()
+    run = verify_run([bytearray(batch("b"))], limits=RecordBatchLimits(), records=True)
+    assert run is not None
+    with pytest.raises(NotLeaderError, match="nothing was appended"):
+        partition.append_run_now(run)
+    assert partition.next_offset == 1
+
+
+async def test_what_a_closed_partition_has_not_published_of_a_run_is_found_again(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await partition.reserve()
+    await append_run(partition, batch("a"), batch("b", "c"))
+    frames = partition.unpublished_frames()
+    assert [(each.base_offset, each.count) for each in frames] == [(0, 1), (1, 2)]
