@@ -17,7 +17,8 @@ from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, Respons
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
-from holdfast.gateways.kafka.produce_runs import ProduceRun, named_by, scan_run, topic_of
+from holdfast.gateways.kafka.produce_responses import as_named
+from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run, topic_of
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
@@ -182,7 +183,7 @@ class KafkaConnection(FrameReceiver):
         del self._in_flight[at]
         sizes = [request.size // request.count] * request.count
         sizes[0] += request.size % request.count
-        topic, named = topic_of(run, self._backend), named_by(run)
+        topic, named = topic_of(run, self._backend), as_named(run.named)
         split = []
         for correlation, size, batch in zip(run.correlations, sizes, run.batches(), strict=True):
             call = dataclasses.replace(request.call, correlation=correlation)
@@ -225,7 +226,8 @@ class KafkaConnection(FrameReceiver):
             return  # `_pump` sends it
         if self._in_flight[0].done:
             self._send_responses()
-            self._pump()
+            if self._queued:
+                self._pump()
         self._update_flow_control()
 
     def _send_responses(self) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from holdfast.gateways.kafka.api import OnResponse, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.backend import KafkaBackend
@@ -24,12 +23,10 @@ from holdfast.gateways.kafka.produce import (
     TOPIC_IDS_FROM,
     PartitionData,
     PartitionResult,
-    base_offset_at,
-    encode_results,
     failed_result,
     timed_out_result,
 )
-from holdfast.kafka.error_codes import ErrorCode
+from holdfast.gateways.kafka.produce_responses import ResponseTemplate, SuccessTemplates, as_named, response_template
 from holdfast.log.batches.header import LENGTH_COVERS_FROM
 from holdfast.log.pending_produce import AppendedTogether
 from holdfast.vocabulary.errors import HoldfastError
@@ -40,11 +37,6 @@ _log: Final = logging.getLogger(__name__)
 
 _VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
 _BATCH_LENGTH: Final = Struct(">8xi")
-_HEADER: Final = Struct(">ii")  # size, correlation id
-_HEADER_FLEXIBLE: Final = Struct(">iix")
-_CORRELATION: Final = Struct(">i")
-_CORRELATION_AT: Final = 4
-_OFFSET: Final = Struct(">q")
 
 
 class ProduceRun(NamedTuple):
@@ -95,6 +87,7 @@ class ProduceRuns:
     def __init__(self, backend: KafkaBackend) -> None:
         self._backend = backend
         self._runs: list[_WaitingRun] = []
+        self._templates = SuccessTemplates()
         self.requests_together = Histogram(COUNT_BOUNDS)
 
     def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: OnSplit) -> None:
@@ -134,7 +127,7 @@ class ProduceRuns:
             run = waiting.run
             kind = (run.acks, run.timeout_ms)
             if kind not in pending:
-                pending[kind] = _PendingRuns(appended)
+                pending[kind] = _PendingRuns(appended, self._templates)
             end = at + len(run.correlations)
             pending[kind].runs.append((waiting, appended.offsets[at:end]))
             at = end
@@ -147,9 +140,9 @@ class ProduceRuns:
 class _PendingRuns:
     """Runs that were appended together, until they are durable, or until their timeout."""
 
-    def __init__(self, appended: AppendedTogether) -> None:
+    def __init__(self, appended: AppendedTogether, templates: SuccessTemplates) -> None:
         self.runs: list[tuple[_WaitingRun, Sequence[int]]] = []
-        self._appended = appended
+        self._appended, self._templates = appended, templates
         self._timer: asyncio.TimerHandle | None = None
         self._cancel: Callable[[], None] | None = None  # of waiting until they are durable
         self._answered = False
@@ -163,31 +156,28 @@ class _PendingRuns:
 
     def _on_durable(self, error: BaseException | None) -> None:
         if error is None:
-            appended = self._appended
-            start_offset = appended.start_offset
-            self._respond(lambda data: PartitionResult(data, ErrorCode.NONE, 0, appended.append_time_ms, start_offset))
+            self._respond(self._succeeded)
         elif isinstance(error, HoldfastError):
-            self._respond(partial(failed_result, error=error))
+            self._respond(partial(_failed, partial(failed_result, error=error)))
         elif not self._answered:
             self._answer()
             for waiting, _ in self.runs:
                 _respond(waiting, error)
 
     def _expired(self, timeout_ms: int) -> None:
-        self._respond(partial(timed_out_result, timeout_ms=timeout_ms))
+        self._respond(partial(_failed, partial(timed_out_result, timeout_ms=timeout_ms)))
 
-    def _respond(self, outcome: Callable[[PartitionData], PartitionResult]) -> None:
+    def _respond(self, template_of: Callable[[_WaitingRun], ResponseTemplate]) -> None:
         if self._answered:
             return
         self._answer()
-        templates: dict[tuple[int, str | bytes], _ResponseTemplate] = {}
         for waiting, offsets in self.runs:
-            run = waiting.run
-            template = templates.get((run.version, run.named))
-            if template is None:
-                result = outcome(PartitionData(waiting.topic, run.partition, None))
-                template = templates[run.version, run.named] = _response_template(waiting, result)
-            _respond(waiting, (_responses(template, run, offsets),))
+            _respond(waiting, (template_of(waiting).responses(waiting.run.correlations, offsets),))
+
+    def _succeeded(self, waiting: _WaitingRun) -> ResponseTemplate:
+        run, appended = waiting.run, self._appended
+        data = PartitionData(waiting.topic, run.partition, None)
+        return self._templates.get(waiting.call, run.named, data, appended.append_time_ms, appended.start_offset)
 
     def _answer(self) -> None:
         self._answered = True
@@ -195,6 +185,13 @@ class _PendingRuns:
             self._timer.cancel()
         if self._cancel is not None:
             self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
+
+
+def _failed(outcome: Callable[[PartitionData], PartitionResult], waiting: _WaitingRun) -> ResponseTemplate:
+    run = waiting.run
+    return response_template(
+        waiting.call, as_named(run.named), outcome(PartitionData(waiting.topic, run.partition, None))
+    )
 
 
 def _respond(waiting: _WaitingRun, response: ResponseChunks | BaseException) -> None:
@@ -207,34 +204,3 @@ def _respond(waiting: _WaitingRun, response: ResponseChunks | BaseException) -> 
 def topic_of(run: ProduceRun, backend: KafkaBackend) -> str | None:
     """The name of the run's topic; None: its id is not known."""
     return run.named if isinstance(run.named, str) else backend.cluster.name_of(run.named.hex())
-
-
-def named_by(run: ProduceRun) -> str | UUID:
-    """The topic as the request has it."""
-    return run.named if isinstance(run.named, str) else UUID(bytes=run.named)
-
-
-class _ResponseTemplate(NamedTuple):
-    """A response but for its correlation id and its base offset, at `offset_at`; -1: it has none."""
-
-    data: bytes
-    offset_at: int
-
-
-def _response_template(waiting: _WaitingRun, result: PartitionResult) -> _ResponseTemplate:
-    call, named = waiting.call, named_by(waiting.run)
-    body = encode_results(call, [(named, [result.data])], [result])
-    header = _HEADER_FLEXIBLE if call.api.is_flexible(call.version) else _HEADER
-    data = header.pack(header.size - _CORRELATION_AT + len(body), 0) + body
-    return _ResponseTemplate(data, header.size + base_offset_at(call, named) if result.code is ErrorCode.NONE else -1)
-
-
-def _responses(template: _ResponseTemplate, run: ProduceRun, offsets: Sequence[int]) -> bytearray:
-    """The responses to all requests of a run: one, again and again, with another correlation id and offset."""
-    size, offset_at = len(template.data), template.offset_at
-    out = bytearray(template.data * len(run.correlations))
-    for at, correlation in enumerate(run.correlations):
-        _CORRELATION.pack_into(out, at * size + _CORRELATION_AT, correlation)
-        if offset_at >= 0:
-            _OFFSET.pack_into(out, at * size + offset_at, offsets[at])
-    return out
