@@ -134,6 +134,7 @@ PyObject *address(PyObject *module, PyObject *part);
 PyObject *joined(PyObject *module, PyObject *args);
 PyObject *produce(PyObject *module, PyObject *args);
 PyObject *produce_run(PyObject *module, PyObject *args);
+PyObject *responses(PyObject *module, PyObject *args);
 PyObject *columns(PyObject *module, PyObject *args);
 
 #endif

@@ -19,6 +19,7 @@ static PyMethodDef methods[] = {
     {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
+    {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},
     {NULL, NULL, 0, NULL},
 };
 

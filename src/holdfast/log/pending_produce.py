@@ -97,9 +97,9 @@ class AppendedTogether:
     append_time_ms: int
 
     @property
-    def offsets(self) -> Sequence[int]:
+    def offsets(self) -> list[int]:
         """The base offset of each batch."""
-        return self._appended.offsets or (self._appended.base_offset,)
+        return self._appended.offsets or [self._appended.base_offset]
 
     @property
     def start_offset(self) -> int:

@@ -12,6 +12,8 @@ from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, Partitio
 from holdfast.gateways.kafka.produce_responses import SuccessTemplates, as_named, response_template
 from holdfast.kafka.error_codes import ErrorCode
 
+native = pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+
 ID = bytes(range(16))
 
 
@@ -64,3 +66,26 @@ def test_no_more_than_a_thousand_are_kept() -> None:
     for at in range(2_500):  # as with append times
         templates.get(call(9), "orders", PartitionData("orders", 0, None), at, 0)
     assert len(templates._kept) <= 1_000
+
+
+def test_it_is_called_wrongly_and_lives() -> None:
+    template = bytes(20)
+    assert native.responses(template, -1, [], []) == b""
+    for wrong in (
+        (template, 13, [1], [1]),
+        (bytes(7), -1, [1], [1]),
+        (template, 0, [1, 2], [1]),
+        (template, 1 << 62, [1], [1]),
+    ):
+        with pytest.raises(ValueError, match="room for both"):
+            native.responses(*wrong)
+    for untyped in (
+        (bytearray(20), -1, [1], [1]),
+        (template, -1, (1,), [1]),
+        (template, -1, ["1"], [1]),
+        (template, 8, [1], [None]),
+    ):
+        with pytest.raises(TypeError):
+            native.responses(*untyped)
+    with pytest.raises(OverflowError):
+        native.responses(template, 8, [1], [2**63])

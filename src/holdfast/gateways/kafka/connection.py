@@ -37,16 +37,29 @@ _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 class _InFlightRequest:
     """A request, or a run of them, from its arrival to its response."""
 
-    __slots__ = ("api", "body", "call", "count", "done", "response", "run", "size", "task")
+    __slots__ = ("api", "body", "call", "count", "done", "response", "size", "task")
 
-    def __init__(
-        self, api: Api, call: RequestContext, body: memoryview, size: int, run: ProduceRun | None = None
-    ) -> None:
-        self.api, self.call, self.body, self.size, self.run = api, call, body, size, run
-        self.count = 1 if run is None else len(run.correlations)
+    def __init__(self, api: Api, call: RequestContext, body: memoryview, size: int, count: int = 1) -> None:
+        self.api, self.call, self.body, self.size, self.count = api, call, body, size, count
         self.task: asyncio.Future[ResponseChunks | None] | None = None
         self.response: ResponseChunks | BaseException | None = None
         self.done = False
+
+
+class _InFlightRun(_InFlightRequest):
+    """A run: `ProduceRuns` calls back."""
+
+    __slots__ = ("_connection", "run")
+
+    def __init__(self, connection: "KafkaConnection", call: RequestContext, run: ProduceRun) -> None:
+        super().__init__(PRODUCE_API, call, _NO_BODY, run.size_bytes, len(run.correlations))
+        self._connection, self.run = connection, run
+
+    def respond(self, response: ResponseChunks | BaseException) -> None:
+        self._connection._respond(self, response)
+
+    def split(self) -> Callable[[], None]:
+        return self._connection._split(self, self.run)
 
 
 class KafkaConnection(FrameReceiver):
@@ -60,6 +73,7 @@ class KafkaConnection(FrameReceiver):
         self._queued: deque[_InFlightRequest] = deque()
         self._in_flight: deque[_InFlightRequest] = deque()
         self._requests = 0  # in both
+        self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
 
@@ -127,10 +141,11 @@ class KafkaConnection(FrameReceiver):
             return 0
         self._bytes += run.size_bytes
         self._server.taken(run.size_bytes)
-        call = RequestContext(
-            PRODUCE_API, run.version, run.correlations[0], run.client_id or "", self._peer, self._backend
-        )
-        self._queue(_InFlightRequest(PRODUCE_API, call, _NO_BODY, run.size_bytes, run))
+        call, client_id = self._run_call, run.client_id or ""
+        if call is None or call.version != run.version or call.client_id != client_id:
+            call = RequestContext(PRODUCE_API, run.version, 0, client_id, self._peer, self._backend)
+            self._run_call = call
+        self._queue(_InFlightRun(self, call, run))
         return run.size_bytes
 
     def _queue(self, request: _InFlightRequest) -> None:
@@ -158,13 +173,8 @@ class KafkaConnection(FrameReceiver):
             request = queued.popleft()
             in_flight.append(request)
             self._server.requests += request.count
-            if request.run is not None:
-                self._server.produce_runs.add(
-                    request.run,
-                    request.call,
-                    partial(self._respond, request),
-                    partial(self._split, request, request.run),
-                )
+            if isinstance(request, _InFlightRun):
+                self._server.produce_runs.add(request)
                 continue
             if request.api.direct is None:
                 request.task = asyncio.ensure_future(_handle(request))
@@ -178,7 +188,7 @@ class KafkaConnection(FrameReceiver):
         return not self._closing
 
     def _split(self, request: _InFlightRequest, run: ProduceRun) -> Callable[[], None]:
-        """A run cannot be appended as a whole: its requests take its place, and start one by one. See `OnSplit`."""
+        """A run cannot be appended as a whole: its requests take its place, and start one by one. See `WaitingRun`."""
         at = self._in_flight.index(request)
         del self._in_flight[at]
         sizes = [request.size // request.count] * request.count
@@ -266,7 +276,7 @@ class KafkaConnection(FrameReceiver):
             return
         if response is None:
             return  # acks=0
-        if request.run is not None:
+        if isinstance(request, _InFlightRun):
             transport.writelines(response)
             return
         # An ApiVersions response always has the oldest header: the client does not know the server's versions yet.
@@ -300,9 +310,9 @@ class KafkaConnection(FrameReceiver):
             or self._stopping
             or self._held is not None
             or self._unparsed is not None
-            or not self._accepts_requests()
+            or self._requests >= settings.requests_in_flight_max
             or received >= settings.in_flight_bytes_max
-            or (self._server.full and received > 0)
+            or (received > 0 and self._server.full)
         )
         if pause != self._read_paused and self._transport is not None and not self._closing:
             self._read_paused = pause

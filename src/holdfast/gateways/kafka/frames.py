@@ -124,7 +124,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
             if not self._frame_begun(size, data[at : at + available]):
                 return
             at += available
-        self._length = bytes(data[at:])
+        if at < end:
+            self._length = bytes(data[at:])
 
     def _parse_on(self) -> None:
         """Requests were answered: there may be room for those that were received and not looked at."""

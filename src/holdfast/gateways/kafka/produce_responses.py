@@ -3,7 +3,6 @@
 Those to what succeeded are the same for minutes, so they are kept: encoding one costs more than all else that a response takes.
 """
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -11,12 +10,11 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import RequestContext
 from holdfast.gateways.kafka.produce import PartitionData, PartitionResult, base_offset_at, encode_results
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.vocabulary.native import native
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
 _HEADER_FLEXIBLE: Final = Struct(">iix")
-_CORRELATION: Final = Struct(">i")
 _CORRELATION_AT: Final = 4
-_OFFSET: Final = Struct(">q")
 _KEPT_MAX: Final = 1_000
 
 
@@ -26,17 +24,10 @@ class ResponseTemplate(NamedTuple):
     data: bytes
     offset_at: int
 
-    def responses(self, correlations: Sequence[int], offsets: Sequence[int]) -> bytearray:
+    def responses(self, correlations: list[int], offsets: list[int]) -> bytes:
         """The responses to requests whose batches got these offsets."""
-        data, offset_at = self
-        out = bytearray(data * len(correlations) if len(correlations) > 1 else data)
-        at = 0
-        for correlation, offset in zip(correlations, offsets, strict=True):
-            _CORRELATION.pack_into(out, at + _CORRELATION_AT, correlation)
-            if offset_at >= 0:
-                _OFFSET.pack_into(out, at + offset_at, offset)
-            at += len(data)
-        return out
+        assert native is not None, "without it there are no runs"
+        return native.responses(self.data, self.offset_at, correlations, offsets)
 
 
 def response_template(call: RequestContext, named: str | UUID, result: PartitionResult) -> ResponseTemplate:

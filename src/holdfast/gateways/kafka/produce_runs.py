@@ -11,12 +11,12 @@ the requests they came in, and those go the way of every other request, in the o
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from holdfast.gateways.kafka.api import OnResponse, RequestContext, ResponseChunks
+from holdfast.gateways.kafka.api import RequestContext, ResponseChunks
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.produce import (
     PRODUCE_API,
@@ -69,16 +69,24 @@ def scan_run(data: memoryview, at: int, *, most: int, bytes_max: int) -> Produce
     return None if found is None else ProduceRun._make(found)
 
 
-OnSplit = Callable[[], Callable[[], None]]
-"""Starts each request of a run by itself; what it returns sends the responses that are there already."""
+class WaitingRun(Protocol):
+    """A run on its way, as its connection keeps it."""
 
+    @property
+    def run(self) -> ProduceRun: ...
 
-class _WaitingRun(NamedTuple):
-    run: ProduceRun
-    call: RequestContext
-    topic: str
-    on_response: OnResponse
-    on_split: OnSplit
+    @property
+    def call(self) -> RequestContext:
+        """What all its requests are like, but for their correlation ids."""
+        ...
+
+    def respond(self, response: ResponseChunks | BaseException) -> None:
+        """All its responses, or the error that closes its connection."""
+        ...
+
+    def split(self) -> Callable[[], None]:
+        """Start each request by itself; what it returns sends the responses that are there already."""
+        ...
 
 
 class ProduceRuns:
@@ -86,50 +94,52 @@ class ProduceRuns:
 
     def __init__(self, backend: KafkaBackend) -> None:
         self._backend = backend
-        self._runs: list[_WaitingRun] = []
+        self._runs: list[WaitingRun] = []
         self._templates = SuccessTemplates()
         self.requests_together = Histogram(COUNT_BOUNDS)
 
-    def add(self, run: ProduceRun, call: RequestContext, on_response: OnResponse, on_split: OnSplit) -> None:
-        """Append a run soon. `on_response` gets all its responses; or `on_split` is called, to start each request by itself."""
-        topic = topic_of(run, self._backend)
+    def add(self, waiting: WaitingRun) -> None:
+        """Append a run soon: it gets all its responses, or is split, to start each request by itself."""
         if not self._runs:
             asyncio.get_running_loop().call_soon(self.append)
-        # An id that is not known: each by itself will say so.
-        self._runs.append(_WaitingRun(run, call, topic or "", on_response, on_split))
+        self._runs.append(waiting)
 
     def append(self) -> None:
         """Append what was added, now: a request that is not in a run must not overtake it."""
         if not self._runs:
             return
         runs, self._runs = self._runs, []
-        groups: dict[tuple[str, int], list[_WaitingRun]] = {}
+        groups: dict[tuple[str, int], list[WaitingRun]] = {}
         for waiting in runs:
-            groups.setdefault((waiting.topic, waiting.run.partition), []).append(waiting)
+            run = waiting.run
+            # An id that is not known: each by itself will say so.
+            groups.setdefault((topic_of(run, self._backend) or "", run.partition), []).append(waiting)
         # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
-        begun = [each for group in groups.values() for each in self._append_together(group)]
+        begun = [
+            each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
+        ]
         for answer in begun:
             answer()
 
-    def _append_together(self, group: list[_WaitingRun]) -> list[Callable[[], None]]:
+    def _append_together(self, topic: str, partition: int, group: list[WaitingRun]) -> list[Callable[[], None]]:
         """What is to be called when all groups were begun."""
         payloads = [waiting.run.payload for waiting in group]
         try:
-            appended = self._backend.log.produce_together(group[0].topic, group[0].run.partition, payloads)
+            appended = self._backend.log.produce_together(topic, partition, payloads)
         except Exception as error:  # unexpected, so the outcome is unknown: it closes these connections, and no others
             return [partial(_respond, waiting, error) for waiting in group]
         if appended is None:
-            return [waiting.on_split() for waiting in group]
-        self.requests_together.observe(len(appended.offsets))
-        at = 0
+            return [waiting.split() for waiting in group]
+        offsets, at = appended.offsets, 0
+        self.requests_together.observe(len(offsets))
         pending: dict[tuple[int, int], _PendingRuns] = {}
         for waiting in group:
             run = waiting.run
             kind = (run.acks, run.timeout_ms)
             if kind not in pending:
-                pending[kind] = _PendingRuns(appended, self._templates)
+                pending[kind] = _PendingRuns(topic, appended, self._templates)
             end = at + len(run.correlations)
-            pending[kind].runs.append((waiting, appended.offsets[at:end]))
+            pending[kind].runs.append((waiting, offsets[at:end]))
             at = end
         timeout_max_ms = self._backend.settings.produce_timeout_max_ms
         return [
@@ -140,9 +150,9 @@ class ProduceRuns:
 class _PendingRuns:
     """Runs that were appended together, until they are durable, or until their timeout."""
 
-    def __init__(self, appended: AppendedTogether, templates: SuccessTemplates) -> None:
-        self.runs: list[tuple[_WaitingRun, Sequence[int]]] = []
-        self._appended, self._templates = appended, templates
+    def __init__(self, topic: str, appended: AppendedTogether, templates: SuccessTemplates) -> None:
+        self.runs: list[tuple[WaitingRun, list[int]]] = []
+        self._topic, self._appended, self._templates = topic, appended, templates
         self._timer: asyncio.TimerHandle | None = None
         self._cancel: Callable[[], None] | None = None  # of waiting until they are durable
         self._answered = False
@@ -158,26 +168,34 @@ class _PendingRuns:
         if error is None:
             self._respond(self._succeeded)
         elif isinstance(error, HoldfastError):
-            self._respond(partial(_failed, partial(failed_result, error=error)))
+            self._respond(partial(self._failed, partial(failed_result, error=error)))
         elif not self._answered:
             self._answer()
             for waiting, _ in self.runs:
                 _respond(waiting, error)
 
     def _expired(self, timeout_ms: int) -> None:
-        self._respond(partial(_failed, partial(timed_out_result, timeout_ms=timeout_ms)))
+        self._respond(partial(self._failed, partial(timed_out_result, timeout_ms=timeout_ms)))
 
-    def _respond(self, template_of: Callable[[_WaitingRun], ResponseTemplate]) -> None:
+    def _respond(self, template_of: Callable[[WaitingRun], ResponseTemplate]) -> None:
         if self._answered:
             return
         self._answer()
+        template, last = None, None
         for waiting, offsets in self.runs:
-            _respond(waiting, (template_of(waiting).responses(waiting.run.correlations, offsets),))
+            run = waiting.run
+            if template is None or last is None or (run.version, run.named) != last:
+                template, last = template_of(waiting), (run.version, run.named)
+            _respond(waiting, (template.responses(run.correlations, offsets),))
 
-    def _succeeded(self, waiting: _WaitingRun) -> ResponseTemplate:
+    def _succeeded(self, waiting: WaitingRun) -> ResponseTemplate:
         run, appended = waiting.run, self._appended
-        data = PartitionData(waiting.topic, run.partition, None)
+        data = PartitionData(self._topic, run.partition, None)
         return self._templates.get(waiting.call, run.named, data, appended.append_time_ms, appended.start_offset)
+
+    def _failed(self, outcome: Callable[[PartitionData], PartitionResult], waiting: WaitingRun) -> ResponseTemplate:
+        result = outcome(PartitionData(self._topic, waiting.run.partition, None))
+        return response_template(waiting.call, as_named(waiting.run.named), result)
 
     def _answer(self) -> None:
         self._answered = True
@@ -187,16 +205,9 @@ class _PendingRuns:
             self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
 
 
-def _failed(outcome: Callable[[PartitionData], PartitionResult], waiting: _WaitingRun) -> ResponseTemplate:
-    run = waiting.run
-    return response_template(
-        waiting.call, as_named(run.named), outcome(PartitionData(waiting.topic, run.partition, None))
-    )
-
-
-def _respond(waiting: _WaitingRun, response: ResponseChunks | BaseException) -> None:
+def _respond(waiting: WaitingRun, response: ResponseChunks | BaseException) -> None:
     try:
-        waiting.on_response(response)
+        waiting.respond(response)
     except Exception:  # those of other connections must be sent all the same
         _log.exception("responding to %r failed", waiting.call.client_id)
 

@@ -13,7 +13,7 @@ What readers see of it is `visible_log`. It does not upload (`publisher`), recov
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -57,7 +57,7 @@ class AppendResult:
     base_offset: int
     end_offset: int
     duplicate: bool = False
-    offsets: Sequence[int] = ()
+    offsets: list[int] = field(default_factory=list)
 
 
 class LeadingPartition(VisibleLog):
