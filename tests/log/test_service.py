@@ -318,10 +318,10 @@ async def test_a_bomb_is_refused_and_its_neighbours_are_served_meanwhile(
     await setting.topic(partitions=2)
     go_on = threading.Event()
 
-    def held(batches: Sequence[RecordBatch], **how: Any) -> None:
+    def held(batches: Sequence[RecordBatch], **how: Any) -> int:
         if how["limits"].inflated_bytes_max == setting.context.log.inflated_bytes_max and compressed(batches):
             assert go_on.wait(30)
-        check_records(batches, **how)
+        return check_records(batches, **how)
 
     def compressed(batches: Sequence[RecordBatch]) -> bool:
         return any(header.compression != "none" for header, _ in batches)

@@ -31,12 +31,13 @@ class KeylessRecordsError(InvalidError):
 
 def check_records(
     batches: Sequence[RecordBatch], *, limits: RecordBatchLimits, keyed: bool = False, kernel: BatchKernel = BEST
-) -> None:
+) -> int:
     """Refuse batches (from `split_batches`) that no consumer could read; with `keyed`, also records without a key.
 
     `InvalidBatchError`, `KeylessRecordsError`. It takes as much memory as the largest batch decompressed, up to the limit.
+    Returns how many bytes they are in all, decompressed.
     """
-    at = number = 0
+    at = number = inflated = 0
     keyless: list[int] = []
     for header, data in batches:
         payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=False, at=at)
@@ -51,6 +52,7 @@ def check_records(
                 keyless += (number + each for each in without)
         if found is not None:
             raise fault_error(BatchFault._make(found)._replace(at=at), stored=False)
-        at, number = at + len(data), number + header.count
+        at, number, inflated = at + len(data), number + header.count, inflated + len(payload)
     if keyless:
         raise KeylessRecordsError(keyless)
+    return inflated
