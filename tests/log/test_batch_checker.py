@@ -1,6 +1,5 @@
 """Where produced batches are checked: at once while that is little work, on a thread beyond it."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +8,7 @@ from holdfast.log import batch_checker
 from holdfast.log.batch_checker import BatchChecker
 from holdfast.log.batches import InvalidBatchError, Record, RecordBatch, RecordBatchLimits, encode, split_batches
 from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.settings import KIB
 
 LIMITS = RecordBatchLimits()
@@ -36,9 +36,9 @@ async def test_one_turn_of_the_loop_decompresses_no_more_than_its_share(checker:
         assert 0 < at_once * size <= turn
         assert at_once < 100
         assert checked_at_once(checker, packed(size), 5) == 0
-        await asyncio.sleep(0)
+        await RealClock().sleep_ms(0)
         assert checked_at_once(checker, packed(size), 2) == 2  # the next turn has its own
-        await asyncio.sleep(0)
+        await RealClock().sleep_ms(0)
 
 
 async def test_what_a_turn_has_no_room_for_is_checked_on_a_thread(checker: BatchChecker) -> None:
@@ -53,7 +53,7 @@ async def test_batches_that_turn_out_too_large_or_broken_count_as_well(checker: 
     large = packed(80 * KIB)
     assert checked_at_once(checker, large, 300) == 0
     assert checked_at_once(checker, packed(10), 1) == 0
-    await asyncio.sleep(0)
+    await RealClock().sleep_ms(0)
     ((header, data),) = packed(1_000)
     broken = [RecordBatch(header, data[:70])]
     refused = 0
