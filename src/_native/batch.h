@@ -121,6 +121,10 @@ void check_payload(const uint8_t *p, Py_ssize_t bytes, const header_t *header, i
 PyObject *verify_run(PyObject *module, PyObject *args);
 PyObject *number_run(PyObject *module, PyObject *args);
 
+/* index.c */
+PyObject *read_blocks(PyObject *module, PyObject *args);
+PyObject *pack_blocks(PyObject *module, PyObject *args);
+
 /* one function each: scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
 PyObject *summarize(PyObject *module, PyObject *args);

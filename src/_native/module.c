@@ -14,6 +14,8 @@ static PyMethodDef methods[] = {
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
     {"address", address, METH_O, "Where a buffer lies in memory."},
     {"joined", joined, METH_VARARGS, "The CRC-32C of two parts one behind the other, from theirs."},
+    {"read_blocks", read_blocks, METH_VARARGS, "The blocks of a segment's index, or None if they are wrong."},
+    {"pack_blocks", pack_blocks, METH_VARARGS, "The bytes of a segment's index, or None."},
     {"crc32c", crc32c_of, METH_VARARGS, "The CRC-32C of bytes, by the processor's instruction or by a table."},
     {"verify_run", verify_run, METH_VARARGS, "Plain batches of several payloads, verified and joined, or None."},
     {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},

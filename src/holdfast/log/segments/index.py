@@ -14,9 +14,11 @@ from holdfast.log.segments.layout import BLOCK_BYTES, SegmentFooter, check_crc, 
 from holdfast.log.segments.model import EpochStart, SegmentMeta
 from holdfast.log.segments.section_reader import SectionReader
 from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.native import native
 from holdfast.vocabulary.varint import put_uvarint, put_varint
 
 _WHAT: Final = "segment index"
+_INT64_MAX: Final = 2**63 - 1
 
 
 class BlockLocation(NamedTuple):
@@ -73,15 +75,23 @@ class SegmentIndex:
             before = epoch
         put_uvarint(out, self.blocks[0].start)
         put_uvarint(out, len(self.blocks))
-        end_offset, timestamp_ms = base_offset, 0
-        for block in self.blocks:
-            put_uvarint(out, block.first_offset - end_offset)
-            put_uvarint(out, block.end_offset - block.first_offset)
-            put_uvarint(out, block.end - block.start)
-            put_uvarint(out, block.raw_bytes)
-            put_varint(out, block.max_timestamp_ms - timestamp_ms)
-            end_offset, timestamp_ms = block.end_offset, block.max_timestamp_ms
+        packed = None if native is None else native.pack_blocks(self.blocks, base_offset)
+        out += pack_blocks(self.blocks, base_offset) if packed is None else packed
         return bytes(out)
+
+
+def pack_blocks(blocks: Sequence[BlockLocation], base_offset: int) -> bytes:
+    """The entries of the blocks of a segment that begins at `base_offset`."""
+    out = bytearray()
+    end_offset, timestamp_ms = base_offset, 0
+    for block in blocks:
+        put_uvarint(out, block.first_offset - end_offset)
+        put_uvarint(out, block.end_offset - block.first_offset)
+        put_uvarint(out, block.end - block.start)
+        put_uvarint(out, block.raw_bytes)
+        put_varint(out, block.max_timestamp_ms - timestamp_ms)
+        end_offset, timestamp_ms = block.end_offset, block.max_timestamp_ms
+    return bytes(out)
 
 
 def read_tail(tail: Buffer) -> tuple[SegmentFooter, SegmentIndex]:
@@ -130,10 +140,32 @@ def _read_epochs(reader: SectionReader) -> list[EpochStart]:
 
 
 def _read_blocks(reader: SectionReader, footer: SegmentFooter) -> list[BlockLocation]:
+    start, count = reader.uvarint(), _count(reader, entry_bytes_min=5)
+    blocks = _blocks_at_once(reader, count, start, footer.base_offset)
+    if blocks is None:
+        blocks = read_blocks(reader, count, start, footer.base_offset)
+    end, end_offset = (blocks[-1].end, blocks[-1].end_offset) if blocks else (start, footer.base_offset)
+    if len(blocks) != footer.block_count or end != footer.producers_at or end_offset > footer.end_offset:
+        raise CorruptError(_WHAT, "its blocks are not those of the footer")
+    return blocks
+
+
+def _blocks_at_once(reader: SectionReader, count: int, start: int, base_offset: int) -> list[BlockLocation] | None:
+    """The next blocks, read by the C extension; None: without it, or if something is wrong with them."""
+    if native is None or start > _INT64_MAX:
+        return None
+    found = native.read_blocks(reader.data, reader.at, count, start, base_offset, BLOCK_BYTES, BlockLocation)
+    if found is None:
+        return None
+    blocks, reader.at = found
+    return blocks
+
+
+def read_blocks(reader: SectionReader, count: int, start: int, base_offset: int) -> list[BlockLocation]:
+    """The next `count` blocks, the first of which is at `start` in its segment."""
     blocks: list[BlockLocation] = []
-    start = reader.uvarint()
-    end_offset, timestamp_ms = footer.base_offset, 0
-    for _ in range(_count(reader, entry_bytes_min=5)):
+    end_offset, timestamp_ms = base_offset, 0
+    for _ in range(count):
         first_offset = end_offset + reader.uvarint()
         end_offset = first_offset + reader.uvarint()
         end = start + reader.uvarint()
@@ -143,8 +175,6 @@ def _read_blocks(reader: SectionReader, footer: SegmentFooter) -> list[BlockLoca
             raise CorruptError(_WHAT, f"block {len(blocks)} is empty")
         blocks.append(BlockLocation(start, end, first_offset, end_offset, raw_bytes, timestamp_ms))
         start = end
-    if len(blocks) != footer.block_count or start != footer.producers_at or end_offset > footer.end_offset:
-        raise CorruptError(_WHAT, "its blocks are not those of the footer")
     return blocks
 
 

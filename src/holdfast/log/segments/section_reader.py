@@ -12,17 +12,17 @@ class SectionReader:
     """Reads numbers and bytes one after another; `what` names the bytes in errors."""
 
     def __init__(self, data: Buffer, what: str) -> None:
-        self._data, self._what = memoryview(data), what
+        self.data, self._what = memoryview(data), what
         self.at = 0
 
     @property
     def left(self) -> int:
         """How many bytes are not read yet."""
-        return len(self._data) - self.at
+        return len(self.data) - self.at
 
     def uvarint(self) -> int:
         try:
-            value, self.at = read_uvarint(self._data, self.at, len(self._data))
+            value, self.at = read_uvarint(self.data, self.at, len(self.data))
         except VarintError as error:
             found = "has more than 64 bits" if error.overflow else "is cut off"
             raise CorruptError(self._what, f"a number before byte {error.at} {found}") from None
@@ -35,6 +35,6 @@ class SectionReader:
         """The next bytes, all of them or an error."""
         if size_bytes > self.left:
             raise CorruptError(self._what, f"{size_bytes} bytes announced at byte {self.at}, {self.left} are left")
-        taken = self._data[self.at : self.at + size_bytes]
+        taken = self.data[self.at : self.at + size_bytes]
         self.at += size_bytes
         return taken
