@@ -22,8 +22,9 @@ from holdfast.log.keys import state_key
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import ACKS_ALL, PartitionConfig, PartitionId
+from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
-from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
+from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from holdfast.log.batches import RecordBatch
 from holdfast.log.model import ACKS_NONE, OnDurable
 from holdfast.log.partition.append_place import AppendPlace
-from holdfast.log.partition.leading_partition import AppendResult, LeadingPartition
+from holdfast.log.partition.appendable_log import AppendResult
+from holdfast.log.partition.leading_partition import LeadingPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from tests.support.partitions import PartitionWorld, append, append_run, batch, 
 from holdfast.log.batches import RecordBatchLimits
 from holdfast.log.batches.batch_run import verify_run
 from holdfast.log.errors import NotLeaderError
-from holdfast.log.partition.leading_partition import AppendResult
+from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.vocabulary.errors import UnavailableError
 
 pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")

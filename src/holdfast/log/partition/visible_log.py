@@ -1,6 +1,6 @@
 """What readers see of a partition that this agent leads: its bounds, its tail, what to wait on, what outlives the session.
 
-The one rule (docs/safety.md, rule 8): nothing at or above `high_watermark` is shown. `LeadingPartition`, which appends, moves it.
+The one rule (docs/safety.md, rule 8): nothing at or above `high_watermark` is shown. `AppendableLog` moves it.
 A `ReadablePartition` and a `ReadProgress`.
 """
 
