@@ -18,7 +18,7 @@ from holdfast.client.producer import (
     TopicRef,
 )
 from holdfast.log.batches import Record, encode
-from holdfast.spark.sink.pieces import PieceContent, StagedPiece, StagedPieceList
+from holdfast.spark.sink.pieces import PieceContent
 from holdfast.spark.sink.sequences import SequenceAssigner
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
@@ -43,11 +43,11 @@ class OnePartitionProducer:
 
     def batches(self, texts: list[bytes], *, first: int = 0) -> list[SequencedBatch]:
         made = [encode([Record(0, CLOCK.now_ms(), None, text)]) for text in texts]
-        piece = StagedPiece("", b"", [PieceContent(0, 0, [len(each) for each in made], [1] * len(made))])
+        content = PieceContent(0, 0, [len(each) for each in made], [1] * len(made))
         numbering = SequenceAssigner(
             producer_id=self.producer[0], producer_epoch=self.producer[1], sequences={self.ref.id: {0: first}}
         )
-        return list(numbering.assign(StagedPieceList([self.ref], [piece]), piece, b"".join(made)))
+        return list(numbering.assign(self.target, content, b"".join(made)))
 
     def send(self, batches: list[SequencedBatch], *, patience_ms: int = 30_000) -> None:
         for batch in batches:

@@ -13,14 +13,16 @@ from _holdfast_pyspark import install as _install_worker_python
 
 if TYPE_CHECKING:
     from holdfast.spark.settings import SparkSettings
+    from holdfast.spark.sink.foreach_batch import publish_batches
     from holdfast.spark.source.read_metrics import ReadMetrics
     from holdfast.spark.spark_session import session
 
-__all__ = ["ReadMetrics", "SparkSettings", "session"]
+__all__ = ["ReadMetrics", "SparkSettings", "publish_batches", "session"]
 
 _MODULES = {
     "ReadMetrics": "holdfast.spark.source.read_metrics",
     "SparkSettings": "holdfast.spark.settings",
+    "publish_batches": "holdfast.spark.sink.foreach_batch",
     "session": "holdfast.spark.spark_session",
 }
 

@@ -147,7 +147,7 @@ async def test_a_plan_found_after_days_is_finished_although_brokers_forgot_its_p
     world.brokers.forget_producers()
     await world.driver().publish("q", 0, await world.stage(rows, options=SMALL))
     assert world.brokers.values == encoded(rows)
-    assert world.brokers.looked
+    assert bool(world.brokers.looked) == (step != "planned")  # there the partitions still end where the plan begins
 
 
 async def test_a_zombie_paused_for_longer_than_brokers_remember_sends_nothing(world: SinkWorld) -> None:

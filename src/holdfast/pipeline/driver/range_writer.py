@@ -123,7 +123,7 @@ class RangeWriter:
             self._slot.retry_later(numbers, "the claims expired before the staged files were committed")
             return False
         try:
-            opened.sink.commit(staged)
+            opened.sink.commit(staged, self._slot.resources.jobs.executors(self._slot.run.slot))
         except HoldfastError as error:
             opened.prepared = False
             self._slot.retry_later(numbers, str(error))

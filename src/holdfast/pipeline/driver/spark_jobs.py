@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.contracts.executors import Task
 from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.sql_plan import FULL_TEXT
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
 from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.spark.executors import numbered_tasks, task_slots
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,10 +38,21 @@ class SparkJobs:
 
     def run(self, slot: str, frame: "DataFrame") -> list[TaskOutcome]:
         """Run to the end. A failure or a cancellation is an exception of Spark's."""
+        return task_outcomes.from_rows(self._collect(slot, frame))
+
+    def executors(self, slot: str) -> "SlotExecutors":
+        """The executors, for tasks of a slot."""
+        return SlotExecutors(self, slot)
+
+    def run_numbered(self, slot: str, task: Task, count: int) -> list[str]:
+        """Run a task for each number below `count`; their texts. Exceptions as of `run`."""
+        return [row[0] for row in self._collect(slot, numbered_tasks(self.spark, task, count))]
+
+    def _collect(self, slot: str, frame: "DataFrame") -> list[Any]:
         if slot in self._cancelled:
             raise UnavailableError("Spark job", "cancelled before it began")
         self._tag(slot, frame.sparkSession)
-        return task_outcomes.from_rows(frame.collect())
+        return frame.collect()
 
     def warm_up(self) -> None:
         """Start Python on the executors. `VersionsDifferError`: one of them has other versions than this process."""
@@ -93,6 +106,25 @@ class SparkJobs:
         context: Any = self.spark.sparkContext
         context.setJobGroup(slot_tag(slot), f"slot {slot}", True)
         context.setLocalProperty("spark.scheduler.pool", slot_tag(slot))
+
+
+class SlotExecutors:
+    """Executors (`contracts.executors`) whose tasks are a slot's: cancelled with it, in its share of the cores."""
+
+    def __init__(self, jobs: SparkJobs, slot: str) -> None:
+        self._jobs, self._slot = jobs, slot
+
+    @property
+    def width(self) -> int:
+        return task_slots(self._jobs.spark)
+
+    def run(self, task: Task, count: int) -> list[str]:
+        try:
+            return self._jobs.run_numbered(self._slot, task, count)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise UnavailableError("Spark job", cause_of(error)) from error
 
 
 def slot_tag(slot: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.contracts.executors import Executors
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.definition import RangeDigest, Revision
 from holdfast.pipeline.model.range_identity import RangeIdentity, partition_key
@@ -129,8 +130,11 @@ class PipelineSink(Protocol):
         """Write a range's rows (a `pyarrow.Table`, with provenance) and dead letters. `FencedError`, `BlockedError`."""
         ...
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
-        """Make what tasks have staged visible, all at once. A no-op where `write` itself has the effect."""
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
+        """Make what tasks have staged visible, all at once. A no-op where `write` itself has the effect.
+
+        Where that takes more than a decision, the work is done by tasks on `executors`, if they are given.
+        """
         ...
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.contracts.executors import Executors
 from holdfast.pipeline.model.definition import DeltaConfig
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
@@ -142,7 +143,7 @@ class DeltaSink:
         self._location.put(path, body)
         return StagedFile(path=path, size=len(body), rows=rows.num_rows, values=values)
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from holdfast.contracts.executors import Executors
 from holdfast.pipeline.model.definition import IcebergConfig
 from holdfast.pipeline.model.partition_fields import parse_partition_field
 from holdfast.pipeline.sinks.contract import (
@@ -124,7 +125,7 @@ class IcebergSink:
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged_text(files)
         )
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
         for _ in range(TRIES_MAX):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.contracts.executors import Executors
 from holdfast.pipeline.model.definition import ParquetConfig
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, DeadLetterRow, FencedRange, SinkTarget, WriteResult
 from holdfast.pipeline.sinks.files import parquet_bytes, parse_location
@@ -48,7 +49,7 @@ class ParquetSink:
     def _file(self, rows: Any) -> bytes:
         return parquet_bytes(with_pipeline(rows, self._target.pipeline_id))
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
         """A no-op: every file is visible once written."""
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Another topic of this cluster: tasks stage record batches, the driver publishes them as Spark's own sink does.
+"""Another topic of this cluster: tasks stage record batches, the driver plans them, and tasks send them as planned.
 
 The one rule: each source partition is a query of its own in the sink's records (`holdfast.spark.sink`), and a range is the batch
 numbered by its end offset. A batch is planned once, by one commit; every publisher of it sends the same bytes under the same
@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.client.loop_thread import run
+from holdfast.contracts.executors import Executors
 from holdfast.log.topics import UnknownTopicError
 from holdfast.pipeline.model.definition import TopicSinkConfig
 from holdfast.pipeline.sinks.contract import (
@@ -27,6 +28,7 @@ from holdfast.pipeline.sinks.contract import (
     WriteResult,
 )
 from holdfast.spark.ranges import Planner
+from holdfast.spark.sink.executor_publishing import StagedBatch
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import pack, unpack
 from holdfast.spark.sink.writers import TopicWriter
@@ -86,16 +88,21 @@ class TopicSink:
         staged = base64.b64encode(pack(pieces)).decode()
         return WriteResult(fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), staged=staged)
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
-        for each in written:
-            if not each.staged:
-                continue
-            pieces = unpack(base64.b64decode(each.staged))
-            query = f"pipeline-{self._target.fence_key(each.fenced_range.partition)}"
-            try:
-                run(self._writer.publish(query, each.fenced_range.end, pieces))
-            except HoldfastError as error:
-                raise BlockedError(f"topic {self._config.topic}: {error}") from None
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
+        """The bytes go from tasks to the brokers; without executors from here."""
+        batches = [self._batch(each) for each in written if each.staged]
+        try:
+            if executors is not None:
+                self._writer.publish_from_executors(batches, executors)
+                return
+            for each in batches:
+                run(self._writer.publish(each.query, each.batch, each.pieces))
+        except HoldfastError as error:
+            raise BlockedError(f"topic {self._config.topic}: {error}") from None
+
+    def _batch(self, written: WriteResult) -> StagedBatch:
+        query = f"pipeline-{self._target.fence_key(written.fenced_range.partition)}"
+        return StagedBatch(query, written.fenced_range.end, unpack(base64.b64decode(written.staged)))
 
     def close(self) -> None:
         """Connections belong to the process."""

@@ -6,12 +6,9 @@
     done        one commit: the sequences have advanced, the plan is removed
     cleaned     the staged objects are deleted
 
-The one rule: a plan is executed by the process that finds it. A driver that dies leaves a state from which the next one continues:
-before `planned` there are only unreferenced objects; after it, the plan is executed again with the same bytes and numbers.
-
-Brokers forget an idle producer after a day, and accept anything from an unknown one. So a process that did not write the plan first
-reads what the partitions already hold of it; and a publisher stops for good after a while without progress, counted from before it
-wrote the plan, read the partitions, or sent the last acknowledged batch.
+The one rule: a plan is executed by the process that finds it, or by tasks that this starts (`executor_publishing`). A driver that
+dies leaves a state from which the next one continues: before `planned` there are only unreferenced objects; after it, the plan is
+executed again with the same bytes and numbers (`plan_sender`).
 """
 
 import logging
@@ -20,16 +17,16 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.producer import IdempotentProducer, OutOfSequenceError, SequencedBatch, TargetPartition
+from holdfast.client.producer import IdempotentProducer, OutOfSequenceError
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.objects import Missing, Objects
+from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Committed, Delete, Entry, Put, Store
-from holdfast.spark.sink.pieces import StagedPieceList, hour_of, pack, staged_key, unpack
+from holdfast.spark.sink.pieces import StagedPieceList, hour_of, pack, staged_key
+from holdfast.spark.sink.plan_sender import PlanSender, StagedObjectMissingError, StallDeadline, read_piece_list
 from holdfast.spark.sink.query_state import (
     SWEEP_MARK_KEY,
     PublishPlan,
     QueryState,
-    decode_piece_list,
     decode_query_state,
     decode_sweep_mark,
     encode_piece_list,
@@ -40,15 +37,12 @@ from holdfast.spark.sink.query_state import (
     record_counts,
     unchanged,
 )
-from holdfast.spark.sink.sequences import SequenceAssigner
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, ExpiredError, HoldfastError
 from holdfast.vocabulary.failpoints import reached_async
 from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
-
-PUBLISH_MS_MAX: Final = 12 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +53,16 @@ class PublishResult:
     published: bool
 
 
-class _StallDeadline:
-    """When to stop: a while after the last progress, and at the latest after half the time brokers remember a producer."""
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A plan that is to be executed. `own`: this process wrote it just now, for the batch it was asked to publish."""
 
-    def __init__(self, now_ms: int, stall_ms: int) -> None:
-        self._stall_ms, self._last_ms = stall_ms, now_ms + PUBLISH_MS_MAX
-        self.at_ms = min(now_ms + stall_ms, self._last_ms)
-
-    def extend(self, sent_at_ms: int) -> None:
-        """What was sent then was acknowledged."""
-        self.at_ms = min(sent_at_ms + self._stall_ms, self._last_ms)
+    key: str
+    version: int
+    state: QueryState
+    pieces: StagedPieceList
+    own: bool
+    deadline: StallDeadline
 
 
 class SinkPublisher:
@@ -94,16 +88,28 @@ class SinkPublisher:
 
         A batch that was planned before is finished as planned, and `pieces` are discarded.
         """
+        while True:
+            begun = await self.begin(query, batch, pieces)
+            if isinstance(begun, PublishResult):
+                return begun
+            await self.execute(begun)
+            if begun.own:
+                return PublishResult(pieces.records, published=True)
+
+    async def begin(self, query: str, batch: int, pieces: StagedPieceList) -> OpenPlan | PublishResult:
+        """The plan that is to be executed next: of the batch, or one that another process left. A result: there is none."""
         await reached_async("spark-sink.staged")
         key = query_state_key(query)
         while True:
-            deadline = _StallDeadline(self._clock.boot_ms(), self._stall_ms_max)
+            deadline = StallDeadline(self._clock.boot_ms(), self._stall_ms_max)
             entry = await self._store.get(key)
             state = decode_query_state(entry) if entry is not None else None
             if state is not None and state.plan is not None:
                 assert entry is not None
-                await self._execute_plan(key, entry.version, state, own=False, deadline=deadline)
-                continue
+                found = await self._found_plan(key, entry.version, state, deadline)
+                if found is None:
+                    continue
+                return found
             if state is not None and state.batch >= batch:
                 await self.discard(pieces)
                 return PublishResult(0, published=False)
@@ -113,8 +119,30 @@ class SinkPublisher:
             if version is None:
                 continue
             await reached_async("spark-sink.planned")
-            await self._execute_plan(key, version, planned, own=True, deadline=deadline)
-            return PublishResult(pieces.records, published=True)
+            return OpenPlan(key, version, planned, pieces, True, deadline)
+
+    async def execute(self, plan: OpenPlan) -> None:
+        """Send everything from here, and mark the plan done. Also returns if another process has done so meanwhile."""
+        sender = PlanSender(objects=self._objects, producer=self._producer, clock=self._clock)
+        try:
+            await sender.send(plan.state, plan.pieces, deadline=plan.deadline, own=plan.own)
+        except (OutOfSequenceError, StagedObjectMissingError) as failure:
+            if not await self.is_done(plan):
+                raise CorruptError(f"plan of batch {plan.state.batch} of {plan.key}", str(failure)) from failure
+            return
+        await self.finish(plan)
+
+    async def finish(self, plan: OpenPlan) -> None:
+        """Everything is durable in its partition: mark the plan done, clean up."""
+        await reached_async("spark-sink.sent")
+        await self._mark_done(plan)
+        await reached_async("spark-sink.done")
+        await self._clean_up(plan)
+        await reached_async("spark-sink.cleaned")
+
+    async def is_done(self, plan: OpenPlan) -> bool:
+        """Whether this or another process has marked the plan done."""
+        return await self._is_done(plan.key, plan.state.batch)
 
     async def discard(self, pieces: StagedPieceList) -> None:
         """Delete staged objects that no plan refers to."""
@@ -179,77 +207,23 @@ class SinkPublisher:
             if (found.version if found else None) != (entry.version if entry else None):
                 return None
 
-    async def _execute_plan(
-        self, key: str, version: int, state: QueryState, *, own: bool, deadline: _StallDeadline
-    ) -> None:
-        """Execute the plan and mark it done. Also returns if another process has done so meanwhile."""
+    async def _found_plan(self, key: str, version: int, state: QueryState, deadline: StallDeadline) -> OpenPlan | None:
+        """A plan that another process wrote; None: it has been done meanwhile."""
         assert state.plan is not None
         try:
-            pieces = await self._pieces(state.plan)
-            appended_records = {} if own else await self._appended_records(state, state.plan, pieces)
-            await self._send(state, pieces, appended_records, deadline)
-            await reached_async("spark-sink.sent")
-        except (OutOfSequenceError, _StagedObjectMissingError) as failure:
+            pieces = await read_piece_list(self._objects, state.plan)
+        except StagedObjectMissingError as failure:
             if not await self._is_done(key, state.batch):
                 raise CorruptError(f"plan of batch {state.batch} of {key}", str(failure)) from failure
-            return
-        await self._mark_done(key, version, state, pieces)
-        await reached_async("spark-sink.done")
-        await self._clean_up(state.plan, pieces)
-        await reached_async("spark-sink.cleaned")
+            return None
+        return OpenPlan(key, version, state, pieces, False, deadline)
 
-    async def _pieces(self, plan: PublishPlan) -> StagedPieceList:
-        return decode_piece_list(plan.listed) if plan.listed else unpack(await self._body(plan.list_key))
-
-    async def _appended_records(
-        self, state: QueryState, plan: PublishPlan, pieces: StagedPieceList
-    ) -> dict[TargetPartition, int]:
-        """How many records of the plan each partition already has."""
-        found = {}
-        for topic, counts in record_counts(pieces).items():
-            await self._producer.end_offsets(topic, sorted(counts))  # refuses a recreated topic
-            for partition in counts:
-                target = TargetPartition(topic, partition)
-                found[target] = await self._producer.appended_records(
-                    target,
-                    start=plan.starts[topic.id][partition],
-                    producer=(state.producer_id, state.producer_epoch),
-                    sequence=state.sequences.get(topic.id, {}).get(partition, 0),
-                )
-        return found
-
-    async def _send(
-        self,
-        state: QueryState,
-        pieces: StagedPieceList,
-        appended_records: dict[TargetPartition, int],
-        deadline: _StallDeadline,
-    ) -> None:
-        sequences = SequenceAssigner(
-            producer_id=state.producer_id, producer_epoch=state.producer_epoch, sequences=state.sequences
-        )
-        for piece in pieces.pieces:
-            body = piece.body if not piece.key else await self._body(piece.key)
-            queues: dict[TargetPartition, list[SequencedBatch]] = {}
-            for batch in sequences.assign(pieces, piece, body):
-                if batch.ordinal + batch.count > appended_records.get(batch.target, 0):
-                    queues.setdefault(batch.target, []).append(batch)
-            await self._send_queues(queues, deadline)
-
-    async def _send_queues(self, queues: dict[TargetPartition, list[SequencedBatch]], deadline: _StallDeadline) -> None:
-        """The batches of a partition one after the other, partitions in parallel."""
-        for round_number in range(max(map(len, queues.values()), default=0)):
-            batches = [queue[round_number] for queue in queues.values() if round_number < len(queue)]
-            sent_at_ms = self._clock.boot_ms()
-            await self._producer.send(batches, deadline_ms=deadline.at_ms)
-            deadline.extend(sent_at_ms)
-            await reached_async("spark-sink.round-sent")
-
-    async def _mark_done(self, key: str, version: int, state: QueryState, pieces: StagedPieceList) -> None:
+    async def _mark_done(self, plan: OpenPlan) -> None:
+        key, state = plan.key, plan.state
         done = msgspec.structs.replace(
-            state, plan=None, sequences=next_sequences(state, pieces), changed_at_ms=self._clock.now_ms()
+            state, plan=None, sequences=next_sequences(state, plan.pieces), changed_at_ms=self._clock.now_ms()
         )
-        planned = Entry(key, b"", version)
+        planned = Entry(key, b"", plan.version)
         outcome = await commit_resolved(
             self._store,
             clock=self._clock,
@@ -257,7 +231,7 @@ class SinkPublisher:
             require=[unchanged(key, planned)],
             apply=[Put(key, encode_query_state(done))],
         )
-        if not isinstance(outcome, Committed) and not await self._is_done(key, state.batch):
+        if not isinstance(outcome, Committed) and not await self.is_done(plan):
             raise CorruptError(f"state {key}", f"batch {state.batch} was sent, but another plan has replaced its own")
 
     async def _is_done(self, key: str, batch: int) -> bool:
@@ -267,24 +241,13 @@ class SinkPublisher:
         state = decode_query_state(entry)
         return state.batch > batch or (state.batch == batch and state.plan is None)
 
-    async def _clean_up(self, plan: PublishPlan, pieces: StagedPieceList) -> None:
-        await self._delete_staged([*pieces.keys, *([plan.list_key] if plan.list_key else [])])
+    async def _clean_up(self, plan: OpenPlan) -> None:
+        assert plan.state.plan is not None
+        list_key = plan.state.plan.list_key
+        await self._delete_staged([*plan.pieces.keys, *([list_key] if list_key else [])])
 
     async def _delete_staged(self, keys: list[str]) -> None:
         try:
             await self._objects.delete(keys)
         except HoldfastError as failure:
             _log.warning("cannot delete %d staged objects, leaving them to the sweeper: %s", len(keys), failure)
-
-    async def _body(self, key: str) -> bytes:
-        body = await self._objects.get(key)
-        if isinstance(body, Missing):
-            raise _StagedObjectMissingError(key)
-        return bytes(body)
-
-
-class _StagedObjectMissingError(HoldfastError):
-    """A staged object is missing: another process has executed the plan, or the object was lost."""
-
-    def __str__(self) -> str:
-        return f"object {self.args[0]} does not exist"

@@ -23,9 +23,11 @@ from holdfast.client.cluster_access import ClusterAccess, DirectAccess
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import run
 from holdfast.client.producer import KafkaIdempotentProducer
+from holdfast.contracts.executors import Executors
 from holdfast.spark.clusters import discover_urls, open_cluster
 from holdfast.spark.kafka_options import spelled_as_kafka
 from holdfast.spark.sink.encoder import SinkTopic
+from holdfast.spark.sink.executor_publishing import PlanShare, SendShares, StagedBatch, publish_from_executors
 from holdfast.spark.sink.options import SinkOptions, parse_sink_options
 from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists, pack, unpack
 from holdfast.spark.sink.publisher import SinkPublisher
@@ -86,6 +88,19 @@ class TopicWriter:
         finally:
             await producer.close()
         await self._sweep(direct)
+
+    def publish_from_executors(self, batches: Sequence[StagedBatch], executors: Executors) -> None:
+        """The driver's work where it can run tasks: they send the bytes."""
+        direct = run(self._direct())
+        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        try:
+            publish_from_executors(self._publisher(direct, producer), batches, executors, self._send_shares)
+        finally:
+            run(producer.close())
+        run(self._sweep(direct))
+
+    def _send_shares(self, shares: list[list[PlanShare]]) -> SendShares:
+        return SendShares(self.cluster_address, self.options.stall_ms_max, shares)
 
     async def abort(self, query: str, batch: int, pieces: StagedPieceList) -> None:
         """The driver's work after a batch failed."""
@@ -161,11 +176,10 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        context = TaskContext.get()
-        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        query = stream_query()
         if not query:
             raise CorruptError("task of a streaming query", f"the property {_QUERY_ID} is missing")
-        return StagedMessage(f"stream/{query}", pack(self._sink.stage(iterator)))
+        return StagedMessage(query, pack(self._sink.stage(iterator)))
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 (Spark's name)
         query = _query_id(messages)
@@ -190,10 +204,25 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> HoldfastStreamWriter:
     """The writer of a streaming query."""
     # Spark makes the writer again for every batch: a query at work outlives a restart of the brokers.
-    sink = _topic_writer(options, schema, overwrite, contact_ms=CONTACT_MS if _is_first_batch(options) else None)
+    contact_ms = CONTACT_MS if _is_first_batch(options) else None
+    return HoldfastStreamWriter(stream_topic_writer(options, schema, overwrite, contact_ms=contact_ms))
+
+
+def stream_topic_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool = False, *, contact_ms: int | None = CONTACT_MS
+) -> TopicWriter:
+    """The values of a streaming query's writer, checked."""
+    sink = _topic_writer(options, schema, overwrite, contact_ms=contact_ms)
     if sink.options.write_id:
         raise InvalidError("option writeId", sink.options.write_id, "absent: a streaming query has an id of its own")
-    return HoldfastStreamWriter(sink)
+    return sink
+
+
+def stream_query() -> str:
+    """In a task: the streaming query it works for; "" if it works for none."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+    return f"stream/{query}" if query else ""
 
 
 def _is_first_batch(options: Mapping[str, str]) -> bool:

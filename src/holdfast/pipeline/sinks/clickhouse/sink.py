@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
+from holdfast.contracts.executors import Executors
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.contract import (
@@ -109,7 +110,7 @@ class ClickHouseSink:
             fenced_range=fenced_range, rows=rows.num_rows, refused=len(refused), warnings=tuple(warnings)
         )
 
-    def commit(self, written: Sequence[WriteResult]) -> None:
+    def commit(self, written: Sequence[WriteResult], executors: Executors | None = None) -> None:
         """A no-op: every insert is visible once done."""
 
     def close(self) -> None:
