@@ -59,11 +59,11 @@ class RangeWriter:
 
     def _write_staging(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
         """One job. What it stages is nobody's until it is committed, so digests are recorded after it."""
-        outcomes = self._run_job(opened, ranges, dataframes.run_write)
-        digested = {each.partition for each in outcomes if each.digest is not None}
-        new = [each for each in ranges if each.digest is None and each.partition in digested]
-        lost = {each.partition for each in new} - {each.partition for each in self._record_digests(new, outcomes)}
-        return [each for each in outcomes if each.partition not in lost]
+        new = [each for each in ranges if each.digest is None]
+        outcomes = self._with_refused(opened, new, self._run_job(opened, ranges, dataframes.run_write))
+        recorded = {each.partition for each in self._record_digests(new, outcomes)}
+        lost = {each.partition for each in new} - recorded
+        return [each for each in outcomes if each.kind != "done" or each.partition not in lost]
 
     def _write_at_once(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
         """Ranges without a digest are mapped first. Those with one were, and are compared with it while they are written."""
@@ -76,13 +76,19 @@ class RangeWriter:
 
     def _map(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
         """What ranges are to be written as."""
-        outcomes = self._run_job(opened, ranges, dataframes.run_map)
+        return self._with_refused(opened, ranges, self._run_job(opened, ranges, dataframes.run_map))
+
+    def _with_refused(
+        self, opened: OpenedRevision, new: Sequence[FencedRange], outcomes: list[TaskOutcome]
+    ) -> list[TaskOutcome]:
+        """Of ranges of which SQL has dropped every row there is no outcome: of those that are new, what their dead letters are."""
         silent = {each.partition for each in outcomes if each.kind == "done" and each.digest is None}
-        if silent and opened.revision.sql:
-            of_silent = [each for each in ranges if each.partition in silent]
-            outcomes = [each for each in outcomes if each.partition not in silent]
-            outcomes += self._run_job(opened, of_silent, dataframes.run_map_refused)
-        return outcomes
+        of_silent = [each for each in new if each.partition in silent]
+        if not of_silent or not opened.revision.sql:
+            return outcomes
+        refused = self._run_job(opened, of_silent, dataframes.run_map_refused)
+        replaced = {each.partition for each in refused}
+        return [each for each in outcomes if each.partition not in replaced] + refused
 
     def _record_digests(self, ranges: Sequence[FencedRange], mapped: Sequence[TaskOutcome]) -> list[FencedRange]:
         """The ranges whose digest is in their intent now. The others are retried."""
