@@ -10,6 +10,7 @@ from tests.support.waiting import until
 from holdfast.pipeline.driver import slot_thread as slots
 from holdfast.pipeline.driver.process import SlotSupervisor
 from holdfast.pipeline.driver.settings import DriverSettings
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.driver_protocol import (
     FromDriver,
     HaltSlot,
@@ -19,7 +20,7 @@ from holdfast.pipeline.model.driver_protocol import (
     SlotHalted,
     SlotProgress,
 )
-from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.clock import FakeClock, RealClock
 
 RUN = RunSlot(slot="ann", pipeline_id="p", generation=1)
 
@@ -62,7 +63,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[FromDriver]:
 
 
 def resources() -> Any:
-    jobs = SimpleNamespace(responds=lambda: True, cancel=lambda name: None)
+    jobs = SimpleNamespace(responds=lambda: True, cancel=lambda name: None, running_ms=lambda name: 0)
     return SimpleNamespace(clock=RealClock(), settings=DriverSettings(), jobs=jobs)
 
 
@@ -103,3 +104,51 @@ def test_a_slot_started_again_before_its_thread_has_ended_runs_again(said: list[
     until(lambda: driver._tick() and {0: 5} in Work.turns, what="the second run works under its own claims")
     driver._dispatch(HaltSlot(slot="ann"))
     until(lambda: said.count(SlotHalted(slot="ann")) == 2, what="and halts")
+
+
+def test_the_time_limit_is_of_a_job_and_not_of_a_turn_of_several(said: list[FromDriver]) -> None:
+    made, cancelled = resources(), list[str]()
+    limit_ms = made.settings.job_timeout_ms
+    made.jobs.cancel = cancelled.append
+    slot = slots.SlotThread(RUN, made, said.append)
+    slot.set_claims(SlotClaims(slot="ann", epochs={"0": 1}, until_ms=RealClock().boot_ms() + 10 * limit_ms))
+    slot.start()
+    until(lambda: Work.turns, what="it is at work")
+    made.jobs.running_ms = lambda name: limit_ms  # the second job of the turn
+    slot.cancel_overdue(RealClock().boot_ms() + 2 * limit_ms - 10)
+    assert cancelled == []
+    made.jobs.running_ms = lambda name: limit_ms + 1
+    slot.cancel_overdue(RealClock().boot_ms() + 2 * limit_ms)
+    assert cancelled == ["ann"]
+    slot.halt(0)
+    Work.may_go_on.set()
+    Work.may_close.set()
+    until(lambda: slot.ended, what="it halts")
+
+
+class Frame:
+    """A frame whose job takes a while."""
+
+    sparkSession = None  # noqa: N815 (Spark's name)
+
+    def __init__(self, clock: FakeClock, running: list[int], jobs: SparkJobs) -> None:
+        self._clock, self._running, self._jobs = clock, running, jobs
+
+    def collect(self) -> list[Any]:
+        self._clock.advance_ms(70)
+        self._running.append(self._jobs.running_ms("ann"))
+        return []
+
+
+def test_the_time_of_each_job_begins_with_it() -> None:
+    clock, running = FakeClock(), list[int]()
+    context = SimpleNamespace(setJobGroup=lambda *_: None, setLocalProperty=lambda *_: None)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    jobs = SparkJobs(spark, remote=False, clock=clock)
+    assert jobs.running_ms("ann") == 0
+    for _ in range(2):
+        frame: Any = Frame(clock, running, jobs)
+        jobs.run("ann", frame)
+        clock.advance_ms(30)
+    assert running == [70, 70]
+    assert jobs.running_ms("ann") == 0

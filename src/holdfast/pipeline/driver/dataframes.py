@@ -25,7 +25,6 @@ from holdfast.pipeline.driver.tasks import (
     RangeJob,
     SurveyRanges,
     SurveyRecords,
-    WriteKept,
     WriteRanges,
     WriteRecords,
 )
@@ -88,8 +87,7 @@ def run_map_refused(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
 
 def run_write_kept(jobs: SparkJobs, job: RangeJob) -> "DataFrame":
     """The frame whose rows are the outcomes of writing ranges that were just mapped; `absent`: they are to be mapped again."""
-    write = WriteKept(job) if through_frame(job) else WriteRanges(job)
-    return _numbers(jobs.spark, job).mapInArrow(write, task_outcomes.SCHEMA)
+    return _numbers(jobs.spark, job).mapInArrow(WriteRanges(job, maps=not through_frame(job)), task_outcomes.SCHEMA)
 
 
 def range_job(target: SinkTarget, cluster_address: ClusterAddress, ranges: Sequence[FencedRange]) -> RangeJob:

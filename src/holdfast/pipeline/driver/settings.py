@@ -70,7 +70,8 @@ class DriverSettings:
     ranges_max: int = 64
     """Ranges that one job of a slot writes at most."""
     job_timeout_ms: int = 120_000
-    """A job that takes longer is cancelled, and its ranges are written again."""
+    """A Spark job that takes longer is cancelled, and its ranges are written again. A batch may be several: one maps, one writes,
+    one sends to a topic; each has this limit."""
     retry_base_ms: int = 250
     retry_max_ms: int = 15_000
     store_timeout_ms: int = 15_000

@@ -41,7 +41,7 @@ class SlotThread:
         self._until_ms = 0
         self._halting = False
         self._halt_by_ms = 0
-        self._turn_since_ms = 0
+        self._at_work = False
         self._cancelled = False
         self._reported_ms = 0
         self._processor = SlotProcessor(run, resources, self._may_write)
@@ -69,13 +69,12 @@ class SlotThread:
             self._changed.notify_all()
 
     def cancel_overdue(self, now_ms: int) -> None:
-        """Cancel a batch that takes too long, whose claims expire, or that a halt does not wait for."""
-        since_ms = self._turn_since_ms
-        if not since_ms or self._cancelled:
+        """Cancel a batch one of whose jobs takes too long, whose claims expire, or that a halt does not wait for."""
+        if not self._at_work or self._cancelled:
             return
         reason = ""
-        if now_ms - since_ms > self._resources.settings.job_timeout_ms:
-            reason = f"it took more than {self._resources.settings.job_timeout_ms} ms"
+        if self._resources.jobs.running_ms(self._run.slot) > self._resources.settings.job_timeout_ms:
+            reason = f"a job took more than {self._resources.settings.job_timeout_ms} ms"
         elif self._has_claims and now_ms >= self._until_ms - self._resources.settings.margin_ms:
             reason = "its claims expire"
         elif self._halting and now_ms >= self._halt_by_ms:
@@ -117,11 +116,11 @@ class SlotThread:
         batches = self._processor.counters.batches
         next_ms = self._resources.clock.boot_ms() + self._resources.settings.poll_ms
         if claims and self._may_write():
-            self._turn_since_ms, self._cancelled = self._resources.clock.boot_ms(), False
+            self._at_work, self._cancelled = True, False
             try:
                 next_ms = self._processor.turn(claims)
             finally:
-                self._turn_since_ms = 0
+                self._at_work = False
         self._report(force=self._processor.counters.batches > batches)
         if claims and self._processor.finished(claims):
             self._send(self._processor.progress())

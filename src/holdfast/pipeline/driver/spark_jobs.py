@@ -16,6 +16,7 @@ from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
 from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
 from holdfast.spark.executors import numbered_tasks, task_slots
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ _CAUSE_CHARS_MAX: Final = 500
 class SparkJobs:
     """The jobs of one Spark session."""
 
-    def __init__(self, spark: "SparkSession", *, remote: bool) -> None:
+    def __init__(self, spark: "SparkSession", *, remote: bool, clock: Clock | None = None) -> None:
         self.spark, self.remote = spark, remote
+        self._clock = clock or RealClock()
+        self._since_ms: dict[str, int] = {}
         self._own = local()
         self._running: dict[str, SparkSession] = {}
         self._cancelled: set[str] = set()
@@ -52,7 +55,16 @@ class SparkJobs:
         if slot in self._cancelled:
             raise UnavailableError("Spark job", "cancelled before it began")
         self._tag(slot, frame.sparkSession)
-        return frame.collect()
+        self._since_ms[slot] = self._clock.boot_ms()
+        try:
+            return frame.collect()
+        finally:
+            del self._since_ms[slot]
+
+    def running_ms(self, slot: str) -> int:
+        """For how long the job of a slot has been running; 0: none is."""
+        since_ms = self._since_ms.get(slot)
+        return 0 if since_ms is None else self._clock.boot_ms() - since_ms
 
     def warm_up(self) -> None:
         """Start Python on the executors. `VersionsDifferError`: one of them has other versions than this process."""

@@ -75,10 +75,11 @@ class MapRanges:
 
 
 class WriteRanges:
-    """The same ranges, written: as they were mapped, if that is at hand, else they are mapped again."""
+    """The same ranges, written as they were mapped, if that is at hand. If not they are mapped again; without `maps`, where records
+    come through a frame, they are `absent`."""
 
-    def __init__(self, job: RangeJob) -> None:
-        self._job = job
+    def __init__(self, job: RangeJob, *, maps: bool = True) -> None:
+        self._job, self._maps = job, maps
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for fenced_range in numbered(self._job, batches):
@@ -87,26 +88,11 @@ class WriteRanges:
     def _write(self, fenced_range: FencedRange) -> TaskOutcome:
         counters = ReadCounters()
         mapped = kept_range(self._job.target, fenced_range)
+        if mapped is None and not self._maps:
+            return TaskOutcome(partition=fenced_range.partition, kind="absent")
         if mapped is None:
             mapped = mapped_range(self._job, fenced_range, read_fenced_range(self._job, fenced_range, counters))
         return with_counters(write_mapped(self._job, fenced_range, mapped), counters)
-
-
-class WriteKept:
-    """Ranges whose records come through a frame: as they were mapped, or not at all."""
-
-    def __init__(self, job: RangeJob) -> None:
-        self._job = job
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for fenced_range in numbered(self._job, batches):
-            yield to_batch([outcome_of(self._write, fenced_range)])
-
-    def _write(self, fenced_range: FencedRange) -> TaskOutcome:
-        mapped = kept_range(self._job.target, fenced_range)
-        if mapped is None:
-            return TaskOutcome(partition=fenced_range.partition, kind="absent")
-        return write_mapped(self._job, fenced_range, mapped)
 
 
 class SurveyRanges:
