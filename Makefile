@@ -66,6 +66,7 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.mapping
 
 conformance: $(VENV)/.dev ## foreign test suites and programs against a server; writes docs/conformance.md
 	$(BIN)/python -m conformance

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Final
 
 from holdfast.clickhouse.types import Array, DateTime, DateTime64, Decimal, Map, Scalar, Type, is_nullable, unwrap
-from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S, DATETIME_S_MAX, tick_digits
+from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S, DATETIME_S_MAX, FLOAT32_MAX, tick_digits
 
 _NONE: Final = type(None)
 _UNITS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
@@ -19,6 +19,8 @@ _LOCAL_S_MAX: Final = 2_114_380_800  # 2037-01-01: beyond, Arrow may not know th
 _BANDS: Final = ((0, 0, 10**11), (3, 10**11, 10**14), (6, 10**14, 10**17))  # digits of a second, as in `epoch_ns`
 _CANONICAL_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _FIXED_POINT: Final = r"^[+-]?[0-9]{1,60}(\.[0-9]{1,60})?$"
+_FLOAT64_MAX: Final = 1.7976931348623157e308
+_SIGNED_ZERO: Final = -(2**63)  # the bits of -0.0
 _HAS_ZONE: Final = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -97,6 +99,58 @@ def _builder(kind: Type, kinds: set[type]) -> Callable[[list[Any]], Any] | None:
     return None
 
 
+def from_column(kind: Type, column: Any) -> Any | None:
+    """A column from an Arrow array without nulls where it has none: of texts, whole numbers, doubles or booleans that records have.
+
+    None: the values must be converted one by one.
+    """
+    import pyarrow as pa
+
+    build = _column_builder(unwrap(kind), column.type)
+    if build is None:
+        return None
+    try:
+        return build(column)
+    except (pa.ArrowException, OverflowError):
+        return None
+
+
+def _column_builder(kind: Type, given: Any) -> Callable[[Any], Any] | None:
+    """How an Arrow array becomes a column."""
+    import pyarrow as pa
+
+    match kind:
+        case Scalar("Float32" | "Float64") if given == pa.float64():
+            return lambda column: _floats(kind, column)
+        case Scalar("String" | "Bool"):
+            return (lambda column: column) if given == arrow_type(kind) else None
+        case Scalar(name) if "Int" in name:
+            return (lambda column: column) if given == arrow_type(kind) else None
+    python_type = {pa.string(): str, pa.int64(): int}.get(given)
+    return None if python_type is None else _builder(kind, {python_type})
+
+
+def _floats(kind: Type, column: Any) -> Any | None:
+    """Of doubles that were read from JSON. A zero with a sign may have been the whole number -0, which has none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.any(pc.equal(column.view(pa.int64()), _SIGNED_ZERO)).as_py():
+        return None
+    wanted = arrow_type(kind)
+    most = FLOAT32_MAX if wanted == pa.float32() else _FLOAT64_MAX
+    within = pc.all(
+        pc.less_equal(pc.abs(column), most)
+    ).as_py()  # neither is NaN nor Infinity, which JSON does not have
+    return None if within is False else column.cast(wanted, safe=False)
+
+
+def _array(values: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
 def _lists(kind: Array, element: type, values: list[Any]) -> Any | None:
     import pyarrow as pa
 
@@ -108,7 +162,7 @@ def _uuids(values: list[Any]) -> Any | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = pa.array(values, pa.string())
+    texts = _array(values, pa.string())
     canonical = pc.all(pc.match_substring_regex(texts, _CANONICAL_UUID)).as_py()
     return texts if canonical is not False else None
 
@@ -116,7 +170,7 @@ def _uuids(values: list[Any]) -> Any | None:
 def _dates(values: list[Any]) -> Any | None:
     import pyarrow as pa
 
-    dates = pa.array(values, pa.string()).cast(pa.date32())
+    dates = _array(values, pa.string()).cast(pa.date32())
     return dates if _inside(dates.cast(pa.int32()), 0, DATE_DAYS_MAX) else None
 
 
@@ -124,7 +178,7 @@ def _decimals(kind: Decimal, values: list[Any]) -> Any | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    texts = pa.array(values, pa.string())
+    texts = _array(values, pa.string())
     plain = pc.all(pc.match_substring_regex(texts, _FIXED_POINT)).as_py()
     return texts.cast(arrow_type(kind)) if plain is not False else None
 
@@ -134,7 +188,7 @@ def _times(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
     import pyarrow.compute as pc
 
     wanted = arrow_type(kind)
-    texts = pa.array(values, pa.string())
+    texts = _array(values, pa.string())
     zoned = pc.all(pc.match_substring_regex(texts, _HAS_ZONE)).as_py()
     if zoned:
         return _in_time(kind, texts.cast(wanted))
@@ -151,7 +205,7 @@ def _epochs(kind: DateTime | DateTime64, values: list[Any]) -> Any | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted, numbers = arrow_type(kind), pa.array(values, pa.int64())
+    wanted, numbers = arrow_type(kind), _array(values, pa.int64())
     ends = pc.min_max(numbers).as_py()
     for digits, least, most in _BANDS:
         if ends["min"] is not None and least <= ends["min"] and ends["max"] < most:

@@ -1,120 +1,234 @@
-"""Batches of plain JSON objects to Arrow columns, without Python objects. Needs `pyarrow`.
+"""Batches of JSON objects to Arrow columns, filtered and mapped without Python objects. Needs `pyarrow`.
 
-The one rule: the result equals that of `coerce` on every record; where that is not certain it is None, and the records are coerced
-one by one. So mapped fields are top-level integers, texts and booleans, and other fields must be plain; whatever the two JSON
-parsers treat differently is left to the slow path.
+The one rule: the result equals that of `coerce` and the filter on every record; where that is not certain it is None, and the
+records are read one by one. So mapped fields are integers, floats, texts, booleans and times at paths of names, other fields must
+be plain, and whatever the two JSON parsers treat differently is left to the slow path.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.clickhouse.types import Scalar, is_nullable, unwrap
-from holdfast.pipeline.mapping.arrow import arrow_type
-from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget
+import msgspec
 
-_BLOCK_BYTES_MAX: Final = 1 << 30
-_NEWLINE: Final = ord("\n")
-# Arrow's reader takes seconds for thousands of nested values and crashes the process beyond; objects with nested values are left to
-# the slow path anyway, so this only has to be more than a text or two with brackets in it.
-_BRACKETS_MAX: Final = 64
+from holdfast.clickhouse.types import DateTime, DateTime64, Decimal, Scalar, Type, is_nullable, unwrap
+from holdfast.pipeline.filters.columnar import ColumnarFilter, Steps, columnar
+from holdfast.pipeline.filters.evaluation import Filter
+from holdfast.pipeline.mapping.arrow import arrow_type, from_column
+from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget, zero_of
+from holdfast.pipeline.mapping.json_lines import joined_lines
+from holdfast.pipeline.model.field_paths import follow
+
+SAMPLE_ROWS: Final = 64
+OTHER_COLUMNS_MAX: Final = 256
+"""Arrow's reader makes a column of every field. Objects whose keys differ from record to record would fill the memory."""
+
+_decode: Final = msgspec.json.Decoder().decode
 
 
-def schema_of(plan: CoercionPlan) -> Any | None:
-    """The schema for Arrow's JSON reader; None: this mapping cannot be read in batches."""
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """A mapping and a filter, ready to be applied to batches. `leaves`: the fields they use, and as what they are read.
+
+    None: a time, which is read as text or as a number, whichever the first record has.
+    """
+
+    plan: CoercionPlan
+    condition: ColumnarFilter | None
+    leaves: dict[Steps, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """The columns of the mapping. `kept`: which records passed the filter; None: all."""
+
+    rows: Any
+    kept: Any | None
+
+
+def make_batch_plan(plan: CoercionPlan, condition: Filter | None) -> BatchPlan | None:
+    """None: this mapping, or this filter, is applied record by record."""
+    leaves: dict[Steps, Any] = {}
+    for target in plan.targets:
+        steps = _steps(target)
+        if steps is None or not _is_readable(unwrap(target.kind)):
+            return None
+        kind = _read_type(unwrap(target.kind))
+        if leaves.setdefault(steps, kind) != kind:
+            return None
+    compiled = None
+    if condition is not None:
+        compiled = columnar(condition.node)
+        if compiled is None or not _add_fields(leaves, compiled):
+            return None
+    inside = any(steps[:count] in leaves for steps in leaves for count in range(1, len(steps)))
+    return None if inside or not leaves else BatchPlan(plan, compiled, leaves)
+
+
+def _steps(target: ColumnTarget) -> Steps | None:
+    steps = tuple(step for step in target.path.steps if isinstance(step, str))
+    return steps if target.path.root == "fields" and steps and steps == target.path.steps else None
+
+
+def _is_readable(kind: Type) -> bool:
+    return isinstance(kind, Scalar | DateTime | Decimal) or (isinstance(kind, DateTime64) and kind.scale % 3 == 0)
+
+
+def _read_type(kind: Type) -> Any | None:
     import pyarrow as pa
 
-    fields: dict[str, Any] = {}
-    for target in plan.targets:
-        name = _field(target)
-        kind = arrow_type(target.kind)
-        if name is None or fields.get(name, kind) != kind:
+    match kind:
+        case DateTime() | DateTime64():
             return None
-        fields[name] = kind
-    return pa.schema(list(fields.items())) if fields else None
+        case Scalar("Float32" | "Float64"):
+            return pa.float64()
+        case Scalar("Bool"):
+            return pa.bool_()
+        case Scalar(name) if "Int" in name:
+            return arrow_type(kind)
+    return pa.string()
 
 
-def _field(target: ColumnTarget) -> str | None:
-    path, kind = target.path, unwrap(target.kind)
-    plain = isinstance(kind, Scalar) and (kind.name in ("String", "Bool") or "Int" in kind.name)
-    if not plain or path.root != "fields" or len(path.steps) != 1:
+def _add_fields(leaves: dict[Steps, Any], condition: ColumnarFilter) -> bool:
+    """Add the filter's fields. One that is mapped is read as the mapping needs it."""
+    import pyarrow as pa
+
+    kinds = {"number": pa.float64(), "text": pa.string(), "bool": pa.bool_()}
+    for steps, kind in condition.fields.items():
+        if steps not in leaves:
+            if kind == "any":
+                return False
+            leaves[steps] = kinds[kind]
+    return True
+
+
+def read_json_batch(made: BatchPlan, payloads: Any) -> BatchRows | None:
+    """The rows of an Arrow array of JSON texts; None: read them one by one."""
+    text = joined_lines(payloads)
+    schema = None if text is None else _schema(made, payloads[0].as_py())
+    if schema is None or (len(payloads) > 2 * SAMPLE_ROWS and not _has_few_columns(made, schema, payloads)):
         return None
-    step = path.steps[0]
-    return step if isinstance(step, str) else None
+    read = _read(schema, text)
+    if read is None or read.num_rows != len(payloads) or not _others_are_plain(made, read):
+        return None
+    kept = None
+    if made.condition is not None:
+        kept = made.condition.kept(lambda steps: _at(read, steps))
+        if kept is None:
+            return None
+        read = read.filter(kept)
+    return _mapped(made.plan, read, kept)
 
 
-def read_json_batch(plan: CoercionPlan, schema: Any, payloads: Any) -> Any | None:
-    """The columns of the mapping, from an Arrow array of JSON texts; None: coerce them one by one."""
+def _mapped(plan: CoercionPlan, read: Any, kept: Any | None) -> BatchRows | None:
+    import pyarrow as pa
+
+    columns = []
+    for target in plan.targets:
+        column = _column(target, _at(read, tuple(map(str, target.path.steps))))
+        if column is None:
+            return None
+        columns.append(column)
+    return BatchRows(pa.RecordBatch.from_arrays(columns, names=[target.name for target in plan.targets]), kept)
+
+
+def _column(target: ColumnTarget, read: Any) -> Any | None:
+    import pyarrow as pa
+
+    column = from_column(target.kind, read)
+    if column is None or not column.null_count or is_nullable(target.kind):
+        return column
+    if target.column.when_null != "default":
+        return None
+    return column.fill_null(pa.array([zero_of(target.kind)()], column.type)[0])
+
+
+def _schema(made: BatchPlan, first: bytes) -> Any | None:
+    """The schema for Arrow's reader; None: the first record is no object."""
+    import pyarrow as pa
+
+    try:
+        record = _decode(first)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    nested: dict[str, Any] = {}
+    for steps, kind in made.leaves.items():
+        if kind is None:
+            kind = pa.int64() if type(follow(steps, record)) is int else pa.string()
+        level = nested
+        for step in steps[:-1]:
+            level = level.setdefault(step, {})
+        level[steps[-1]] = kind
+    return pa.schema(_fields(nested))
+
+
+def _fields(nested: dict[str, Any]) -> list[Any]:
+    import pyarrow as pa
+
+    return [
+        pa.field(name, pa.struct(_fields(kind)) if isinstance(kind, dict) else kind) for name, kind in nested.items()
+    ]
+
+
+def _has_few_columns(made: BatchPlan, schema: Any, payloads: Any) -> bool:
+    """Whether the first records have few enough fields."""
+    sample = joined_lines(payloads.slice(0, SAMPLE_ROWS))
+    read = None if sample is None else _read(schema, sample)
+    return read is not None and sum(1 for _ in _leaves(read.schema)) <= len(made.leaves) + OTHER_COLUMNS_MAX
+
+
+def _leaves(fields: Any) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type)
+        else:
+            yield field
+
+
+def _read(schema: Any, text: Any) -> Any | None:
     import pyarrow as pa
     from pyarrow import json
 
-    text = _joined(payloads)
-    if text is None:
-        return None
     try:
-        table = json.read_json(
+        read = json.read_json(
             pa.BufferReader(text),
             read_options=json.ReadOptions(use_threads=False, block_size=text.size + 1),
             parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
         )
     except (pa.ArrowException, OSError):
         return None
-    names = set(schema.names)
-    others = [column for name, column in zip(table.column_names, table.columns, strict=True) if name not in names]
-    if table.num_rows != len(payloads) or not all(map(_is_plain, others)):
-        return None
-    columns = []
-    for target in plan.targets:
-        column = table.column(str(target.path.steps[0])).combine_chunks()
-        if column.null_count and not is_nullable(target.kind):
-            return None
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=[target.name for target in plan.targets])
+    return read.combine_chunks().to_batches()[0] if read.num_rows else None
 
 
-def _joined(payloads: Any) -> Any | None:
-    """All texts as lines of an Arrow buffer, if each line is certainly one object: Arrow counts objects, not lines.
-
-    Every newline is between a closing and an opening brace. A newline cannot be in a string, and adjacent objects without a comma
-    occur at the top level only, so each line consists of whole objects; with as many objects as lines, each line is one.
-    """
-    import numpy as np
-    import pyarrow as pa
+def _at(read: Any, steps: Steps) -> Any:
+    """The column of a field; null where an object around it is."""
     import pyarrow.compute as pc
 
-    count = len(payloads)
-    if not count or payloads.null_count or payloads.nbytes > _BLOCK_BYTES_MAX:
-        return None
-    if not (pc.all(pc.starts_with(payloads, b"{")).as_py() and pc.all(pc.ends_with(payloads, b"}")).as_py()):
-        return None
-    lines = pa.LargeListArray.from_arrays(pa.array([0, count], pa.int64()), payloads)
-    text = pc.binary_join(lines, b"\n")[0].as_buffer()
-    octets = np.frombuffer(text, np.uint8)
-    if np.count_nonzero(octets == _NEWLINE) != count - 1 or _may_be_deep(octets, payloads):
-        return None
-    try:
-        payloads.cast(pa.string())  # checks that they are UTF-8
-    except pa.ArrowInvalid:
-        return None
-    return text
+    column = read.column(steps[0])
+    return pc.struct_field(column, list(steps[1:])) if len(steps) > 1 else column
 
 
-def _may_be_deep(octets: Any, payloads: Any) -> bool:
-    """Whether some record has so many opening brackets that its values may be nested too deeply."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    opening = np.count_nonzero(octets == ord("[")) + np.count_nonzero(octets == ord("{"))
-    if opening - len(payloads) <= _BRACKETS_MAX:
-        return False
-    each = pc.add(pc.count_substring(payloads, b"["), pc.count_substring(payloads, b"{"))
-    return bool(pc.max(each).as_py() > _BRACKETS_MAX)
+def _others_are_plain(made: BatchPlan, read: Any) -> bool:
+    return all(
+        _is_plain(made, (name,), column)
+        for name, column in zip(read.schema.names, read.columns, strict=True)
+        if (name,) not in made.leaves
+    )
 
 
-def _is_plain(column: Any) -> bool:
+def _is_plain(made: BatchPlan, steps: Steps, column: Any) -> bool:
     """Whether both parsers accept the column: Arrow's also accepts NaN, and any depth."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
+    if pa.types.is_struct(kind):
+        inner = [((*steps, field.name), at) for at, field in enumerate(kind)]
+        return all(_is_plain(made, at, column.field(number)) for at, number in inner if at not in made.leaves)
+    if pa.types.is_list(kind):
+        return _is_plain(made, (*steps, ""), column.flatten())
     if pa.types.is_floating(kind):
         return bool(pc.all(pc.is_finite(column)).as_py() is not False)
     plain = (pa.types.is_null, pa.types.is_boolean, pa.types.is_int64, pa.types.is_string, pa.types.is_timestamp)

@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0
 _HEX: Final = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BOOLS: Final = {"true": True, "false": False, "1": True, "0": False}
-_FLOAT32_MAX: Final = 3.4028234663852886e38
+FLOAT32_MAX: Final = 3.4028234663852886e38
 
 
 class ConversionError(Exception):
@@ -110,7 +110,7 @@ def _float64(value: Any) -> float:
 
 def _float32(value: Any) -> float:
     number = _float64(value)
-    if math.isfinite(number) and abs(number) > _FLOAT32_MAX:
+    if math.isfinite(number) and abs(number) > FLOAT32_MAX:
         raise ConversionError("beyond the range of a Float32")
     return number
 

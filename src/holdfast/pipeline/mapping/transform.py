@@ -18,12 +18,14 @@ from holdfast.pipeline.filters.evaluation import Filter, select
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, provenance, with_provenance
 from holdfast.pipeline.mapping.coercion import CoercionPlan, make_coercion_plan
 from holdfast.pipeline.mapping.drift import AddColumns, Decision, DivertToDlq, NoDrift, Overflow, StopPipeline, decide
-from holdfast.pipeline.mapping.json_batches import read_json_batch, schema_of
+from holdfast.pipeline.mapping.json_batches import BatchPlan, make_batch_plan, read_json_batch
 from holdfast.pipeline.model.definition import Revision
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
 REVISIONS_CACHED_MAX: Final = 32
+BATCH_ROWS_MAX: Final = 16_384
+"""Records that are read at once: what does not fit makes its batch slow, and not the whole range."""
 REASON_CHARS_MAX: Final = 2_000
 NO_VALUE: Final = "the record has no value"
 _PER_RECORD_POLICIES: Final = ("overflow", "dlq")
@@ -41,8 +43,8 @@ class PreparedRevision:
     keys: bool
     headers: bool
     """Whether the mapping or the filter uses them."""
-    batch_schema: Any
-    """The schema for `read_json_batch`; None: records are coerced one by one."""
+    batch: BatchPlan | None
+    """For `read_json_batch`; None: records are read one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,9 @@ def prepared_revision(revision: Revision) -> PreparedRevision:
     paths = [parse_path(column.field_path) for column in revision.mapping.columns]
     roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in revision.filters.expression}
     plan, condition = make_coercion_plan(revision.mapping), condition_of(revision.filters)
-    one_by_one = condition is not None or revision.drift.unknown_fields in _PER_RECORD_POLICIES
-    return PreparedRevision(
-        plan, condition, "key" in roots, "headers" in roots, None if one_by_one else schema_of(plan)
-    )
+    one_by_one = revision.drift.unknown_fields in _PER_RECORD_POLICIES
+    batch = None if one_by_one else make_batch_plan(plan, condition)
+    return PreparedRevision(plan, condition, "key" in roots, "headers" in roots, batch)
 
 
 @dataclass(slots=True)
@@ -99,14 +100,29 @@ class _DecodedRecords:
 def map_records(revision: Revision, generation: int, table: Any) -> MappedBatch:
     """Decode, filter and map the records of one range (a table with the schema of Spark's Kafka source)."""
     with _without_gc():
-        return _mapped(revision, generation, table)
+        if table.num_rows <= BATCH_ROWS_MAX:
+            return _mapped(revision, generation, table)
+        starts = range(0, table.num_rows, BATCH_ROWS_MAX)
+        return _joined([_mapped(revision, generation, table.slice(at, BATCH_ROWS_MAX)) for at in starts])
+
+
+def _joined(parts: list[MappedBatch]) -> MappedBatch:
+    """The outcomes of parts of a range as that of the whole."""
+    import pyarrow as pa
+
+    return MappedBatch(
+        pa.concat_batches([part.rows for part in parts]),
+        [row for part in parts for row in part.refused],
+        sum(part.filtered for part in parts),
+        max(part.newest_ms for part in parts),
+    )
 
 
 def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
     made = prepared_revision(revision)
     if (
-        made.batch_schema is not None
-        and (mapped := _map_batch(made, revision.source.topic, generation, table)) is not None
+        made.batch is not None
+        and (mapped := _map_batch(made.batch, revision.source.topic, generation, table)) is not None
     ):
         return mapped
     decoded = _decoded(table, revision.source.topic, made)
@@ -120,19 +136,23 @@ def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
     return MappedBatch(rows, decoded.refused, filtered, newest_ms)
 
 
-def _map_batch(made: PreparedRevision, topic: str, generation: int, table: Any) -> MappedBatch | None:
-    """All records at once, if all of them fit."""
+def _map_batch(made: BatchPlan, topic: str, generation: int, table: Any) -> MappedBatch | None:
+    """All records at once, if all of them that pass the filter fit."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows = read_json_batch(made.plan, made.batch_schema, table.column("value").combine_chunks())
-    if rows is None:
+    if not table.num_rows:
         return None
-    partition, offsets = table.column("partition")[0].as_py(), table.column("offset").combine_chunks()
+    read = read_json_batch(made, table.column("value").combine_chunks())
+    if read is None:
+        return None
+    partition, offsets, rows = table.column("partition")[0].as_py(), table.column("offset").combine_chunks(), read.rows
+    if read.kept is not None:
+        offsets = offsets.filter(read.kept)
     newest_us = pc.max(table.column("timestamp")).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
     kept = provenance(topic, partition, generation, offsets.cast(pa.uint64()))
     named = pa.RecordBatch.from_arrays([*rows.columns, *kept.values()], names=[*rows.schema.names, *kept])
-    return MappedBatch(named, (), 0, (newest_us or 0) // 1_000)
+    return MappedBatch(named, (), table.num_rows - named.num_rows, (newest_us or 0) // 1_000)
 
 
 def survey(revision: Revision, table: Any) -> Decision:
