@@ -21,6 +21,7 @@ from bench.figures import Figure, table
 from holdfast.pipeline.mapping import transform
 from holdfast.pipeline.mapping.content_hash import digest_of
 from holdfast.pipeline.model.definition import Revision
+from holdfast.spark.worker_memory import retain_freed_memory
 
 ROWS_S_MIN: Final = 500_000
 FILTER: Final = "amount > 500 and user.country in ('de', 'fr')"
@@ -90,6 +91,7 @@ def _rate(work: Callable[[], Any], rows: int) -> float:
 
 def measure(rows: int, rounds: int) -> list[Figure]:
     """Medians of rounds, the two ways in turn."""
+    retain_freed_memory()  # as tasks do
     given, figures = records(rows), []
     for name, expression in (("mapped", ""), (f"filtered ({FILTER}) and mapped", FILTER)):
         chosen = revision(expression)

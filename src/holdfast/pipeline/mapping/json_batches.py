@@ -19,9 +19,11 @@ from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget, zero_
 from holdfast.pipeline.mapping.json_lines import joined_lines
 from holdfast.pipeline.model.field_paths import follow
 
-SAMPLE_ROWS: Final = 64
+SAMPLE_ROWS: Final = 256
 OTHER_COLUMNS_MAX: Final = 256
-"""Arrow's reader makes a column of every field. Objects whose keys differ from record to record would fill the memory."""
+NEW_COLUMNS_MAX: Final = 4
+"""Arrow's reader makes a column of every field, as long as the batch: objects whose keys differ from record to record would fill
+the memory. So a sample has few fields, and in its second half hardly any that the first does not have."""
 
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -171,20 +173,27 @@ def _fields(nested: dict[str, Any]) -> list[Any]:
 
 
 def _has_few_columns(made: BatchPlan, schema: Any, payloads: Any) -> bool:
-    """Whether the first records have few enough fields."""
+    """Whether the first records have few fields, and few of them are new."""
     sample = joined_lines(payloads.slice(0, SAMPLE_ROWS))
     read = None if sample is None else _read(schema, sample)
-    return read is not None and sum(1 for _ in _leaves(read.schema)) <= len(made.leaves) + OTHER_COLUMNS_MAX
+    if read is None:
+        return False
+    half, others = SAMPLE_ROWS // 2, list(_others(made, (), read))
+    new = [column for column in others if column.slice(0, half).null_count == half]
+    return len(others) <= OTHER_COLUMNS_MAX and len(new) <= NEW_COLUMNS_MAX
 
 
-def _leaves(fields: Any) -> Iterator[Any]:
+def _others(made: BatchPlan, around: Steps, read: Any) -> Iterator[Any]:
+    """The columns of fields that neither mapping nor filter uses."""
     import pyarrow as pa
 
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            yield from _leaves(field.type)
-        else:
-            yield field
+    names = [field.name for field in (read.type if around else read.schema)]
+    for name in names:
+        steps, column = (*around, name), read.field(name) if around else read.column(name)
+        if pa.types.is_struct(column.type):
+            yield from _others(made, steps, column)
+        elif steps not in made.leaves:
+            yield column
 
 
 def _read(schema: Any, text: Any) -> Any | None:

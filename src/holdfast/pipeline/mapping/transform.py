@@ -24,7 +24,7 @@ from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
 REVISIONS_CACHED_MAX: Final = 32
-BATCH_ROWS_MAX: Final = 16_384
+BATCH_ROWS_MAX: Final = 32_768
 """Records that are read at once: what does not fit makes its batch slow, and not the whole range."""
 REASON_CHARS_MAX: Final = 2_000
 NO_VALUE: Final = "the record has no value"
