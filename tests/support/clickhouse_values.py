@@ -25,6 +25,22 @@ VALUES: dict[str, tuple[str, Any, Any]] = {
     "map": ("Map(String, Float64)", {"x": 1.5}, {"x": 1.5}),
     "low": ("LowCardinality(Nullable(String))", None, None),
     "maybe": ("Nullable(UUID)", None, None),
+    "enum": ("Enum8('it\\'s' = -1, 'new' = 3)", "it's", "it's"),
+    "enums": ("Array(Nullable(Enum16('a' = 1000)))", [1000, None, "a"], ["a", None, "a"]),
+    "ipv4": ("IPv4", "192.0.2.1", "192.0.2.1"),
+    "ipv6": ("IPv6", "2001:DB8:0::1", "2001:db8::1"),
+    "mapped": ("Nullable(IPv6)", "192.0.2.1", "::ffff:192.0.2.1"),
+    "fixed": ("FixedString(5)", "日x", "日x\0"),
+    "date32": ("Date32", "1900-01-01", "1900-01-01"),
+    "json": ("JSON", {"a": {"b": [1, "x"]}, "c": 1.5}, {"a": {"b": [1, "x"]}, "c": 1.5}),
+    "tuple": ("Tuple(a Int64, `b c` Nullable(IPv4))", {"a": "7"}, {"a": 7, "b c": None}),
+    "pair": ("Tuple(String, UInt8)", ["x", 1], ["x", 1]),
+    "nested": (
+        "Array(Tuple(k LowCardinality(String), v Map(UInt16, Array(Date))))",
+        [{"k": "x", "v": {"5": ["2025-11-15"]}}],
+        [{"k": "x", "v": {"5": ["2025-11-15"]}}],
+    ),
+    "low fixed": ("LowCardinality(FixedString(2))", "ab", "ab"),
     "od`d \\ na'me; DROP": ("String", "x", "x"),
 }
 COLUMNS = tuple(Column(f"f{n}", name, VALUES[name][0]) for n, name in enumerate(VALUES))

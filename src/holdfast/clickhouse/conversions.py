@@ -10,15 +10,20 @@ from typing import Final
 from holdfast.clickhouse.types import (
     FLOATS,
     INTEGERS,
+    NO_NULL,
     STRING,
     Array,
     DateTime,
     DateTime64,
     Decimal,
+    EnumOf,
+    FixedString,
+    Json,
     LowCardinality,
     Map,
     Nullable,
     Scalar,
+    Tuple,
     Type,
     is_nullable,
     unwrap,
@@ -29,7 +34,7 @@ _DIGITS: Final = {"Int8": 3, "Int16": 5, "Int32": 10, "Int64": 19, "UInt8": 3, "
 
 
 class ConversionKind(Enum):
-    """How much of a value is kept."""
+    """How much of a value is kept, most first."""
 
     IDENTICAL = "identical"
     WIDENING = "widening"
@@ -59,30 +64,44 @@ def conversion(given: Type, wanted: Type) -> Conversion:
     if given == wanted:
         return IDENTICAL
     if is_nullable(given) and not is_nullable(wanted):
-        if isinstance(wanted, Array | Map):
+        if isinstance(wanted, NO_NULL):
             return _impossible(given, wanted)
         return Conversion(ConversionKind.LOSSY, "nulls")
     source, target = unwrap(given), unwrap(wanted)
     if source == target:
         return WIDENING
-    if isinstance(source, Array) and isinstance(target, Array):
-        return conversion(source.of, target.of)
-    if isinstance(source, Map) and isinstance(target, Map):
-        return conversion(source.of, target.of)
-    if isinstance(source, Array | Map):
+    match source, target:
+        case Array(of), Array(wanted_of):
+            return conversion(of, wanted_of)
+        case Map(of, key), Map(wanted_of, wanted_key):
+            return _worst(conversion(key, wanted_key), conversion(of, wanted_of))
+        case Tuple(elements, names), Tuple(others, wanted_names) if (
+            len(elements) == len(others) and names == wanted_names
+        ):
+            return _worst(*(conversion(*pair) for pair in zip(elements, others, strict=True)))
+    if isinstance(source, NO_NULL):
         return _impossible(given, wanted)
     if target == STRING:
         return WIDENING  # every scalar has one text form
-    if isinstance(target, Array | Map):
+    if isinstance(target, NO_NULL):
         return _impossible(given, wanted)
     return _scalar(source, target)
+
+
+def _worst(*conversions: Conversion) -> Conversion:
+    order = list(ConversionKind)
+    return max(conversions, key=lambda each: order.index(each.kind))
 
 
 def _family(kind: Type) -> str | None:
     match kind:
         case Scalar("String" | "UUID"):
             return kind.name
-        case Scalar("Date") | DateTime() | DateTime64():
+        case Scalar("IPv4" | "IPv6"):
+            return "address"
+        case EnumOf() | FixedString() | Json():
+            return type(kind).__name__
+        case Scalar("Date" | "Date32") | DateTime() | DateTime64():
             return "time"
         case Scalar() | Decimal():
             return "number"
@@ -103,6 +122,18 @@ def _scalar(source: Type, target: Type) -> Conversion:
         return _lossy(f"strings that are not a valid {target}")
     if _family(source) != _family(target) or isinstance(source, Nullable | LowCardinality):
         return _impossible(source, target)
+    match source, target:
+        case EnumOf(), EnumOf():
+            gone = [text for text, number in source.values if (text, number) not in target.values]
+            return _lossy(f"{', '.join(map(repr, gone[:3]))} with its number") if gone else WIDENING
+        case FixedString(few), FixedString(many):
+            return WIDENING if few <= many else _lossy(f"texts of more than {many} bytes")
+        case Json(), Json():
+            return WIDENING  # limits are about storage
+        case Scalar("IPv4"), Scalar("IPv6"):
+            return WIDENING  # as ::ffff:192.0.2.1
+        case Scalar("IPv6"), Scalar("IPv4"):
+            return _lossy("addresses that are not IPv4")
     if _family(source) == "time":
         return _times(source, target)
     return _numbers(source, target)
@@ -110,6 +141,14 @@ def _scalar(source: Type, target: Type) -> Conversion:
 
 def _times(source: Type, target: Type) -> Conversion:
     match source, target:
+        case Scalar("Date"), Scalar("Date32"):
+            return WIDENING
+        case Scalar("Date32"), Scalar("Date"):
+            return _lossy("dates before 1970 or after 2149-06-06")
+        case Scalar("Date32"), DateTime64(9, _):
+            return _lossy("dates after 2262-04-11")
+        case Scalar("Date32"), DateTime():
+            return _lossy("dates before 1970 or after 2106-02-07")
         case DateTime(), DateTime():
             return WIDENING  # the zone is for display only
         case DateTime64(few, _), DateTime64(many, _):

@@ -1,240 +1,259 @@
-"""The ClickHouse types a pipeline writes: values, their text, and its parser.
+"""The ClickHouse types a pipeline writes, parsed from their text. The types themselves are in `type_values`.
 
-The one rule: `parse_type(str(kind)) == kind` for every type here; any other is an error that lists the supported ones.
+The one rule: `parse_type(str(kind)) == kind` for every type; any other text is an error that lists the supported ones.
 Which type converts into which is in `conversions`.
 """
 
-import re
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
-from holdfast.clickhouse.quoting import quote_literal
+from holdfast.clickhouse.quoting import invalid_name_reason
+from holdfast.clickhouse.type_tokens import is_number, tokens_of, unquote
+from holdfast.clickhouse.type_values import (
+    FLOATS,
+    INTEGERS,
+    NO_NULL,
+    SCALARS,
+    STRING,
+    Array,
+    DateTime,
+    DateTime64,
+    Decimal,
+    EnumOf,
+    FixedString,
+    Json,
+    LowCardinality,
+    Map,
+    Nullable,
+    Scalar,
+    Tuple,
+    Type,
+    is_map_key,
+    is_nullable,
+    is_sortable,
+    nullable,
+    read_as,
+    unwrap,
+    zones_of,
+)
 from holdfast.vocabulary.errors import InvalidError
 
-INTEGERS: Final = {
-    **{f"Int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
-    **{f"UInt{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
-}
-FLOATS: Final = ("Float32", "Float64")
-SCALARS: Final = ("Bool", *INTEGERS, *FLOATS, "String", "Date", "UUID")
+__all__ = [
+    "FLOATS",
+    "INTEGERS",
+    "NO_NULL",
+    "SCALARS",
+    "STRING",
+    "Array",
+    "DateTime",
+    "DateTime64",
+    "Decimal",
+    "EnumOf",
+    "FixedString",
+    "Json",
+    "LowCardinality",
+    "Map",
+    "Nullable",
+    "Scalar",
+    "Tuple",
+    "Type",
+    "is_map_key",
+    "is_nullable",
+    "is_sortable",
+    "nullable",
+    "parse_type",
+    "read_as",
+    "unwrap",
+    "zones_of",
+]
+
 SUPPORTED_TYPES: Final = (
-    "Bool, Int8…Int64, UInt8…UInt64, Float32, Float64, Decimal(P, S), String, Date, DateTime, DateTime64(N), UUID, "
-    "Array(T), Map(String, T), Nullable(T), LowCardinality(String)"
+    "Bool, Int8…Int64, UInt8…UInt64, Float32, Float64, Decimal(P, S), String, FixedString(N), Enum8, Enum16, Date, Date32, "
+    "DateTime, DateTime64(N), UUID, IPv4, IPv6, JSON, Array(T), Map(K, T), Tuple(T, …), Nullable(T), LowCardinality(T)"
 )
-PRECISION_MAX: Final = 76
 DEPTH_MAX: Final = 8
-TEXT_MAX: Final = 256
-
+TEXT_MAX: Final = 16_384
+SHOWN_MAX: Final = 256
+FIXED_STRING_MAX: Final = 65_535
+TUPLE_MAX: Final = 200
+_JSON_LIMITS: Final = {"max_dynamic_paths": 100_000, "max_dynamic_types": 254}
 _DECIMAL_SIZES: Final = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
-_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d{1,9}|'[A-Za-z0-9_+/-]{1,64}'|[(),])")
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A type without parameters, one of `SCALARS`."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Decimal:
-    """`precision` decimal digits, `scale` of them after the point."""
-
-    precision: int
-    scale: int
-
-    def __str__(self) -> str:
-        return f"Decimal({self.precision}, {self.scale})"
-
-
-@dataclass(frozen=True, slots=True)
-class DateTime:
-    """Whole seconds from 1970 to 2106. UTC is stored; the zone is that of displayed times, and of given ones without a zone."""
-
-    zone: str | None = None
-
-    def __str__(self) -> str:
-        return "DateTime" if self.zone is None else f"DateTime({quote_literal(self.zone)})"
-
-
-@dataclass(frozen=True, slots=True)
-class DateTime64:
-    """Seconds with `scale` decimal digits, from 1900 to 2299 (to 2262 with nine digits)."""
-
-    scale: int
-    zone: str | None = None
-
-    def __str__(self) -> str:
-        zone = "" if self.zone is None else f", {quote_literal(self.zone)}"
-        return f"DateTime64({self.scale}{zone})"
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """Any number of values of one type."""
-
-    of: "Type"
-
-    def __str__(self) -> str:
-        return f"Array({self.of})"
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """Values of one type by String keys."""
-
-    of: "Type"
-
-    def __str__(self) -> str:
-        return f"Map(String, {self.of})"
-
-
-@dataclass(frozen=True, slots=True)
-class Nullable:
-    """A value or null."""
-
-    of: "Type"
-
-    def __str__(self) -> str:
-        return f"Nullable({self.of})"
-
-
-@dataclass(frozen=True, slots=True)
-class LowCardinality:
-    """Dictionary-encoded strings: for columns with few distinct values."""
-
-    of: "Type"
-
-    def __str__(self) -> str:
-        return f"LowCardinality({self.of})"
-
-
-Type: TypeAlias = Scalar | Decimal | DateTime | DateTime64 | Array | Map | Nullable | LowCardinality
-
-STRING: Final = Scalar("String")
-
-
-def nullable(kind: Type) -> Type:
-    """The same type with null allowed. Arrays and maps stay: ClickHouse has no null of them, an empty one is used instead."""
-    if isinstance(kind, LowCardinality):
-        return LowCardinality(nullable(kind.of))
-    return kind if isinstance(kind, Nullable | Array | Map) else Nullable(kind)
-
-
-def is_nullable(kind: Type) -> bool:
-    """Whether a null can be stored."""
-    return isinstance(kind, Nullable) or (isinstance(kind, LowCardinality) and isinstance(kind.of, Nullable))
-
-
-def unwrap(kind: Type) -> Type:
-    """The type without Nullable and LowCardinality."""
-    while isinstance(kind, Nullable | LowCardinality):
-        kind = kind.of
-    return kind
-
-
-def zone_of(kind: Type) -> str | None:
-    """The time zone of a type, or of its elements."""
-    while isinstance(kind, Array | Map | Nullable | LowCardinality):
-        kind = kind.of
-    return kind.zone if isinstance(kind, DateTime | DateTime64) else None
-
-
-def is_sortable(kind: Type) -> bool:
-    """Whether a table may be ordered by it: not nullable, and comparable."""
-    return not is_nullable(kind) and not isinstance(kind, Map | Array)
+PRECISION_MAX: Final = 76
+ENUM_NUMBERS: Final = {8: (-128, 127), 16: (-32_768, 32_767)}
+_ONLY_JSON_LIMITS: Final = (
+    "JSON with max_dynamic_paths and max_dynamic_types only: a value unfit for a typed path fails its batch"
+)
 
 
 def parse_type(text: str) -> Type:
     """The type for its text as ClickHouse writes it. Anything else is an `InvalidError` that lists what is supported."""
-    tokens = _tokenize(text)
-    kind, end = _parse(text, tokens, 0, 0)
-    if end != len(tokens):
+    if len(text) > TEXT_MAX:
+        raise _invalid_type(text, f"at most {TEXT_MAX} characters")
+    tokens = tokens_of(text)
+    if tokens is None:
+        raise _invalid_type(text)
+    parser = _Parser(text, tokens)
+    kind = parser.parse(0)
+    if parser.next() is not None:
         raise _invalid_type(text)
     return kind
 
 
 def _invalid_type(text: str, why: str = "") -> InvalidError:
-    shown = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
+    shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
     return InvalidError("type", shown, why or f"one of {SUPPORTED_TYPES}")
 
 
-def _tokenize(text: str) -> list[str]:
-    if len(text) > TEXT_MAX:
-        raise _invalid_type(text, f"at most {TEXT_MAX} characters")
-    tokens, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise _invalid_type(text)
-        tokens.append(found[1])
-        at = found.end()
-    return tokens
+class _Parser:
+    """Reads one type from its tokens."""
 
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self._text, self._tokens, self._at = text, tokens, 0
 
-def _parse(text: str, tokens: list[str], at: int, depth: int) -> tuple[Type, int]:
-    if depth > DEPTH_MAX:
-        raise _invalid_type(text, f"nested at most {DEPTH_MAX} deep")
-    if at >= len(tokens):
-        raise _invalid_type(text)
-    name, at = tokens[at], at + 1
-    if name in SCALARS:
-        return Scalar(name), at
-    if name == "JSON":
-        raise _invalid_type(text, "String instead: an object or array is stored as its JSON text")
-    if name in ("Array", "Map", "Nullable", "LowCardinality"):
-        return _parse_nested(text, name, tokens, at, depth)
-    arguments, at = _arguments(text, tokens, at)
-    return _with_arguments(text, name, arguments), at
+    def next(self) -> str | None:
+        """The next token, left where it is; None: there is none."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
 
+    def parse(self, depth: int) -> Type:
+        if depth > DEPTH_MAX:
+            raise self._invalid(f"nested at most {DEPTH_MAX} deep")
+        name = self._take()
+        if name in SCALARS:
+            return Scalar(name)
+        match name:
+            case "Array":
+                return Array(self._only(depth))
+            case "Nullable":
+                return self._nullable(self._only(depth))
+            case "LowCardinality":
+                return self._low_cardinality(self._only(depth))
+            case "Map":
+                return self._map(depth)
+            case "Tuple":
+                return self._tuple(depth)
+            case "Enum" | "Enum8" | "Enum16":
+                return self._enum(name)
+            case "JSON":
+                return self._json()
+        return _with_arguments(self._text, name, self._arguments())
 
-def _expect(text: str, tokens: list[str], at: int, *wanted: str) -> int:
-    if tuple(tokens[at : at + len(wanted)]) != wanted:
-        raise _invalid_type(text)
-    return at + len(wanted)
+    def _invalid(self, why: str = "") -> InvalidError:
+        return _invalid_type(self._text, why)
 
+    def _take(self, *wanted: str) -> str:
+        token = self.next()
+        if token is None or (wanted and token not in wanted):
+            raise self._invalid()
+        self._at += 1
+        return token
 
-def _parse_nested(text: str, name: str, tokens: list[str], at: int, depth: int) -> tuple[Type, int]:
-    at = _expect(text, tokens, at, "(")
-    if name == "Map":
-        at = _expect(text, tokens, at, "String", ",")
-    inner, at = _parse(text, tokens, at, depth + 1)
-    at = _expect(text, tokens, at, ")")
-    match name:
-        case "Array":
-            return Array(inner), at
-        case "Map":
-            return Map(inner), at
-        case "Nullable" if not isinstance(inner, Nullable | Array | Map | LowCardinality):
-            return Nullable(inner), at
-        case "LowCardinality" if inner in (STRING, Nullable(STRING)):
-            return LowCardinality(inner), at
-    inner_type = "a scalar type" if name == "Nullable" else "String or Nullable(String)"
-    raise _invalid_type(text, f"{name}(…) of {inner_type}")
+    def _only(self, depth: int) -> Type:
+        self._take("(")
+        inner = self.parse(depth + 1)
+        self._take(")")
+        return inner
 
+    def _nullable(self, inner: Type) -> Type:
+        if isinstance(inner, (Nullable, LowCardinality, *NO_NULL)):
+            raise self._invalid("Nullable(…) of a type that is no Array, Map, Tuple, LowCardinality or Nullable")
+        return Nullable(inner)
 
-def _arguments(text: str, tokens: list[str], at: int) -> tuple[list[str], int]:
-    """The arguments in parentheses after a name; none if there are no parentheses."""
-    if at >= len(tokens) or tokens[at] != "(":
-        return [], at
-    end = at + 1
-    arguments = []
-    while end < len(tokens) and tokens[end] not in "(),":
-        arguments.append(tokens[end])
-        end += 1
-        if end < len(tokens) and tokens[end] == ",":
-            end += 1
-            continue
-        return arguments, _expect(text, tokens, end, ")")
-    raise _invalid_type(text)
+    def _low_cardinality(self, inner: Type) -> Type:
+        kept = inner.of if isinstance(inner, Nullable) else inner
+        if kept != STRING and not isinstance(kept, FixedString):
+            raise self._invalid("LowCardinality(…) of String, FixedString(N), or one of them Nullable")
+        return LowCardinality(inner)
+
+    def _map(self, depth: int) -> Type:
+        self._take("(")
+        key = self.parse(depth + 1)
+        if not is_map_key(key):
+            raise self._invalid(
+                "Map(K, …) with a K that a JSON key has the text of: String, a whole number, UUID, Date, Enum"
+            )
+        self._take(",")
+        inner = self.parse(depth + 1)
+        self._take(")")
+        return Map(inner, key)
+
+    def _tuple(self, depth: int) -> Type:
+        self._take("(")
+        names: list[str] = []
+        kinds: list[Type] = []
+        while True:
+            if self._is_named():
+                token = self._take()
+                names.append(unquote(token) if token.startswith("`") else token)
+            kinds.append(self.parse(depth + 1))
+            if self._take(",", ")") == ")":
+                break
+        complete = not names or len(names) == len(set(names)) == len(kinds)
+        if not complete or len(kinds) > TUPLE_MAX or any(map(invalid_name_reason, names)):
+            raise self._invalid(f"Tuple(…) of at most {TUPLE_MAX} types, all of them with a name of its own, or none")
+        return Tuple(tuple(kinds), tuple(names))
+
+    def _is_named(self) -> bool:
+        after = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else ")"
+        return (self.next() or "(")[0] not in "(),='" and after not in ("(", ")", ",", "=")
+
+    def _enum(self, name: str) -> Type:
+        self._take("(")
+        values: list[tuple[str, int]] = []
+        while True:
+            token = self._take()
+            if not token.startswith("'"):
+                raise self._invalid("Enum8('name' = 1, …)")
+            number = values[-1][1] + 1 if values else 1
+            if self.next() == "=":
+                self._take("=")
+                number = self._number()
+            values.append((unquote(token), number))
+            if self._take(",", ")") == ")":
+                break
+        fits8 = all(ENUM_NUMBERS[8][0] <= number <= ENUM_NUMBERS[8][1] for _, number in values)
+        bits = {"Enum8": 8, "Enum16": 16}.get(name, 8 if fits8 else 16)
+        least, most = ENUM_NUMBERS[bits]
+        unique = len({text for text, _ in values}) == len({number for _, number in values}) == len(values)
+        if not unique or not all(least <= number <= most for _, number in values):
+            raise self._invalid(f"Enum{bits} of names and numbers from {least} to {most}, each once")
+        return EnumOf(bits, tuple(sorted(values, key=lambda value: value[1])))
+
+    def _number(self) -> int:
+        token = self._take()
+        if not is_number(token):
+            raise self._invalid()
+        return int(token)
+
+    def _json(self) -> Type:
+        limits: dict[str, int] = {}
+        if self.next() == "(":
+            while self._take("(", ",", ")") != ")":
+                name = self._take()
+                if name not in _JSON_LIMITS or self.next() != "=":
+                    raise self._invalid(_ONLY_JSON_LIMITS)
+                self._take("=")
+                limits[name] = self._number()
+                if not 0 <= limits[name] <= _JSON_LIMITS[name]:
+                    raise self._invalid(f"{name} from 0 to {_JSON_LIMITS[name]}")
+        return Json(**limits)
+
+    def _arguments(self) -> list[str]:
+        """The arguments in parentheses after a name; none if there are no parentheses."""
+        if self.next() != "(":
+            return []
+        self._take("(")
+        arguments = []
+        while True:
+            argument = self._take()
+            if argument in ("(", ")", ",", "=") or argument.startswith("`"):
+                raise self._invalid()
+            arguments.append(argument)
+            if self._take(",", ")") == ")":
+                return arguments
 
 
 def _with_arguments(text: str, name: str, arguments: list[str]) -> Type:
     numbers = [int(argument) for argument in arguments if argument.isdigit()]
-    zone = arguments[-1][1:-1] if arguments and arguments[-1].startswith("'") else None
+    zone = unquote(arguments[-1]) if arguments and arguments[-1].startswith("'") else None
     match name, numbers, len(arguments) - len(numbers), zone:
         case "Decimal", [precision, scale], 0, _ if 1 <= precision <= PRECISION_MAX and scale <= precision:
             return Decimal(precision, scale)
@@ -242,6 +261,10 @@ def _with_arguments(text: str, name: str, arguments: list[str]) -> Type:
             raise _invalid_type(text, f"Decimal(P, S) with P from 1 to {PRECISION_MAX} and S from 0 to P")
         case _, [scale], 0, _ if name in _DECIMAL_SIZES and scale <= _DECIMAL_SIZES[name]:
             return Decimal(_DECIMAL_SIZES[name], scale)
+        case "FixedString", [length], 0, _ if 1 <= length <= FIXED_STRING_MAX:
+            return FixedString(length)
+        case "FixedString", _, _, _:
+            raise _invalid_type(text, f"FixedString(N) with N from 1 to {FIXED_STRING_MAX}")
         case "DateTime", [], 0, _:
             return DateTime()
         case "DateTime", [], 1, str(named):

@@ -10,21 +10,25 @@ from tests.support.coercions import FITS
 from tests.support.examples import examples
 from tests.support.pipeline_values import JSON, arrow_rows, mapping_of, records_of
 
-from holdfast.clickhouse.types import Type
+from holdfast.clickhouse.types import Type, parse_type
 from holdfast.pipeline.filters.evaluation import make_filter, select
-from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, make_coercion_plan
+from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, converter, make_coercion_plan
 from holdfast.pipeline.mapping.drift import Overflow, decide
 from holdfast.pipeline.model.column_mapping import Column, Mapping, make_column
 from holdfast.pipeline.model.records import SourceRecords
 
 pa = pytest.importorskip("pyarrow")
-from holdfast.pipeline.mapping.arrow import arrow_type  # noqa: E402
+from holdfast.pipeline.mapping.arrow import arrow_type, quick  # noqa: E402
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, with_provenance  # noqa: E402
 
 ALIKE = [
     st.text(), st.integers(), st.integers(0, 10**13), st.booleans(), st.floats(), st.datetimes().map(lambda when: when.isoformat()),
     st.datetimes().map(lambda when: when.isoformat() + "Z"), st.dates().map(str), st.uuids().map(str),
     st.integers(10**11, 10**14), st.integers(10**14, 10**17), st.lists(st.integers()), st.lists(st.text()), JSON,
+    st.ip_addresses().map(str), st.ip_addresses(v=4).map(str), st.sampled_from(["a", "b", "c"]), st.text(max_size=3),
+    st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9) | st.none()),
+    st.lists(st.integers(0, 9), min_size=2, max_size=2),
+    st.lists(st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["a", "b", "192.0.2.1"]))),
 ]  # fmt: skip
 VALUES = st.sampled_from(ALIKE).flatmap(lambda one: st.lists(one | st.none() if one is not JSON else one, max_size=6))
 
@@ -73,6 +77,43 @@ def test_a_column_is_what_its_values_are_alone(kind: Type, values: list[Any]) ->
 )
 def test_times_by_arrow_are_times_by_hand(text: str, values: list[Any]) -> None:
     same_as_alone(mapping_of(a=text), records_of(*({"a": value} for value in values)))
+
+
+@examples(3)
+@given(
+    st.sampled_from(
+        [
+            "IPv4",
+            "IPv6",
+            "Enum8('a' = 1, 'b' = 2)",
+            "Nullable(Enum16('a' = 1, 'b' = 2))",
+            "FixedString(2)",
+            "Nullable(Date32)",
+            "JSON",
+            "Tuple(a Nullable(Int64), b Nullable(Int64))",
+            "Tuple(a Int64, b UInt8)",
+            "Tuple(Int8, String)",
+            "Map(String, Nullable(Int8))",
+            "Array(Map(String, Enum8('a' = 1, 'b' = 2)))",
+            "Array(Tuple(a Nullable(String), b Nullable(IPv6)))",
+            "Array(Nullable(FixedString(9)))",
+        ]
+    ),
+    VALUES,
+)
+def test_every_form_by_arrow_is_as_by_hand(text: str, values: list[Any]) -> None:
+    same_as_alone(mapping_of(a=text), records_of(*({"a": value} for value in values)))
+
+
+@pytest.mark.parametrize(
+    "kind", ["Tuple(a Int64, b IPv6)", "Array(Tuple(a Int64, b IPv6))", "Map(String, Tuple(a Int64, b IPv6))"]
+)
+def test_nested_columns_are_converted_as_a_whole(kind: str) -> None:
+    value: Any = {"a": 1, "b": "2001:DB8::1"}
+    value = [value, value] if kind.startswith("Array") else {"x": value} if kind.startswith("Map") else value
+    column = quick(parse_type(kind), [value, value])
+    assert column is not None
+    assert column.equals(pa.array([converter(parse_type(kind))(value)] * 2, arrow_type(parse_type(kind))))
 
 
 @pytest.mark.parametrize(("text", "value", "stored"), FITS)

@@ -11,7 +11,7 @@ from tests.support.pipeline_values import JSON, mapping_of
 
 from holdfast.clickhouse.types import Type, parse_type
 from holdfast.pipeline.mapping.coercion import RejectedRecord, coerce, converter, make_coercion_plan
-from holdfast.pipeline.mapping.scalars import ConversionError
+from holdfast.pipeline.mapping.text_scalars import ConversionError
 from holdfast.pipeline.model.column_mapping import Column, Mapping
 from holdfast.pipeline.model.records import SourceRecord, abbreviated
 
@@ -52,6 +52,38 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("Map(String, Int64)", [1], "only an object"),
     ("Int64", None, "no null"),
     ("Array(Int64)", None, "no null"),
+    ("Enum8('new' = 1, 'paid' = 2)", "x", "^invalid Enum8 value 'x': must be one of 'new', 'paid'$"),
+    ("Enum8('new' = 1, 'paid' = 2)", 3, "^invalid Enum8 value 3: must be one of 'new', 'paid'$"),
+    ("Enum8('new' = 1)", True, "invalid Enum8 value true"),
+    ("Enum8('new' = 1)", "NEW", "invalid Enum8 value 'NEW'"),
+    ("Enum16('a' = 1)", ["a"], r"invalid Enum16 value \["),
+    ("IPv4", "256.0.0.1", "^invalid IPv4 value '256.0.0.1': must be an address such as"),
+    ("IPv4", "01.2.3.4", "invalid IPv4"),
+    ("IPv4", "::1", "invalid IPv4"),
+    ("IPv4", 16909060, "invalid IPv4 value 16909060"),
+    ("IPv6", "fe80::1%eth0", "invalid IPv6"),
+    ("IPv6", "2001:db8", "invalid IPv6"),
+    ("IPv6", 1, "invalid IPv6"),
+    ("FixedString(3)", "abcd", r"invalid FixedString\(3\) value: 4 bytes of UTF-8, at most 3 fit"),
+    ("FixedString(3)", "日x", "4 bytes"),
+    ("Date32", "1899-12-31", "1900-01-01 to 2299-12-31"),
+    ("Date32", "2300-01-01", "1900-01-01 to 2299-12-31"),
+    ("JSON", [1], "must be an object"),
+    ("JSON", "{}", "must be an object"),
+    ("JSON", {"a.b": 1, "a": {"b": 2}}, r"two values have the path a\.b"),
+    ("JSON", {"a": [{"b.c": 1, "b": {"c": 1}}]}, "two values have the path"),
+    ("JSON", {"a": 2**64}, "beyond 64 bits"),
+    ("JSON", {"a": [[-(2**63) - 1]]}, "beyond 64 bits"),
+    ("JSON", {"a": "\ud800"}, "JSON"),
+    ("Tuple(a Int64)", [1], "only an object"),
+    ("Tuple(a Int64)", {"a": 1, "b": 2}, "the field 'b' is not in the Tuple: it has a"),
+    ("Tuple(a Int64)", {}, "a: null or absent"),
+    ("Tuple(a Tuple(b Int8))", {"a": {"b": 300}}, "a: b: Int8 holds"),
+    ("Tuple(Int64, String)", [1], "an array of 2"),
+    ("Tuple(Int64, String)", {"1": 1, "2": "x"}, "an array of 2"),
+    ("Map(UInt8, String)", {"256": "x"}, "a key: UInt8 holds"),
+    ("Map(UInt8, String)", {"1": "x", "01": "y"}, "two keys are the same key"),
+    ("Map(UUID, String)", {"x": "x"}, "a key: 32 hexadecimal"),
 ]
 
 
@@ -94,6 +126,14 @@ def test_a_refused_record_names_every_column_that_does_not_fit() -> None:
     assert len(str(refused)) < 500
 
 
+def test_a_refusal_of_an_enum_names_the_value_and_what_is_allowed() -> None:
+    names = ", ".join(f"'state-{n}' = {n}" for n in range(40))
+    refused = coerce(make_coercion_plan(mapping_of(state=f"Enum8({names})")), SourceRecord(fields={"state": "x"}))
+    assert "invalid Enum8 value 'x': must be one of 'state-0', 'state-1'" in str(refused)
+    assert str(refused).endswith("'state-9' and 30 more")
+    assert len(str(refused)) < 400
+
+
 @pytest.mark.parametrize("value", [None, 1, "text", [{"a": 1}]])
 def test_a_record_that_is_no_object_is_refused(value: Any) -> None:
     refused = coerce(make_coercion_plan(mapping_of(a="Int8?")), SourceRecord(fields=value))
@@ -111,6 +151,14 @@ def test_a_record_that_is_no_object_is_refused(value: Any) -> None:
         ("Decimal(3, 1)", 0),
         ("DateTime64(3)", 0),
         ("Float64", 0.0),
+        ("Enum8('b' = 5, 'a' = -3)", "a"),
+        ("IPv4", "0.0.0.0"),
+        ("IPv6", "::"),
+        ("FixedString(2)", ""),
+        ("Date32", -25_567),
+        ("JSON", "{}"),
+        ("Tuple(a Int8, b Nullable(String), c Array(Int8))", {"a": 0, "b": None, "c": []}),
+        ("Tuple(Enum8('x' = 1))", {"1": "x"}),
     ],
 )
 def test_a_null_is_the_zero_of_the_type_where_the_column_says_so(text: str, zero: Any) -> None:

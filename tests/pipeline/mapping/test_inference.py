@@ -71,7 +71,15 @@ def test_an_order_becomes_a_table_worth_having() -> None:
         (["2025-11-15 10:00:00.1234567"], "DateTime64(9)"),
         (["2290-11-15 10:00:00.1234567"], "String"),
         (["1850-01-01T00:00:00Z"], "String"),
-        (["1960-01-01"], "String"),
+        (["1960-01-01"], "Date32"),
+        (["2025-11-15", "2299-12-31"], "Date32"),
+        (["1899-12-31"], "String"),
+        (["1960-01-01", "2025-11-15T10:00:00Z"], "DateTime64(3)"),
+        (["192.0.2.1"], "String"),
+        (["192.0.2.1"] * 25, "IPv4"),
+        (["192.0.2.1", "2001:db8::1"] * 25, "IPv6"),
+        (["192.0.2.1", "01.2.3.4"] * 25, "LowCardinality(String)"),
+        (["::1", "fe80::1%eth0"] * 25, "LowCardinality(String)"),
         (["1.50", "12.25"], "Decimal(18, 2)"),
         (["1.5", "1.25"], "String"),
         (["12345678901234567.25"], "Decimal(38, 2)"),
@@ -86,6 +94,12 @@ def test_an_order_becomes_a_table_worth_having() -> None:
         ([[1, "a"]], "Array(String)"),
         ([[[1], [2]]], "Array(Array(Int64))"),
         ([[{"a": 1}]], "String"),
+        ([[{"a": 1, "b": "x"}]] * 20, "Array(Tuple(a Int64, b String))"),
+        ([[{"a": 1, "b": None}, {"a": 1, "b": 0.5}]] * 10, "Array(Tuple(a Int64, b Nullable(Float64)))"),
+        ([[{"a": 1, "b": "x"}]] * 20 + [[{"a": 1}]], "String"),
+        ([[{"a": 1}]] * 20 + [[None]], "String"),
+        ([[{"a": {"b": [1]}}]] * 20, "Array(Tuple(a Tuple(b Array(Int64))))"),
+        ([[{"a": None}]] * 20, "String"),
         ([[1], "x"], "String"),
         ([{}], "String"),
         ([{"x": 1}, "x"], "String"),
@@ -150,6 +164,20 @@ def test_an_absent_array_is_an_empty_one() -> None:
 
 def test_keys_that_are_data_become_a_map() -> None:
     assert kinds(*({"n": {f"user-{n}": n}} for n in range(40))) == {"n": "Map(String, Int64)"}
+    assert kinds(*({"n": {f"user-{n}": "x"}} for n in range(40))) == {"n": "Map(String, String)"}
+    assert kinds(*({"n": {f"user-{n}": n % 2 == 0}} for n in range(40))) == {"n": "Map(String, Bool)"}
+    assert kinds(*({"n": {f"user-{n}": "x" if n else 1}} for n in range(40))) == {"n": "String"}
+    assert kinds(
+        *({"n": {f"user-{n}": n, "z": None}} for n in range(4)), *({"n": {f"user-{n}": n}} for n in range(40))
+    ) == {"n": "String"}
+    assert kinds(*({"n": [{f"user-{n}": n}]} for n in range(40))) == {"n": "Array(Map(String, Int64))"}
+
+
+def test_an_address_is_told_by_its_name_or_by_many_of_them() -> None:
+    assert kinds({"client_ip": "192.0.2.1"}) == {"client_ip": "IPv4"}
+    assert kinds({"peerAddress": "2001:db8::1"}) == {"peerAddress": "IPv6"}
+    assert kinds(*[{"version": "1.2.3.4"}] * 30) == {"version": "LowCardinality(String)"}
+    assert kinds({"build": "1.2.3.4"}) == {"build": "String"}
     assert kinds(*({"n": {f"user-{n}": {"x": n}}} for n in range(40))) == {"n": "String"}
 
 

@@ -17,6 +17,7 @@ from holdfast.pipeline.mapping.coercion import make_coercion_plan
 from holdfast.pipeline.mapping.ddl import create_table
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
 from holdfast.pipeline.model.column_mapping import Column, Mapping
+from holdfast.pipeline.sinks.clickhouse.statements import input_structure
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(find_spec("chdb") is None, reason="chdb is not installed")
@@ -41,7 +42,9 @@ def test_every_type_arrives_as_it_was_meant(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "rows"), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
         stream.write_batch(batch)
     names = ", ".join(map(quote_identifier, batch.schema.names))
-    source = f"file({quote_literal(str(tmp_path / 'rows'))}, 'ArrowStream')"
+    kinds = {name: str(kind) for name, kind in TABLE.columns().items()}
+    structure = input_structure({name: kinds[name] for name in batch.schema.names})
+    source = f"file({quote_literal(str(tmp_path / 'rows'))}, 'ArrowStream', {quote_literal(structure)})"
     *_, rows = ask(
         tmp_path / "db",
         f"CREATE DATABASE {quote_identifier(TABLE.database)}",

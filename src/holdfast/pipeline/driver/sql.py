@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clickhouse.quoting import invalid_name_reason
-from holdfast.clickhouse.types import Array, Map, Type, is_nullable, nullable, parse_type
+from holdfast.clickhouse.types import NO_NULL, Array, Map, Tuple, Type, is_nullable, nullable, parse_type
 from holdfast.pipeline.driver.sql_plan import check_text
 from holdfast.pipeline.mapping.arrow import arrow_type
 from holdfast.pipeline.model.column_mapping import PROVENANCE, Column, make_column
@@ -104,29 +104,42 @@ def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, 
 
 def _column(name: str, kind: "DataType", null: bool) -> Column:
     made = _type(name, kind)
-    empty = isinstance(made, Array | Map)
+    empty = isinstance(made, NO_NULL)
     return make_column(
-        _escaped(name), name, nullable(made) if null and not empty else made, when_null="default" if empty else "refuse"
+        _escaped(name), name, _with_null(made) if null else made, when_null="default" if empty else "refuse"
     )
 
 
 def _type(name: str, kind: Any) -> Type:
-    from pyspark.sql.types import ArrayType, DecimalType, MapType
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(kind, DecimalType):
         return parse_type(f"Decimal({kind.precision}, {kind.scale})")
     if isinstance(kind, ArrayType):
         inner = _type(name, kind.elementType)
-        return Array(nullable(inner) if kind.containsNull and not isinstance(inner, Array | Map) else inner)
+        return Array(_with_null(inner) if kind.containsNull else inner)
     if isinstance(kind, MapType) and kind.keyType.simpleString() == "string":
         inner = _type(name, kind.valueType)
-        return Map(nullable(inner) if kind.valueContainsNull and not isinstance(inner, Array | Map) else inner)
+        return Map(_with_null(inner) if kind.valueContainsNull else inner)
+    if isinstance(kind, StructType) and kind.fields:
+        inside = [(_type(name, field.dataType), field.nullable) for field in kind.fields]
+        names = tuple(field.name for field in kind.fields)
+        return Tuple(tuple(_with_null(inner) if null else inner for inner, null in inside), names)
     text = kind.simpleString()
     if text not in _SCALARS:
         raise InvalidError(
-            f"sql: column {name}", text, "one of " + ", ".join([*_SCALARS, "decimal", "array", "map of string"])
+            f"sql: column {name}",
+            text,
+            "one of " + ", ".join([*_SCALARS, "decimal", "array", "map of string", "struct"]),
         )
     return parse_type(_SCALARS[text])
+
+
+def _with_null(kind: Type) -> Type:
+    """The type with null allowed; a null struct is a Tuple of nulls."""
+    if isinstance(kind, Tuple):
+        return Tuple(tuple(map(_with_null, kind.elements)), kind.names)
+    return nullable(kind)
 
 
 def _escaped(name: str) -> str:

@@ -182,4 +182,8 @@ def _cast(column: Any, kind: Any) -> Any:
         if filled.null_count:  # an empty one stands for null
             filled = pa.array([[] if value is None else value for value in filled.to_pylist()], kind)
         return filled.cast(kind)
+    if pa.types.is_struct(kind):
+        whole = column.combine_chunks()
+        fields = [field.with_type(part.type) for field, part in zip(whole.type, whole.flatten(), strict=True)]
+        return pa.StructArray.from_arrays(whole.flatten(), fields=fields).cast(kind)  # a null one is one of nulls
     return column.cast(kind)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.pipeline.mapping import arrow
 from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget, RejectedRecord, ValueRejection, not_an_object
-from holdfast.pipeline.mapping.scalars import ConversionError
+from holdfast.pipeline.mapping.text_scalars import ConversionError
 from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN
 from holdfast.pipeline.model.field_paths import EACH, Path, Step, follow
 from holdfast.pipeline.model.records import SourceRecords

@@ -9,14 +9,28 @@ from dataclasses import dataclass
 from decimal import Decimal as Number
 from typing import Any, Final
 
-from holdfast.clickhouse.types import Array, Decimal, Map, Scalar, Type, is_nullable, unwrap
-from holdfast.pipeline.mapping.scalars import ConversionError, Convert, scalar_converter, text_of
+from holdfast.clickhouse.types import (
+    Array,
+    Decimal,
+    EnumOf,
+    FixedString,
+    Json,
+    Map,
+    Scalar,
+    Tuple,
+    Type,
+    is_nullable,
+    unwrap,
+)
+from holdfast.pipeline.mapping.scalars import DATE32_DAYS, Convert, scalar_converter
+from holdfast.pipeline.mapping.text_scalars import ConversionError, text_of
 from holdfast.pipeline.model.column_mapping import Column, Mapping
 from holdfast.pipeline.model.field_paths import Path, find, parse_path
 from holdfast.pipeline.model.records import SourceRecord, abbreviated
 
+TYPE_CHARS_MAX: Final = 100
 NOT_AN_OBJECT: Final = "a record is a JSON object"
-_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+_ZERO_TEXTS: Final = {"UUID": "00000000-0000-0000-0000-000000000000", "IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,9 @@ class ColumnTarget:
 
     def refusal(self, value: Any, rule: str) -> ValueRejection:
         """The rejection of a value."""
-        return ValueRejection(self.name, abbreviated(value), str(self.kind), rule)
+        kind = str(self.kind)
+        shown = kind if len(kind) <= TYPE_CHARS_MAX else kind[:TYPE_CHARS_MAX] + "…"
+        return ValueRejection(self.name, abbreviated(value), shown, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +125,10 @@ def converter(kind: Type) -> Convert:
     match inner:
         case Array(of):
             present = _arrays(converter(of))
-        case Map(of):
-            present = _maps(converter(of))
+        case Map(of, key):
+            present = _maps(converter(key), converter(of))
+        case Tuple():
+            present = _objects(inner) if inner.names else _sequences(inner)
         case _:
             present = scalar_converter(inner)
     return _or_null(present) if is_nullable(kind) else _or_refuse(present, kind)
@@ -140,17 +158,32 @@ def zero_of(kind: Type) -> Callable[[], Any]:
     match unwrap(kind):
         case Array() | Map():
             return list
+        case Tuple() as kind:
+            zeros = {name: _zero_or_null(element) for name, element in kind.fields}
+            return lambda: {name: zero() for name, zero in zeros.items()}
+        case EnumOf(_, values):
+            return lambda: values[0][0]
+        case FixedString():
+            return str
+        case Json():
+            return lambda: "{}"
         case Decimal():
             return Number
         case Scalar("String"):
             return str
         case Scalar("Bool"):
             return bool
-        case Scalar("UUID"):
-            return lambda: _NO_UUID
+        case Scalar("UUID" | "IPv4" | "IPv6" as name):
+            return lambda: _ZERO_TEXTS[name]
         case Scalar("Float32" | "Float64"):
             return float
+        case Scalar("Date32"):
+            return lambda: DATE32_DAYS[0]  # ClickHouse's zero of it is its first day
     return int
+
+
+def _zero_or_null(kind: Type) -> Callable[[], Any]:
+    return (lambda: None) if is_nullable(kind) else zero_of(kind)
 
 
 def _arrays(element: Convert) -> Convert:
@@ -165,13 +198,54 @@ def _arrays(element: Convert) -> Convert:
     return convert
 
 
-def _maps(element: Convert) -> Convert:
-    def convert(value: Any) -> list[tuple[str, Any]]:
+def _maps(of_key: Convert, element: Convert) -> Convert:
+    def convert(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, dict):
             raise ConversionError("only an object is a Map")
         try:
-            return [(text_of(key), element(each)) for key, each in value.items()]
+            keys = [of_key(text_of(key)) for key in value]
+        except ConversionError as unfit:
+            raise ConversionError(f"a key: {unfit.rule}") from None
+        if len(set(keys)) < len(keys):
+            raise ConversionError("two keys are the same key")
+        try:
+            return list(zip(keys, map(element, value.values()), strict=True))
         except ConversionError as unfit:
             raise ConversionError(f"a value: {unfit.rule}") from None
 
     return convert
+
+
+def _objects(kind: Tuple) -> Convert:
+    elements = {name: converter(element) for name, element in kind.fields}
+
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ConversionError("only an object is a Tuple with names")
+        if not value.keys() <= elements.keys():
+            unknown = next(key for key in value if key not in elements)
+            raise ConversionError(f"the field {text_of(unknown)!r} is not in the Tuple: it has {', '.join(elements)}")
+        return _converted(elements, value.get)
+
+    return convert
+
+
+def _sequences(kind: Tuple) -> Convert:
+    elements = {name: converter(element) for name, element in kind.fields}
+
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, list) or len(value) != len(elements):
+            raise ConversionError(f"only an array of {len(elements)} is a Tuple of {len(elements)} without names")
+        return _converted(elements, dict(zip(elements, value, strict=True)).get)
+
+    return convert
+
+
+def _converted(elements: dict[str, Convert], get: Callable[[str], Any]) -> dict[str, Any]:
+    row = {}
+    for name, element in elements.items():
+        try:
+            row[name] = element(get(name))
+        except ConversionError as unfit:
+            raise ConversionError(f"{name}: {unfit.rule}") from None
+    return row

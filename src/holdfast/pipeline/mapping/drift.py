@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
-from holdfast.clickhouse.types import Array, Map, nullable
+from holdfast.clickhouse.types import NO_NULL, nullable
 from holdfast.pipeline.mapping.coercion import RejectedRecord, ValueRejection
 from holdfast.pipeline.mapping.inference import ColumnNames, infer
-from holdfast.pipeline.mapping.scalars import text_of
+from holdfast.pipeline.mapping.text_scalars import text_of
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, Column, Mapping, make_column
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import abbreviated
@@ -159,6 +159,6 @@ def _add_columns(mapping: Mapping, unknown: list[dict[str, Any]]) -> Decision:
 
 def _added(column: Column, names: ColumnNames) -> Column:
     kind = column.kind
-    empty = isinstance(kind, Array | Map)
+    empty = isinstance(kind, NO_NULL)
     name = names.add(parse_path(column.field_path))
     return make_column(column.field_path, name, nullable(kind), when_null="default" if empty else "refuse")

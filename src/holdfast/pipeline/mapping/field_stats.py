@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.pipeline.mapping.scalars import DATE_DAYS_MAX, DATETIME64_S
+from holdfast.pipeline.mapping.scalars import DATE32_DAYS, DATE_DAYS_MAX, DATETIME64_S
+from holdfast.pipeline.mapping.text_scalars import ConversionError, ipv4_text, ipv6_text
 from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, fraction_digits, parse_date_days, parse_iso_ns
 
 EXAMPLES_MAX: Final = 3
@@ -18,6 +19,7 @@ KEYS_MAX: Final = 2_000
 DEPTH_MAX: Final = 16
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_ADDRESS: Final = re.compile(r"[0-9a-fA-F.:]{2,45}")
 _FIXED: Final = re.compile(r"-?(0|[1-9][0-9]{0,30})\.([0-9]{1,18})")
 
 
@@ -29,7 +31,7 @@ class FieldStats:
     """Occurrences, null included."""
     nulls: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    """Of values: bool, int, float, array, object; of texts: datetime, date, uuid, decimal, text."""
+    """Of values: bool, int, float, array, object; of texts: datetime, date, date32, uuid, decimal, ipv4, ipv6, text."""
     least: int | None = None
     most: int | None = None
     digits_before: int = 0
@@ -97,7 +99,9 @@ class FieldStats:
             return "uuid"
         if (days := parse_date_days(text)) is not None:
             self.latest_s = max(self.latest_s, days * S_PER_DAY)
-            return "date" if 0 <= days <= DATE_DAYS_MAX else "text"
+            if 0 <= days <= DATE_DAYS_MAX:
+                return "date"
+            return "date32" if DATE32_DAYS[0] <= days <= DATE32_DAYS[1] else "text"
         if (ns := parse_iso_ns(text)) is not None:
             self.fractions = max(self.fractions, fraction_digits(text))
             self.latest_s = max(self.latest_s, ns // NS_PER_S)
@@ -106,7 +110,7 @@ class FieldStats:
             self.digits_before = max(self.digits_before, len(fixed[1]))
             self.scales.add(len(fixed[2]))
             return "decimal"
-        return "text"
+        return _address(text)
 
     def _object(self, value: dict[str, Any], depth: int) -> None:
         if depth >= DEPTH_MAX:
@@ -125,6 +129,17 @@ class FieldStats:
         if depth < DEPTH_MAX:
             for element in value:
                 self.elements.add(element, depth + 1)
+
+
+def _address(text: str) -> str:
+    kind, convert = ("ipv6", ipv6_text) if ":" in text else ("ipv4", ipv4_text)
+    if not _ADDRESS.fullmatch(text):
+        return "text"
+    try:
+        convert(text)
+    except ConversionError:
+        return "text"
+    return kind
 
 
 def collect_stats(values: Iterable[Any]) -> FieldStats:

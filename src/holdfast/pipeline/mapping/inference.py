@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.clickhouse.quoting import NAME_BYTES_MAX
-from holdfast.clickhouse.types import Array, DateTime, DateTime64, Map, Scalar, Type, is_sortable, nullable, unwrap
+from holdfast.clickhouse.types import NO_NULL, DateTime, DateTime64, Scalar, Type, is_sortable, nullable, unwrap
 from holdfast.pipeline.mapping.field_stats import FieldStats, collect_stats
 from holdfast.pipeline.mapping.type_inference import guess_type, keys_are_data, snake
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX, RESERVED, Column, Mapping, make_column
@@ -110,7 +110,7 @@ def _column(path: Path, seen: FieldStats, names: "ColumnNames", records: int) ->
     found = guess_type(last if isinstance(last, str) else "", seen)
     missing = seen.values < records
     kind: Type = nullable(found.type) if missing else found.type
-    empty = missing and isinstance(kind, Array | Map)
+    empty = missing and isinstance(kind, NO_NULL)
     column = make_column(str(path), names.add(path), kind, when_null="default" if empty else "refuse")
     return column, Evidence(
         column=column.column,
@@ -167,7 +167,7 @@ def propose_order(columns: Sequence[Column]) -> tuple[str, ...]:
 
 
 def _is_date(column: Column) -> bool:
-    return unwrap(column.kind) == Scalar("Date")
+    return unwrap(column.kind) in (Scalar("Date"), Scalar("Date32"))
 
 
 def table_name(topic: str) -> str:

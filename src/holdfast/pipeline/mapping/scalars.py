@@ -14,13 +14,33 @@ from decimal import Decimal as Number
 from decimal import InvalidOperation
 from typing import Any, Final, TypeAlias
 
-from holdfast.clickhouse.types import FLOATS, INTEGERS, DateTime, DateTime64, Decimal, Scalar, Type
-from holdfast.pipeline.model.records import json_text
+from holdfast.clickhouse.types import (
+    FLOATS,
+    INTEGERS,
+    DateTime,
+    DateTime64,
+    Decimal,
+    EnumOf,
+    FixedString,
+    Json,
+    Scalar,
+    Type,
+)
+from holdfast.pipeline.mapping.text_scalars import (
+    ConversionError,
+    EnumNames,
+    FixedTexts,
+    ipv4_text,
+    ipv6_text,
+    json_object_text,
+    text_of,
+)
 from holdfast.pipeline.model.timestamps import NS_PER_S, S_PER_DAY, epoch_ns, load_zone, parse_iso_ns
 
 Convert: TypeAlias = Callable[[Any], Any]
 
 DATE_DAYS_MAX: Final = 65_535  # 2149-06-06
+DATE32_DAYS: Final = (-25_567, 120_529)  # 1900-01-01 and 2299-12-31
 DATETIME_S_MAX: Final = 2**32 - 1  # 2106-02-07
 DATETIME64_S: Final = (-2_208_988_800, 10_413_791_999)  # 1900-01-01 and the last second of 2299
 INT64_MAX: Final = 2**63 - 1
@@ -31,14 +51,6 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BOOLS: Final = {"true": True, "false": False, "1": True, "0": False}
 FLOAT32_MAX: Final = 3.4028234663852886e38
-
-
-class ConversionError(Exception):
-    """A value is rejected: the rule it breaks."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.rule = rule
 
 
 def scalar_converter(kind: Type) -> Convert:
@@ -54,6 +66,18 @@ def scalar_converter(kind: Type) -> Convert:
             return _uuid
         case Scalar("Date"):
             return _date
+        case Scalar("Date32"):
+            return _date32
+        case Scalar("IPv4"):
+            return ipv4_text
+        case Scalar("IPv6"):
+            return ipv6_text
+        case EnumOf():
+            return EnumNames(kind)
+        case FixedString(length):
+            return FixedTexts(length)
+        case Json():
+            return json_object_text
         case Decimal(precision, scale):
             return _decimals(precision, scale)
         case DateTime(zone):
@@ -150,18 +174,6 @@ def _number(value: Any) -> Number:
     raise ConversionError("only finite numbers and their texts are a Decimal")
 
 
-def text_of(value: Any) -> str:
-    """Text as it is; anything else as its JSON."""
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ConversionError("text with a lone surrogate is not Unicode")
-        return value
-    try:
-        return json_text(value)
-    except ValueError:
-        raise ConversionError("only JSON values have a text") from None
-
-
 def _uuid(value: Any) -> str:
     if isinstance(value, str) and _HEX.fullmatch(value):
         digits = value.replace("-", "").lower()
@@ -190,6 +202,13 @@ def _date(value: Any) -> int:
     days = _ns(value) // (S_PER_DAY * NS_PER_S)
     if not 0 <= days <= DATE_DAYS_MAX:
         raise ConversionError("Date holds 1970-01-01 to 2149-06-06")
+    return days
+
+
+def _date32(value: Any) -> int:
+    days = _ns(value) // (S_PER_DAY * NS_PER_S)
+    if not DATE32_DAYS[0] <= days <= DATE32_DAYS[1]:
+        raise ConversionError("Date32 holds 1900-01-01 to 2299-12-31")
     return days
 
 

@@ -2,14 +2,19 @@
 
 The one rule: every value of the sample fits the inferred type exactly; when in doubt, it is String. The exception are a few
 outliers in a large sample: one `"n/a"` in a hundred does not make text of a number. They will be rejected, and the reason says so.
+
+Never inferred: Enum, since a sample does not show that no other text will come (LowCardinality costs about the same), and JSON,
+which servers before 25.3 do not have.
 """
 
 import re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from holdfast.clickhouse.quoting import invalid_name_reason
 from holdfast.clickhouse.types import (
     INTEGERS,
+    NO_NULL,
     STRING,
     Array,
     DateTime64,
@@ -18,7 +23,9 @@ from holdfast.clickhouse.types import (
     Map,
     Nullable,
     Scalar,
+    Tuple,
     Type,
+    unwrap,
 )
 from holdfast.pipeline.mapping.field_stats import DISTINCT_MAX, FieldStats
 from holdfast.pipeline.model.records import abbreviated
@@ -33,10 +40,15 @@ OUTLIERS_MAX: Final = 0.02
 """The share of a field's values that may be outliers."""
 MAP_KEYS_MIN: Final = 20
 MAP_PRESENCE_MAX: Final = 0.25
+ADDRESSES_MIN: Final = 20
+"""Addresses from which on a field is one of addresses, whatever its name: three dots may also be a version."""
+TUPLE_OBJECTS_MIN: Final = 20
+TUPLE_KEYS_MAX: Final = 32
 
 _NANOSECONDS_UNTIL_S: Final = 2**63 // 10**9  # in 2262
 _EXACT_IN_FLOAT: Final = 2**53
 _TIME_NAME: Final = re.compile(r"(^|_)(ts|time|timestamp|date|at|when|epoch|ms|millis)$")
+_ADDRESS_NAME: Final = re.compile(r"(^|_)(ip|ipv4|ipv6|addr|address|host|client|server|peer|gateway)(_|$)")
 _MS_1973_TO_2299: Final = (10**11, 10_413_791_999_999)
 _S_2001_TO_2106: Final = (10**9, 2**32 - 1)
 
@@ -128,7 +140,11 @@ def _number(seen: FieldStats) -> TypeGuess:
 def _text(name: str, kinds: set[str], seen: FieldStats) -> TypeGuess:
     if kinds == {"date"}:
         return TypeGuess(Scalar("Date"), "calendar dates")
-    if kinds <= {"date", "datetime"}:
+    if kinds <= {"date", "date32"}:
+        return TypeGuess(Scalar("Date32"), "calendar dates, some before 1970 or after 2149-06-06")
+    if kinds <= {"ipv4", "ipv6"} and (address := _address(name, kinds, seen)) is not None:
+        return address
+    if kinds <= {"date", "date32", "datetime"}:
         scale = max(3, -(-seen.fractions // 3) * 3)
         if scale == 9 and seen.latest_s >= _NANOSECONDS_UNTIL_S:
             return TypeGuess(STRING, "times with nanoseconds beyond 2262")
@@ -147,10 +163,25 @@ def _text(name: str, kinds: set[str], seen: FieldStats) -> TypeGuess:
     return TypeGuess(STRING, mixed)
 
 
+def _address(name: str, kinds: set[str], seen: FieldStats) -> TypeGuess | None:
+    """Addresses, if the name says so or many were seen."""
+    words = snake(name)
+    if "version" in words or (not _ADDRESS_NAME.search(words) and seen.values < ADDRESSES_MIN):
+        return None
+    if kinds == {"ipv4"}:
+        return TypeGuess(Scalar("IPv4"), "IPv4 addresses")
+    why = "IPv6 addresses" if kinds == {"ipv6"} else "IPv4 and IPv6 addresses"
+    return TypeGuess(Scalar("IPv6"), why)
+
+
 def _array(seen: FieldStats) -> TypeGuess:
     elements = seen.elements
     if elements is None or not elements.times:
         return TypeGuess(Array(STRING), "only empty arrays were seen")
+    if set(elements.kinds) == {"object"} and not elements.nulls:
+        inner = _object(elements)
+        if isinstance(inner.type, Map | Tuple):
+            return TypeGuess(Array(inner.type), f"arrays: {inner.why}")
     if "object" in elements.kinds:
         return TypeGuess(STRING, "arrays of objects, stored as JSON")
     inner = guess_type("", elements)
@@ -164,17 +195,48 @@ def _array(seen: FieldStats) -> TypeGuess:
 
 
 def _object(seen: FieldStats) -> TypeGuess:
-    """An object that is not flattened: empty, or with keys that are data."""
+    """An object that is not flattened: empty, with keys that are data, or an element of an array."""
     if not seen.fields:
         return TypeGuess(STRING, "only empty objects were seen, stored as JSON")
     if not keys_are_data(seen):
-        return TypeGuess(STRING, "objects, stored as JSON")
-    types = {guess_type("", each).type for each in seen.fields.values()}
-    if types <= {INT64}:
-        return TypeGuess(Map(INT64), f"objects with {len(seen.fields)} different keys, whole numbers")
-    if types <= {INT64, FLOAT64}:
-        return TypeGuess(Map(FLOAT64), f"objects with {len(seen.fields)} different keys, numbers")
-    return TypeGuess(STRING, f"objects with {len(seen.fields)} different keys, stored as JSON")
+        made = _tuple(seen)
+        return TypeGuess(STRING, "objects, stored as JSON") if made is None else made
+    types = {_plain(guess_type("", each).type) for each in seen.fields.values()}
+    keys = f"objects with {len(seen.fields)} different keys"
+    nulls = any(each.nulls for each in seen.fields.values())
+    if types == {INT64, FLOAT64}:
+        types = {FLOAT64}
+    if len(types) != 1 or isinstance(of := types.pop(), NO_NULL):
+        return TypeGuess(STRING, f"{keys}, stored as JSON")
+    if of == STRING and not all(_all_texts(each) for each in seen.fields.values()):
+        return TypeGuess(STRING, f"{keys}, stored as JSON")
+    return TypeGuess(Map(Nullable(of) if nulls else of), f"{keys}, all {of}")
+
+
+def _plain(kind: Type) -> Type:
+    return unwrap(kind) if isinstance(kind, LowCardinality) else kind
+
+
+def _all_texts(seen: FieldStats) -> bool:
+    return not set(seen.kinds) & {"bool", "int", "float", "array", "object"}
+
+
+def _tuple(seen: FieldStats) -> TypeGuess | None:
+    """A Tuple, if many objects were seen and all have the same keys: an object with another key will be rejected."""
+    objects = seen.kinds["object"]
+    same = all(each.times == objects for each in seen.fields.values())
+    if objects < TUPLE_OBJECTS_MIN or not same or len(seen.fields) > TUPLE_KEYS_MAX:
+        return None
+    if any(map(invalid_name_reason, seen.fields)):
+        return None
+    elements = []
+    for name, each in seen.fields.items():
+        found = _plain(guess_type(name, each).type)
+        if not each.values or (each.nulls and isinstance(found, NO_NULL)):
+            return None
+        elements.append(Nullable(found) if each.nulls else found)
+    why = f"{objects} objects, all with the keys {', '.join(seen.fields)}"
+    return TypeGuess(Tuple(tuple(elements), tuple(seen.fields)), why)
 
 
 def keys_are_data(seen: FieldStats) -> bool:

@@ -13,15 +13,14 @@ import msgspec
 
 from holdfast.clickhouse.quoting import invalid_name_reason
 from holdfast.clickhouse.types import (
-    Array,
+    NO_NULL,
     LowCardinality,
-    Map,
     Nullable,
     Type,
     is_nullable,
     nullable,
     parse_type,
-    zone_of,
+    zones_of,
 )
 from holdfast.pipeline.model.errors import Mistakes
 from holdfast.pipeline.model.field_paths import parse_path
@@ -147,12 +146,12 @@ def _column_errors(where: str, column: Column) -> Iterator[InvalidError]:
     except InvalidError as error:
         yield InvalidError(f"{where}.type", column.type, error.allowed)
         return
-    if (zone := zone_of(kind)) is not None:
-        try:
+    try:
+        for zone in zones_of(kind):
             load_zone(zone)
-        except InvalidError:
-            yield InvalidError(f"{where}.type", column.type, "with a time zone of the IANA database")
-    if column.nullable and isinstance(kind, Array | Map):
+    except InvalidError:
+        yield InvalidError(f"{where}.type", column.type, "with a time zone of the IANA database")
+    if column.nullable and isinstance(kind, NO_NULL):
         yield InvalidError(f"{where}.nullable", True, f'false: {kind} has no null (whenNull "default" makes it empty)')
 
 

@@ -73,7 +73,9 @@ def lake_type(kind: Any) -> Any:
     if pa.types.is_decimal256(kind):
         return pa.string()
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, lake_type(kind.item_type))
+        return pa.map_(lake_type(kind.key_type), lake_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, lake_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(lake_type(kind.value_type))
     return kind

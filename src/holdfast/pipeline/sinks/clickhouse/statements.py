@@ -12,9 +12,11 @@ from typing import Final
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
+from holdfast.clickhouse.types import parse_type, read_as
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
 from holdfast.pipeline.model.range_identity import RangeIdentity
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
+from holdfast.vocabulary.errors import InvalidError
 
 FENCE_TABLE: Final = "holdfast_fence"
 FENCE_MESSAGE: Final = "holdfast: a newer epoch owns this partition"
@@ -138,10 +140,22 @@ def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: st
     `only` is a condition on the rows.
     """
     columns = ", ".join(map(quote_identifier, kinds))
-    structure = quote_literal(", ".join(f"{quote_identifier(column)} {kind}" for column, kind in kinds.items()))
+    structure = quote_literal(input_structure(kinds))
     fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {quote_literal(FENCE_MESSAGE)}) = 0"
     where = f"{fence} AND {only}" if only else fence
     return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {where} FORMAT ArrowStream"
+
+
+def input_structure(kinds: Mapping[str, str]) -> str:
+    """The columns of `input`. Types of a server that pipelines do not write are left as they are."""
+    return ", ".join(f"{quote_identifier(column)} {_read_as(kind)}" for column, kind in kinds.items())
+
+
+def _read_as(kind: str) -> str:
+    try:
+        return str(read_as(parse_type(kind)))
+    except InvalidError:
+        return kind
 
 
 def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str | int]:
