@@ -54,6 +54,6 @@ TABLE = TableSpec(
     order_by=("ms", "uint64"),
     engine="ReplacingMergeTree",
     version_column="ns",
-    partition_by=("toYYYYMM", "seconds"),
+    partition_by="toYYYYMM(seconds)",
     overflow=True,
 )

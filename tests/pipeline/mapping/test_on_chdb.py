@@ -79,7 +79,9 @@ def test_a_diff_that_was_carried_out_leaves_nothing(tmp_path: Path) -> None:
 
 def has(described: list[Any], window: int) -> ExistingTable:
     columns = [ExistingColumn(name, text, default) for name, text, default, *_ in described]
-    return ExistingTable("ReplacingMergeTree", columns, ("ms", "uint64"), window)
+    return ExistingTable(
+        "ReplacingMergeTree", columns, ("ms", "uint64"), window, arguments=("ns",), partition_by=TABLE.partition_by
+    )
 
 
 def test_texts_are_read_as_they_were_written(tmp_path: Path) -> None:

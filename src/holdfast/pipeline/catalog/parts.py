@@ -11,10 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from holdfast.clickhouse.expressions import expression_error
 from holdfast.clickhouse.quoting import quote_identifier
 from holdfast.log.topics import check_name as check_topic_name
 from holdfast.pipeline.filters.config import read_filters
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_MAX
+from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_MAX, check_table_settings
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.column_mapping import mapping_json, read_mapping
 from holdfast.pipeline.model.definition import (
@@ -50,6 +51,7 @@ Part = KafkaConfig | SinkConfig | ColumnMapping | FiltersConfig | SqlConfig | Dr
 Given = bytes | str | Mapping[str, Any] | msgspec.Struct
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
+_QUORUM: Final = re.compile(r"auto|[0-9]{1,3}", re.ASCII)
 _SINKS: Final[dict[str, Any]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (ClickHouseConfig, DeltaConfig, IcebergConfig, ParquetConfig, TopicSinkConfig)
@@ -223,11 +225,25 @@ def _clickhouse(config: ClickHouseConfig, mistakes: Mistakes) -> ClickHouseConfi
     if config.dedup_window < needed:
         allowed = f"at least {needed:.0f}: that many inserts can arrive while one of them hangs"
         mistakes.add(InvalidError("sink.dedupWindow", config.dedup_window, allowed))
-    if config.version_column and config.engine != "ReplacingMergeTree":
-        mistakes.add(
-            InvalidError("sink.versionColumn", config.version_column, "empty: only ReplacingMergeTree has one")
-        )
+    _check_table_options(config, mistakes)
     return msgspec.structs.replace(config, database=database or "default")
+
+
+def _check_table_options(config: ClickHouseConfig, mistakes: Mistakes) -> None:
+    """What can be told without the mapping and without the server; see `mapping.ddl.TableSpec`."""
+    for what, name in (("versionColumn", config.version_column), ("deletedColumn", config.deleted_column)):
+        if name and not config.engine.endswith("ReplacingMergeTree"):
+            mistakes.add(InvalidError(f"sink.{what}", name, "empty: only ReplacingMergeTree has one"))
+    for what, text in (("partitionBy", config.partition_by), ("ttl", config.ttl)):
+        if text and (allowed := expression_error(text)) is not None:
+            mistakes.add(InvalidError(f"sink.{what}", text[:200], allowed))
+    if config.cluster:
+        with mistakes.collect():
+            _check_identifier("sink.cluster", config.cluster)
+    if not _QUORUM.fullmatch(config.insert_quorum):
+        mistakes.add(InvalidError("sink.insertQuorum", config.insert_quorum[:20], "auto, or a number of replicas"))
+    with mistakes.collect():
+        check_table_settings(config.table_settings)
 
 
 def _dsn_database(text: str) -> str:

@@ -1,14 +1,18 @@
 """DDL of a pipeline's table. Text only: nothing is run here.
 
-The one rule: every name from a user goes through `quoting`; everything else in a statement comes from the constants below. An
-existing table is compared by `table_diff`.
+The one rule: every name and text from a user goes through `quoting`, and an expression stays in its clause (`expressions`);
+everything else in a statement comes from the constants below. An existing table is compared by `table_diff`.
 """
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from holdfast.clickhouse.quoting import qualified_name, quote_identifier
+from holdfast.clickhouse.expressions import expression_error
+from holdfast.clickhouse.quoting import invalid_name_reason, qualified_name, quote_identifier, quote_literal
+from holdfast.clickhouse.type_tokens import is_plain_name
 from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar, Type, is_sortable, parse_type
 from holdfast.pipeline.mapping.inference import propose_order
 from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN, PROVENANCE, Column, Mapping
@@ -16,12 +20,21 @@ from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between, check_one_of
 
-ENGINES: Final = ("MergeTree", "ReplacingMergeTree")
-PARTITION_FUNCTIONS: Final = ("toYYYYMM", "toYYYYMMDD", "toMonday", "toYear")
+FAMILIES: Final = ("", "Replicated", "Shared")
+ENGINES: Final = tuple(f"{family}{kind}" for family in FAMILIES for kind in ("MergeTree", "ReplacingMergeTree"))
 DEDUP_WINDOW_SETTING: Final = "non_replicated_deduplication_window"
+REPLICATED_WINDOW_SETTING: Final = "replicated_deduplication_window"
+REPLICATED_SECONDS_SETTING: Final = "replicated_deduplication_window_seconds"
+REPLICATED_SECONDS: Final = 7 * 24 * 3_600
+"""For how long Keeper remembers the tokens of a table created here. ClickHouse's default is an hour."""
 WINDOW_DEFAULT: Final = 10_000
 """Inserts whose tokens ClickHouse remembers. A MergeTree remembers none by default: a repeated insert would be stored twice."""
 DEDUP_WINDOW_MAX: Final = 1_000_000
+SETTINGS_MAX: Final = 50
+
+_SETTING_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_RESERVED_SETTINGS: Final = (DEDUP_WINDOW_SETTING, REPLICATED_WINDOW_SETTING, REPLICATED_SECONDS_SETTING)
+_REPLICA_TEXT: Final = re.compile(r"[A-Za-z0-9_{}/.:-]{1,300}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +45,19 @@ class TableSpec:
     name: str
     mapping: Mapping
     order_by: tuple[str, ...]
+    """Columns, or expressions of them."""
     engine: str = "MergeTree"
     version_column: str | None = None
     """For ReplacingMergeTree: the row with the greatest value survives; without it, the last one inserted."""
-    partition_by: tuple[str, str] | None = None
-    """A function of time and a column: ('toYYYYMM', 'ts')."""
+    deleted_column: str | None = None
+    """For ReplacingMergeTree: 1 in rows that delete their key."""
+    partition_by: str = ""
+    primary_key: tuple[str, ...] = ()
+    ttl: str = ""
+    settings: tuple[tuple[str, str | int | float | bool], ...] = ()
+    cluster: str = ""
+    replica_path: str = ""
+    replica_name: str = ""
     window: int = WINDOW_DEFAULT
     overflow: bool = False
     """Whether there is a column for unmapped fields."""
@@ -48,34 +69,47 @@ class TableSpec:
         types = self.columns()
         if not self.order_by or len(set(self.order_by)) < len(self.order_by):
             raise InvalidError("order_by", self.order_by, "one or more columns, each once")
-        for column in self.order_by:
-            if not is_sortable(_known("order_by", column, types)):
-                raise InvalidError("order_by", column, f"a column without null, array or map; this is {types[column]}")
-        self._check_version(types)
-        self._check_partition(types)
+        for key in self.order_by:
+            _check_key("order_by", key, types)
+        if self.primary_key != self.order_by[: len(self.primary_key)]:
+            raise InvalidError("primary_key", self.primary_key, f"the first of order_by: {', '.join(self.order_by)}")
+        for what, text in (("partition_by", self.partition_by), ("ttl", self.ttl)):
+            if text and (allowed := expression_error(text)) is not None:
+                raise InvalidError(what, text[:200], allowed)
+        self._check_replacing(types)
+        self._check_replica()
+        check_table_settings(dict(self.settings))
+        if self.cluster:
+            quote_identifier(self.cluster)
 
-    def _check_version(self, types: dict[str, Type]) -> None:
-        if self.version_column is None:
-            return
-        if self.engine != "ReplacingMergeTree":
-            raise InvalidError("version_column", self.version_column, "empty: only ReplacingMergeTree has one")
-        kind = _known("version_column", self.version_column, types)
-        numbers = isinstance(kind, Scalar) and (
-            (kind.name in INTEGERS and kind.name.startswith("U")) or kind.name == "Date"
-        )
-        if not numbers and not isinstance(kind, DateTime | DateTime64):
-            raise InvalidError(
-                "version_column", self.version_column, f"a UInt, Date, DateTime or DateTime64; this is {kind}"
+    def _check_replacing(self, types: dict[str, Type]) -> None:
+        for what, column in (("version_column", self.version_column), ("deleted_column", self.deleted_column)):
+            if column is not None and not self.engine.endswith("ReplacingMergeTree"):
+                raise InvalidError(what, column, "empty: only ReplacingMergeTree has one")
+        if self.version_column is not None:
+            kind = _known("version_column", self.version_column, types)
+            numbers = isinstance(kind, Scalar) and (
+                (kind.name in INTEGERS and kind.name.startswith("U")) or kind.name in ("Date", "Date32")
             )
+            if not numbers and not isinstance(kind, DateTime | DateTime64):
+                raise InvalidError(
+                    "version_column", self.version_column, f"a UInt, Date, DateTime or DateTime64; this is {kind}"
+                )
+        if self.deleted_column is not None:
+            kind = _known("deleted_column", self.deleted_column, types)
+            if self.version_column is None or kind != Scalar("UInt8"):
+                raise InvalidError("deleted_column", self.deleted_column, f"a UInt8 beside a version; this is {kind}")
 
-    def _check_partition(self, types: dict[str, Type]) -> None:
-        if self.partition_by is None:
+    def _check_replica(self) -> None:
+        if not (self.replica_path or self.replica_name):
             return
-        function, column = self.partition_by
-        check_one_of("partition_by function", function, PARTITION_FUNCTIONS)
-        kind = _known("partition_by", column, types)
-        if not isinstance(kind, DateTime | DateTime64) and kind != Scalar("Date"):
-            raise InvalidError("partition_by", column, f"a Date, DateTime or DateTime64 without null; this is {kind}")
+        if not self.engine.startswith("Replicated") or not (self.replica_path and self.replica_name):
+            raise InvalidError(
+                "replica_path", self.replica_path, "with replica_name, of a Replicated engine, or neither"
+            )
+        for what, text in (("replica_path", self.replica_path), ("replica_name", self.replica_name)):
+            if not _REPLICA_TEXT.fullmatch(text):
+                raise InvalidError(what, text[:200], "letters, digits, macros in braces and _/.:-")
 
     def columns(self) -> dict[str, Type]:
         """All columns in order: the mapping's, overflow, provenance."""
@@ -89,6 +123,40 @@ class TableSpec:
         """Database and name, quoted."""
         return qualified_name(self.database, self.name)
 
+    @property
+    def place(self) -> str:
+        """The full name, and the cluster it is on."""
+        return self.full_name + on_cluster(self.cluster)
+
+    @property
+    def family(self) -> str:
+        """'', `Replicated` or `Shared`."""
+        return self.engine.removesuffix("MergeTree").removesuffix("Replacing")
+
+    def key(self, entry: str) -> str:
+        """An entry of a key: a column, quoted, or an expression in brackets."""
+        return quote_identifier(entry) if entry in self.columns() else f"({entry})"
+
+
+def on_cluster(cluster: str) -> str:
+    """The clause, after the name of a table."""
+    return f" ON CLUSTER {quote_identifier(cluster)}" if cluster else ""
+
+
+def check_table_settings(settings: dict[str, Any]) -> None:
+    """Names by their form, values by their type: what a setting may be is the server's to say. `InvalidError`."""
+    if len(settings) > SETTINGS_MAX:
+        raise InvalidError("table settings", len(settings), f"at most {SETTINGS_MAX}")
+    for name, value in settings.items():
+        if not _SETTING_NAME.fullmatch(name):
+            raise InvalidError("table setting", name[:100], "a name of small letters, digits and _")
+        if name in _RESERVED_SETTINGS:
+            raise InvalidError("table setting", name, "none of the deduplication window: dedupWindow sets it")
+        if isinstance(value, str):
+            quote_literal(value)
+        elif not isinstance(value, int | float) or not math.isfinite(value):
+            raise InvalidError(f"table setting {name}", str(value)[:100], "a text, a number, true or false")
+
 
 KEEPS_LAST_INSERT: Final = (
     "a ReplacingMergeTree without a version column keeps the row that was inserted last: set versionColumn "
@@ -98,7 +166,7 @@ KEEPS_LAST_INSERT: Final = (
 
 def keeps_last_insert(sink: ClickHouseConfig) -> bool:
     """Whether the order of inserts decides which row of a key survives: then old records must not be inserted again."""
-    return sink.engine == "ReplacingMergeTree" and not sink.version_column
+    return sink.engine.endswith("ReplacingMergeTree") and not sink.version_column
 
 
 def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: str, overflow: bool) -> TableSpec:
@@ -110,6 +178,14 @@ def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: s
         order_by=sink.order_by or propose_order(columns),
         engine=sink.engine,
         version_column=sink.version_column or None,
+        deleted_column=sink.deleted_column or None,
+        partition_by=sink.partition_by,
+        primary_key=sink.primary_key,
+        ttl=sink.ttl,
+        settings=tuple(sink.table_settings.items()),
+        cluster=sink.cluster,
+        replica_path=sink.replica_path,
+        replica_name=sink.replica_name,
         window=sink.dedup_window,
         overflow=overflow,
     )
@@ -121,31 +197,70 @@ def _known(what: str, column: str, types: dict[str, Type]) -> Type:
     return types[column]
 
 
+def _check_key(what: str, entry: str, types: dict[str, Type]) -> None:
+    """A column that can be sorted, or something that is no name: an expression."""
+    if entry in types or invalid_name_reason(entry) is not None or is_plain_name(entry):
+        if not is_sortable(_known(what, entry, types)):
+            raise InvalidError(what, entry, f"a column without null, array or map; this is {types[entry]}")
+    elif (allowed := expression_error(entry)) is not None:
+        raise InvalidError(what, entry[:200], allowed)
+
+
 def create_table(table: TableSpec) -> str:
     """CREATE TABLE IF NOT EXISTS."""
     columns = ",\n".join(f"    {quote_identifier(name)} {kind}" for name, kind in table.columns().items())
-    version = f"({quote_identifier(table.version_column)})" if table.version_column else ""
-    lines = [f"CREATE TABLE IF NOT EXISTS {table.full_name}\n(\n{columns}\n)", f"ENGINE = {table.engine}{version}"]
-    if table.partition_by is not None:
-        function, column = table.partition_by
-        lines.append(f"PARTITION BY {function}({quote_identifier(column)})")
-    lines.append(f"ORDER BY ({', '.join(map(quote_identifier, table.order_by))})")
-    lines.append(f"SETTINGS {DEDUP_WINDOW_SETTING} = {table.window}")
+    lines = [f"CREATE TABLE IF NOT EXISTS {table.place}\n(\n{columns}\n)", f"ENGINE = {_engine(table)}"]
+    if table.partition_by:
+        lines.append(f"PARTITION BY ({table.partition_by})")
+    if table.primary_key:
+        lines.append(f"PRIMARY KEY ({', '.join(map(table.key, table.primary_key))})")
+    lines.append(f"ORDER BY ({', '.join(map(table.key, table.order_by))})")
+    if table.ttl:
+        lines.append(f"TTL ({table.ttl})")
+    if settings := {**window_settings(table.family, table.window), **dict(table.settings)}:
+        lines.append("SETTINGS " + ", ".join(f"{name} = {setting_text(value)}" for name, value in settings.items()))
     return "\n".join(lines)
+
+
+def _engine(table: TableSpec) -> str:
+    replica = [quote_literal(text) for text in (table.replica_path, table.replica_name) if text]
+    columns = [quote_identifier(name) for name in (table.version_column, table.deleted_column) if name]
+    arguments = ", ".join([*replica, *columns])
+    return f"{table.engine}({arguments})" if arguments else table.engine
+
+
+def window_settings(family: str, window: int) -> dict[str, int]:
+    """The settings of a table that remembers its inserts. A Shared engine has those of its service."""
+    if family == "Shared":
+        return {}
+    if family == "Replicated":
+        return {REPLICATED_WINDOW_SETTING: window, REPLICATED_SECONDS_SETTING: REPLICATED_SECONDS}
+    return {DEDUP_WINDOW_SETTING: window}
+
+
+def setting_text(value: str | int | float | bool) -> str:
+    """A value of a setting in SQL."""
+    return quote_literal(value) if isinstance(value, str) else str(int(value) if isinstance(value, bool) else value)
 
 
 def add_columns(table: TableSpec, names: Sequence[str]) -> str:
     """ALTER TABLE … ADD COLUMN for some of the table's columns."""
     kinds = table.columns()
     changes = ", ".join(f"ADD COLUMN IF NOT EXISTS {quote_identifier(name)} {kinds[name]}" for name in names)
-    return f"ALTER TABLE {table.full_name} {changes}"
+    return f"ALTER TABLE {table.place} {changes}"
 
 
 def change_type(table: TableSpec, name: str) -> str:
     """ALTER TABLE … MODIFY COLUMN to the type it should have."""
-    return f"ALTER TABLE {table.full_name} MODIFY COLUMN {quote_identifier(name)} {table.columns()[name]}"
+    return f"ALTER TABLE {table.place} MODIFY COLUMN {quote_identifier(name)} {table.columns()[name]}"
 
 
-def set_window(table: TableSpec) -> str:
-    """ALTER TABLE … MODIFY SETTING for the deduplication window."""
-    return f"ALTER TABLE {table.full_name} MODIFY SETTING {DEDUP_WINDOW_SETTING} = {table.window}"
+def change_settings(table: TableSpec, settings: dict[str, str | int | float | bool]) -> str:
+    """ALTER TABLE … MODIFY SETTING."""
+    changes = ", ".join(f"{name} = {setting_text(value)}" for name, value in settings.items())
+    return f"ALTER TABLE {table.place} MODIFY SETTING {changes}"
+
+
+def change_ttl(table: TableSpec) -> str:
+    """ALTER TABLE … MODIFY TTL, or REMOVE TTL where there should be none."""
+    return f"ALTER TABLE {table.place} " + (f"MODIFY TTL ({table.ttl})" if table.ttl else "REMOVE TTL")

@@ -1,20 +1,31 @@
 """Differences between an existing table and the one a pipeline needs, and the statements that would close them.
 
-The one rule: a statement is proposed only if every stored value survives it. What would lose data is a blocker, for a user to
-decide; a pipeline with a blocker does not start.
+The one rule: a statement is proposed only if every stored value survives it, or if the pipeline's own TTL is to delete it, and a
+warning says so. What would lose data is a blocker, for a user to decide; a pipeline with a blocker does not start.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.clickhouse.conversions import ConversionKind, conversion
+from holdfast.clickhouse.expressions import split_expressions, without_brackets
+from holdfast.clickhouse.quoting import quote_identifier
 from holdfast.clickhouse.types import Type, parse_type
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, change_type, set_window
+from holdfast.pipeline.mapping.ddl import (
+    DEDUP_WINDOW_SETTING,
+    TableSpec,
+    add_columns,
+    change_settings,
+    change_ttl,
+    change_type,
+    setting_text,
+    window_settings,
+)
 from holdfast.vocabulary.errors import InvalidError
 
-_REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
+_REPLICATED: Final = re.compile(r"^(Replicated|Shared)(?=\w*MergeTree$)")
 _MERGE_TREE: Final = re.compile(r"MergeTree$")
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
@@ -37,9 +48,20 @@ class ExistingTable:
     columns: Sequence[ExistingColumn]
     sorting_key: Sequence[str] = ()
     window: int = 0
-    """Its `non_replicated_deduplication_window`."""
+    """How many inserts it remembers."""
     keeps_last_insert: bool = False
     """A ReplacingMergeTree without a version column."""
+    window_s: int = 0
+    """For how long a replicated one remembers inserts; 0: it is not known, or not replicated."""
+    arguments: Sequence[str] = ()
+    """Of the engine, without the replica's: the version and deletion columns."""
+    partition_by: str = ""
+    primary_key: Sequence[str] = ()
+    ttl: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """As the server prints them."""
+    readonly_settings: frozenset[str] = frozenset(("index_granularity", "index_granularity_bytes"))
+    """Those that a table keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,7 @@ def compare_table(table: TableSpec, has: ExistingTable) -> TableDifferences:
         column = existing[name]
         if column.default_kind in _COMPUTED:
             blockers.append(f"{name} is {column.default_kind}: it cannot be written")
-        elif (found := _differs(name, kind, column, key=name in has.sorting_key)) is not None:
+        elif (found := _differs(name, kind, column, key=_is_key(name, has))) is not None:
             differs.append(found)
             if found.why:
                 blockers.append(f"{name} is {found.has}, the mapping says {found.wants}: {found.why}")
@@ -115,20 +137,89 @@ def _differs(name: str, wanted: Type, column: ExistingColumn, *, key: bool) -> C
     return ColumnDifference(name, str(has), str(wanted), False, "")
 
 
+def _is_key(column: str, has: ExistingTable) -> bool:
+    """Whether the table is ordered or partitioned by a column, alone or in an expression."""
+    word = re.compile(rf"(?<![\w`]){re.escape(column)}(?![\w`])|{re.escape(quote_identifier(column))}")
+    return any(column == key or word.search(key) for key in (*has.sorting_key, has.partition_by))
+
+
 def _engine(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str], list[str]]:
     """Statements, blockers and warnings about the table as a whole."""
-    statements, blockers, warnings = [], [], []
     if not _MERGE_TREE.search(has.engine):
-        blockers.append(f"the engine is {has.engine}: only tables of the MergeTree family remember inserts")
-    elif _REPLICATED.match(has.engine):
-        warnings.append(f"the engine is {has.engine}: its own window applies, and the fence must be replicated too")
-    elif has.window < table.window:
-        statements.append(set_window(table))
-        if has.window == 0:
-            warnings.append(f"{DEDUP_WINDOW_SETTING} is 0: a repeated insert would be stored twice until it is set")
-    plain = _REPLICATED.sub("", has.engine)
-    if _MERGE_TREE.search(has.engine) and plain != table.engine:
-        warnings.append(f"the engine is {has.engine}, not {table.engine}: an engine cannot be changed")
-    if has.sorting_key and tuple(has.sorting_key) != table.order_by:
-        warnings.append(f"the table is ordered by ({', '.join(has.sorting_key)}): that cannot be changed")
-    return statements, blockers, warnings
+        return [], [f"the engine is {has.engine}: only tables of the MergeTree family remember inserts"], []
+    statements, warnings = _window(table, has)
+    for more, said in (_settings(table, has), _ttl(table, has)):
+        statements += more
+        warnings += said
+    return statements, [], [*warnings, *_unchangeable(table, has)]
+
+
+def _window(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
+    family = match[1] if (match := _REPLICATED.match(has.engine)) else ""
+    wanted = window_settings(family, table.window)
+    if family == "Shared" or (family and not has.window) or has.window >= table.window:
+        wanted = {
+            name: value for name, value in wanted.items() if name.endswith("_seconds") and 0 < has.window_s < value
+        }
+    warnings = []
+    if not family and has.window == 0:
+        warnings.append(f"{DEDUP_WINDOW_SETTING} is 0: a repeated insert would be stored twice until it is set")
+    return ([change_settings(table, dict(wanted))] if wanted else []), warnings
+
+
+def _settings(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
+    differ = {name: value for name, value in table.settings if has.settings.get(name) != setting_text(value)}
+    fixed = {name: value for name, value in differ.items() if name in has.readonly_settings}
+    warnings = [
+        f"the setting {name} is {has.settings.get(name, 'the default')}, not {setting_text(value)}: a table keeps it"
+        for name, value in fixed.items()
+    ]
+    changed = {name: value for name, value in differ.items() if name not in fixed}
+    return ([change_settings(table, changed)] if changed else []), warnings
+
+
+def _ttl(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
+    if not table.ttl:
+        return [], [f"the table has a TTL, {has.ttl}: rows are deleted by it"] if has.ttl else []
+    if without_brackets(table.ttl) == without_brackets(has.ttl):
+        return [], []
+    instead = f", not {has.ttl}" if has.ttl else ""
+    return [change_ttl(table)], [
+        f"the TTL should be {table.ttl}{instead}: rows beyond it will be deleted once it is set"
+    ]
+
+
+def _unchangeable(table: TableSpec, has: ExistingTable) -> list[str]:
+    found = []
+    if (plain := _REPLICATED.sub("", has.engine)) != _REPLICATED.sub("", table.engine):
+        found.append(f"the engine is {has.engine}, not {table.engine}: an engine cannot be changed")
+    elif table.family and plain == has.engine:
+        found.append(
+            f"the engine is {has.engine}, not {table.engine}: it is not replicated, and an engine cannot be changed"
+        )
+    wanted = tuple(name for name in (table.version_column, table.deleted_column) if name)
+    if wanted and tuple(has.arguments) != wanted:
+        given = ", ".join(has.arguments) or "none"
+        found.append(f"the version and deletion columns of the table are {given}: they cannot be changed")
+    if has.sorting_key and _keys(has.sorting_key) != _keys(table.order_by):
+        found.append(f"the table is ordered by ({', '.join(has.sorting_key)}): that cannot be changed")
+    if table.primary_key and _keys(has.primary_key) != _keys(table.primary_key):
+        found.append(f"the primary key is ({', '.join(has.primary_key)}): that cannot be changed")
+    if table.partition_by and without_brackets(has.partition_by) != without_brackets(table.partition_by):
+        by = f"by {has.partition_by}" if has.partition_by else "in no way"
+        found.append(f"the table is partitioned {by}, not by {table.partition_by}: that cannot be changed")
+    return found
+
+
+def _keys(entries: Sequence[str]) -> tuple[str, ...]:
+    return tuple(without_brackets(entry).strip("`") for entry in entries)
+
+
+def key_entries(printed: str) -> tuple[str, ...]:
+    """The columns and expressions of a key as the server prints it."""
+    return tuple(_unquoted(without_brackets(part)) for part in split_expressions(printed))
+
+
+def _unquoted(part: str) -> str:
+    name = part.strip("`").replace("\\`", "`").replace("\\\\", "\\")
+    return name if part.startswith("`") and part == quote_identifier(name) else part

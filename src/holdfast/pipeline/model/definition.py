@@ -71,13 +71,40 @@ class ClickHouseConfig(StoredStruct, frozen=True, tag="clickhouse", tag_field="k
     insert_rate_per_second: float = 0.0
     """Inserts per second and slot; 0: unlimited."""
     create_table_if_missing: bool = True
-    engine: Literal["MergeTree", "ReplacingMergeTree"] = "MergeTree"
+    engine: Literal[
+        "MergeTree",
+        "ReplacingMergeTree",
+        "ReplicatedMergeTree",
+        "ReplicatedReplacingMergeTree",
+        "SharedMergeTree",
+        "SharedReplacingMergeTree",
+    ] = "MergeTree"
     order_by: tuple[str, ...] = ()
+    """Columns, or expressions of them."""
     version_column: str = ""
     """Of a ReplacingMergeTree: which row wins."""
     dedup_window: int = 10_000
     insert_timeout_ms: int = 60_000
     """The server-side `max_execution_time` of an insert."""
+    deleted_column: str = ""
+    """Of a ReplacingMergeTree with a version: a UInt8 that is 1 in a row that deletes its key."""
+    partition_by: str = ""
+    """An expression: `toYYYYMM(at)`."""
+    primary_key: tuple[str, ...] = ()
+    """The first of `order_by`; empty: all of them."""
+    ttl: str = ""
+    """An expression of time after which a row is deleted: `at + INTERVAL 90 DAY`."""
+    table_settings: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    cluster: str = ""
+    """Tables are created and changed `ON CLUSTER`; empty: on the server of the DSN."""
+    replica_path: str = ""
+    """Of a Replicated engine: the path in Keeper; empty: the server's default."""
+    replica_name: str = ""
+    insert_quorum: str = "auto"
+    """Replicas of a Replicated table that store an insert before it counts: `auto` (a majority) or a number; 0: any one."""
+
+    def __hash__(self) -> int:
+        return hash((self.dsn, self.database, self.table, self.engine))  # the settings are no key of a cache
 
 
 class DeltaConfig(StoredStruct, frozen=True, tag="delta", tag_field="kind"):

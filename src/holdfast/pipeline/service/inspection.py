@@ -26,6 +26,7 @@ from holdfast.pipeline.service import previews, samples, sink_validation, valida
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
 from holdfast.pipeline.service.samples import Where
+from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
@@ -188,8 +189,12 @@ class PipelineInspection:
     async def create_table(self, pipeline_id: str) -> TableDiff:
         """Create the sink's table if it does not exist, then compare. An existing table is never changed."""
         revision = self._composed(pipeline_id, await self._parts(pipeline_id, None))
-        statement = ddl.create_table(table_of(revision))
-        await self._connections.clickhouse(_sink(revision), lambda connection: connection.command(statement))
+        table = table_of(revision)
+
+        def create(connection: ClickHouseClient) -> None:
+            connection.command(ddl.create_table(normalized(connection, table)))
+
+        await self._connections.clickhouse(_sink(revision), create)
         return await self._diff(revision)
 
     async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:

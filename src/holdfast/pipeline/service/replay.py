@@ -34,8 +34,9 @@ from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLe
 from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
 from holdfast.pipeline.sinks.clickhouse import migrations, statements
+from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
-from holdfast.pipeline.sinks.clickhouse.tables import check_table, describe_table
+from holdfast.pipeline.sinks.clickhouse.tables import check_table
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.pipeline.sinks.provenance import with_pipeline
 from holdfast.vocabulary.random import Random

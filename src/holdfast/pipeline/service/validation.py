@@ -20,7 +20,8 @@ from holdfast.pipeline.model.column_mapping import Mapping, make_column
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, ClickHouseConfig, KafkaConfig
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.pipeline.service.responses import TableColumn, TableSchema, Validation, ValidationCheck
-from holdfast.pipeline.sinks.clickhouse.tables import describe_table
+from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table
+from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 NEEDED_GRANTS: Final = ("SELECT", "INSERT", "CREATE TABLE")
@@ -149,6 +150,11 @@ def validate_table(config: ClickHouseConfig, table: TableSpec | None, connection
     checks.run("database", lambda: _database(connection, config.database or "default"))
     if not checks.ok:
         return checks.done()
+    if table is not None:
+        given = table
+        if not checks.run("expressions", lambda: _expressions(normalized(connection, given))):
+            return checks.done()
+        table = normalized(connection, table)
     found = has_table(connection, config.database or "default", name)
     if found is None:
         if not config.create_table_if_missing:
@@ -159,6 +165,11 @@ def validate_table(config: ClickHouseConfig, table: TableSpec | None, connection
     checks.run("engine", lambda: found.engine)
     _check_columns(checks, table, found)
     return checks.done()
+
+
+def _expressions(table: TableSpec) -> str:
+    given = (("ORDER BY", ", ".join(table.order_by)), ("PARTITION BY", table.partition_by), ("TTL", table.ttl))
+    return ", ".join(f"{clause} {text}" for clause, text in given if text)
 
 
 def _table_name(config: ClickHouseConfig) -> str:
@@ -193,8 +204,7 @@ def _check_columns(checks: Checks, table: TableSpec | None, has: ExistingTable) 
 
 
 def _window(checks: Checks, table: TableSpec, has: ExistingTable) -> None:
-    replicated = has.engine.startswith(("Replicated", "Shared"))
-    if replicated:
+    if REPLICATED.match(has.engine):
         return
     if has.window == 0:
         checks.fail("dedup window", f"{DEDUP_WINDOW_SETTING} is 0: a repeated insert would be stored twice")
@@ -213,7 +223,7 @@ def has_table(connection: ClickHouseClient, database: str, table: str) -> Existi
 def compare(connection: ClickHouseClient, table: TableSpec) -> TableDifferences | None:
     """The differences between a table as needed and as it exists; None: it does not exist."""
     has = describe_table(connection, table)
-    return None if has is None else compare_table(table, has)
+    return None if has is None else compare_table(normalized(connection, table), has)
 
 
 # --- listings

@@ -32,6 +32,8 @@ class FencedInsert:
     """The condition that selects exactly these rows in the table, by their provenance."""
     unattributed: str = ""
     """The condition on rows that may be these, stored by a release that did not record the pipeline."""
+    ttl: str = ""
+    """The pipeline's TTL of the table: rows beyond it are not written again."""
     fence: str
     epoch: int
     """What the fence compares."""
@@ -81,6 +83,8 @@ def _insert_missing(
 ) -> tuple[int, int]:
     """A part is stored whole or not at all, so the missing rows are those of table partitions that have none of them."""
     missing = statements.lost(insert.name, partitioning.key, insert.place)
+    if insert.ttl:
+        missing = f"({insert.ttl}) > now() AND {missing}"
     kinds = {**insert.kinds, **partitioning.kinds}
     stored = 0, 0
     for spare in range(1, SPARE_TOKENS + 1):
@@ -89,10 +93,9 @@ def _insert_missing(
         stored = _stored(connection, insert)
         if stored == insert.made:
             return stored
-    if not stored[0]:
+    if not stored[0] and not partitioning.expires:
         raise BlockedError(
-            f"{insert.name} has none of the rows after {SPARE_TOKENS + 1} inserts: "
-            "does a row policy hide them, or a TTL delete them at once?"
+            f"{insert.name} has none of the rows after {SPARE_TOKENS + 1} inserts: does a row policy hide them?"
         )
     return stored
 

@@ -128,6 +128,7 @@ class ClickHouseSink:
             token=token,
             place=statements.of_range(identity),
             unattributed=statements.of_range(replace(identity, pipeline_id="")) if identity.legacy else "",
+            ttl=self._table.ttl if table == self._table.name else "",
             fence=identity.partition_key,
             epoch=statements.number_of(fenced_range),
             query=statements.query_id(self._target, fenced_range, self._random.token()),
@@ -145,7 +146,7 @@ class ClickHouseSink:
         return []
 
     def _difference(self, fenced_range: FencedRange, insert: FencedInsert, found: tuple[int, int]) -> list[str]:
-        replaces = insert.table == self._table.name and self._table.engine != "MergeTree"
+        replaces = insert.table == self._table.name and self._table.engine.endswith("ReplacingMergeTree")
         if found == insert.made or replaces:
             return []
         offsets = f"offsets {fenced_range.start} to {fenced_range.end - 1} of partition {fenced_range.partition} in {insert.name}"

@@ -15,19 +15,17 @@ from holdfast.clickhouse.client import ClickHouseClient, database_of_dsn, parse_
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table, table_spec
-from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, TableDifferences, compare_table
+from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table
 from holdfast.pipeline.model.column_mapping import PROVENANCE
 from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.pipeline.sinks.clickhouse import migrations, statements
+from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table, read_engine
+from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
 
 _WINDOW_IN: Final = re.compile(DEDUP_WINDOW_SETTING + r"\s*=\s*(\d+)")
 _TO_TABLE: Final = re.compile(r"\sTO\s+(?:`?([^`.\s(]+)`?\.)?`?([^`\s(]+)`?")
-_REPLACING: Final = re.compile(
-    r"ReplacingMergeTree(?:\((?:'[^']*'(?:, *)?)*([^)']*)\))?"
-)  # a replicated one has texts first
-_REPLICATED: Final = re.compile(r"^(Replicated|Shared)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,11 @@ def table_of(target: SinkTarget) -> TableSpec:
 
 def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableCheck:
     """Create missing tables if allowed, check existing ones. `BlockedError`: they cannot be written to."""
-    config, table = config_of(target), table_of(target)
+    config = config_of(target)
+    try:
+        table = normalized(connection, table_of(target))
+    except InvalidError as error:
+        raise BlockedError(str(error)) from None
     has = describe_table(connection, table)
     if has is None:
         if not config.create_table_if_missing:
@@ -99,7 +101,7 @@ def check_table(
     found: TableDifferences, table: TableSpec, has: ExistingTable, more: tuple[str, ...] = ()
 ) -> TableCheck:
     """What an existing table means for the pipeline."""
-    replicated = bool(_REPLICATED.match(has.engine))
+    replicated = bool(REPLICATED.match(has.engine))
     reasons = list(found.blockers)
     if not replicated and has.window == 0:
         reasons.append(f"{DEDUP_WINDOW_SETTING} is 0: a repeated insert would be stored twice")
@@ -127,6 +129,8 @@ class TablePartitioning:
     """An expression, as the server prints it; '': not partitioned."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The columns in it, and their types."""
+    expires: bool = False
+    """Whether the table has a TTL: rows may be gone."""
 
 
 def table_partitioning(
@@ -138,42 +142,18 @@ def table_partitioning(
     """
     base, table = quote_literal(database), quote_literal(name)
     found = connection.rows(
-        f"SELECT engine, partition_key FROM system.tables WHERE database = {base} AND name = {table}"
+        f"SELECT engine, partition_key, engine_full FROM system.tables WHERE database = {base} AND name = {table}"
     )
-    if not found or _REPLICATED.match(found[0][0]):
+    if not found or REPLICATED.match(found[0][0]):
         return None
     columns = connection.rows(
         f"SELECT name, type FROM system.columns WHERE database = {base} AND table = {table} AND is_in_partition_key"
     )
     kinds = {str(column): str(kind) for column, kind in columns}
-    return TablePartitioning(found[0][1], kinds) if kinds.keys() <= set(given) else TablePartitioning()
-
-
-def describe_table(connection: ClickHouseClient, table: TableSpec) -> ExistingTable | None:
-    """An existing table; None: it does not exist. A missing database is not created: `BlockedError`."""
-    place = f"database = {quote_literal(table.database)}"
-    if not connection.value(f"SELECT count() FROM system.databases WHERE name = {quote_literal(table.database)}"):
-        raise BlockedError(f"database {table.database!r} does not exist")
-    found = connection.rows(
-        f"SELECT engine, sorting_key, engine_full FROM system.tables WHERE {place} AND name = {quote_literal(table.name)}"
-    )
-    if not found:
-        return None
-    engine, key, full = found[0]
-    columns = connection.rows(
-        f"SELECT name, type, default_kind FROM system.columns WHERE {place} AND table = {quote_literal(table.name)} "
-        "ORDER BY position"
-    )
-    window = _WINDOW_IN.search(full)
-    sorting = tuple(part.strip().strip("`") for part in key.strip("()").split(",")) if key else ()
-    replacing = _REPLACING.search(full)
-    return ExistingTable(
-        engine,
-        [ExistingColumn(*row) for row in columns],
-        sorting,
-        int(window[1]) if window else 0,
-        keeps_last_insert=replacing is not None and not replacing[1],
-    )
+    _, ttl, _ = read_engine(found[0][2])
+    if not kinds.keys() <= set(given):
+        return TablePartitioning(expires=bool(ttl))
+    return TablePartitioning(found[0][1], kinds, bool(ttl))
 
 
 def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
