@@ -50,9 +50,11 @@ def target_of(
 
 
 def fenced_range(
-    start: int, end: int, *, partition: int = 0, epoch: int = 1, may_be_written: bool = False
+    start: int, end: int, *, partition: int = 0, epoch: int = 1, may_be_written: bool = False, fence: int = 0
 ) -> FencedRange:
-    return FencedRange(partition=partition, start=start, end=end, epoch=epoch, may_be_written=may_be_written)
+    return FencedRange(
+        partition=partition, start=start, end=end, epoch=epoch, may_be_written=may_be_written, fence=fence
+    )
 
 
 def records_of(values: list[bytes], *, partition: int = 0, start: int = 0) -> pa.Table:

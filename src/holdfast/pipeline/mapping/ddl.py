@@ -238,6 +238,16 @@ def window_settings(family: str, window: int) -> dict[str, int]:
     return {DEDUP_WINDOW_SETTING: window}
 
 
+def side_table(beside: TableSpec | None, suffix: str, window: int) -> tuple[str, str, str]:
+    """The clauses of a table beside a pipeline's own: its cluster, its engine, and its settings."""
+    if beside is None:
+        return "", "MergeTree", f" SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
+    replica = (quote_literal(beside.replica_path + suffix), quote_literal(beside.replica_name))
+    engine = f"{beside.family}MergeTree" + (f"({', '.join(replica)})" if beside.replica_path else "")
+    settings = ", ".join(f"{name} = {value}" for name, value in window_settings(beside.family, window).items())
+    return on_cluster(beside.cluster), engine, f" SETTINGS {settings}" if settings else ""
+
+
 def setting_text(value: str | int | float | bool) -> str:
     """A value of a setting in SQL."""
     return quote_literal(value) if isinstance(value, str) else str(int(value) if isinstance(value, bool) else value)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING
+from holdfast.pipeline.mapping.ddl import TableSpec, side_table
 from holdfast.pipeline.service.responses import DeadLetter, DeadLetterCount, DeadLetters, ReasonCount
 from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX, REPLAYED_SUFFIX
 from holdfast.pipeline.sinks.provenance import PIPELINE_COLUMN
@@ -61,13 +61,14 @@ class DeadLetterTable:
         )
         return bool(self._connection.value(query))
 
-    def make_marks(self, window: int) -> None:
-        """Create the table of marks."""
+    def make_marks(self, window: int, beside: TableSpec | None = None) -> None:
+        """Create the table of marks, replicated if the table it is `beside` is."""
+        place, engine, settings = side_table(beside, REPLAYED_SUFFIX, window)
         self._connection.command(
-            f"CREATE TABLE IF NOT EXISTS {self.marks} (_pipeline LowCardinality(String), _generation UInt32, "
+            f"CREATE TABLE IF NOT EXISTS {self.marks}{place} (_pipeline LowCardinality(String), _generation UInt32, "
             "_topic LowCardinality(String), _partition UInt32, _offset UInt64, recipe UInt32, outcome LowCardinality(String), "
-            "time DateTime64(3) DEFAULT now64(3)) ENGINE = MergeTree "
-            f"ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
+            f"time DateTime64(3) DEFAULT now64(3)) ENGINE = {engine} "
+            f"ORDER BY (_generation, _topic, _partition, _offset){settings}"
         )
         self._marked = True
 

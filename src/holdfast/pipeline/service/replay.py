@@ -35,6 +35,7 @@ from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
 from holdfast.pipeline.sinks.clickhouse import migrations, statements
 from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table
+from holdfast.pipeline.sinks.clickhouse.fences import Fence, fence_of, kill_queries
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.tables import check_table
 from holdfast.pipeline.sinks.contract import BlockedError
@@ -91,6 +92,7 @@ class ReplayTarget:
         self._revision, self._sink, self._connection, self._random = revision, revision.sink, connection, random
         self._table = table_of(revision)
         self._pipeline_id, self._fence = pipeline_id, f"{pipeline_id}:replay"
+        self._fence_in = Fence(self._table.database)
         self.dead_letters = DeadLetterTable(
             connection,
             database=self._table.database,
@@ -103,8 +105,9 @@ class ReplayTarget:
         """Create the tables a replay needs; False: there is no DLQ, so nothing to replay."""
         if not self.dead_letters.exists():
             return False
-        self.dead_letters.make_marks(self._table.window)
+        self.dead_letters.make_marks(self._table.window, self._table)
         self._connection.command(statements.create_fence(self._table.database))
+        self._fence_in = fence_of(self._connection, self._table.database, self._table.name)
         return True
 
     def misfits(self) -> tuple[str, ...]:
@@ -155,7 +158,7 @@ class ReplayTarget:
             self._insert(step, self._table.name, kinds, rows, step.token, number)
         if outcomes:
             self._mark(step, outcomes, number)
-        self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
+        self._fence_in.raise_to(self._connection, [self._fence], number + 1)
         tally.stored += len(stored)
         tally.filtered += len(outcomes) - len(stored)
         tally.refused += len(refused)
@@ -166,9 +169,9 @@ class ReplayTarget:
 
     def abandon(self, step: PendingReplay, number: int) -> None:
         """Ensure that no insert of a step can land any more, and mark the rows that were stored."""
-        self._connection.command(statements.write_fence(self._table.database, self._fence, number + 1))
+        self._fence_in.raise_to(self._connection, [self._fence], number + 1)
         mine = quote_literal(f"holdfast:{self._fence}:{number}:")
-        self._connection.command(f"KILL QUERY WHERE startsWith(query_id, {mine}) SYNC")
+        self._connection.command(kill_queries(f"startsWith(query_id, {mine})", self._table.cluster))
         stored = self._connection.rows(
             f"SELECT DISTINCT _offset FROM {self._table.full_name} WHERE {_of_step(self._pipeline_id, step)}"  # noqa: S608 - quoted
         )
@@ -199,6 +202,8 @@ class ReplayTarget:
             epoch=number,
             query=f"holdfast:{self._fence}:{number}:{self._random.token()}",
             timeout_ms=self._sink.insert_timeout_ms,
+            fence_in=self._fence_in,
+            quorum=self._sink.insert_quorum if table in self._fence_in.replicated else "",
         )
         insert_resolved(self._connection, insert)
 

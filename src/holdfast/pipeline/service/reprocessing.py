@@ -113,6 +113,7 @@ class Reprocessing:
             topic=revision.source.topic,
             fresh=fresh,
             partitions={number: [state.id for state in states] for number, states in before.items()},
+            cluster=revision.sink.cluster,
         )
         why = await self._connections.clickhouse(
             revision.sink,

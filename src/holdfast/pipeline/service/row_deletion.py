@@ -16,6 +16,7 @@ from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.model.definition import Generation
 from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.sinks.clickhouse import statements
+from holdfast.pipeline.sinks.clickhouse.fences import fence_of, kill_queries
 
 FOR_EVER: Final = 2**62
 """The epoch an old generation is fenced with: above every real epoch."""
@@ -35,6 +36,8 @@ class ReplacedRows:
     fresh: Generation
     partitions: Mapping[int, Sequence[int]]
     """The partitions of each older generation whose rows are replaced; rows of others stay."""
+    cluster: str = ""
+    """The cluster that the table is on."""
 
     def conditions(self) -> Iterable[str]:
         """The conditions that select them, each for some partitions."""
@@ -65,8 +68,9 @@ def delete_rows(rows: ReplacedRows, connection: ClickHouseClient) -> str:
 
 
 def _fence_permanently(rows: ReplacedRows, connection: ClickHouseClient) -> None:
-    fence = qualified_name(rows.database, statements.FENCE_TABLE)
     connection.command(statements.create_fence(rows.database))
+    guard = fence_of(connection, rows.database, rows.table)
+    fence = qualified_name(rows.database, guard.table)
     keys = [
         partition_key(rows.pipeline_id, generation, rows.topic, number)
         for generation, numbers in rows.partitions.items()
@@ -77,10 +81,10 @@ def _fence_permanently(rows: ReplacedRows, connection: ClickHouseClient) -> None
         listed = ", ".join(map(quote_literal, some))
         fenced = f"SELECT uniqExact(k) FROM {fence} WHERE epoch = {FOR_EVER} AND k IN ({listed})"
         if int(connection.value(fenced)) < len(some):
-            connection.command(statements.write_fences(rows.database, some, FOR_EVER))
+            guard.raise_to(connection, some, FOR_EVER)
     for generation in rows.partitions:
         inserts = quote_literal(f"holdfast:{rows.pipeline_id}:{generation}:")
-        connection.command(f"KILL QUERY WHERE startsWith(query_id, {inserts}) SYNC")
+        connection.command(kill_queries(f"startsWith(query_id, {inserts})", rows.cluster))
 
 
 def _tables(rows: ReplacedRows, connection: ClickHouseClient) -> list[str]:

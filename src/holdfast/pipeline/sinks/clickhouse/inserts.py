@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name
 from holdfast.pipeline.sinks.clickhouse import statements, tables
+from holdfast.pipeline.sinks.clickhouse.fences import Fence, sync_replica
 from holdfast.pipeline.sinks.contract import BlockedError
 
 SPARE_TOKENS: Final = 3
@@ -40,6 +43,10 @@ class FencedInsert:
     query: str
     """The query's id."""
     timeout_ms: int
+    fence_in: Fence | None = None
+    """Where the fence is; None: beside the table."""
+    quorum: str = ""
+    """Of a replicated table: how many replicas store the rows before they count; empty: it is not replicated."""
 
     @property
     def name(self) -> str:
@@ -56,10 +63,18 @@ class FencedInsert:
 
 def insert_now(connection: ClickHouseClient, insert: FencedInsert, *, only: str = "") -> None:
     """Insert, deduplicated by the token alone. `only`: a condition on the rows."""
+    fence = insert.fence_in or Fence(insert.database)
     statement = statements.fenced_insert(
-        insert.name, insert.kinds, database=insert.database, key=insert.fence, epoch=insert.epoch, only=only
+        insert.name,
+        insert.kinds,
+        database=insert.database,
+        key=insert.fence,
+        epoch=insert.epoch,
+        only=only,
+        fence_table=fence.table,
     )
     settings = statements.insert_settings(insert.token, insert.query, timeout_ms=insert.timeout_ms)
+    settings |= quorum_settings(insert.quorum, timeout_ms=insert.timeout_ms)
     connection.insert(statement, one_batch(insert.rows), settings=settings)
 
 
@@ -112,9 +127,30 @@ def _check_unattributed(connection: ClickHouseClient, insert: FencedInsert) -> N
         )
 
 
+def quorum_settings(quorum: str, *, timeout_ms: int) -> dict[str, str | int]:
+    """An insert counts when so many replicas have it: with one alone, its rows are gone with its disk.
+
+    Quorum inserts run side by side. One that times out is of unknown outcome, and is repeated under its token.
+    """
+    if quorum in ("", "0"):
+        return {}
+    return {"insert_quorum": quorum, "insert_quorum_parallel": 1, "insert_quorum_timeout": timeout_ms}
+
+
 def _stored(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
+    if insert.quorum:
+        _fetch_parts(connection, insert)
     rows, records = connection.rows(statements.present(insert.name, insert.place))[0]
     return int(rows), int(records)
+
+
+def _fetch_parts(connection: ClickHouseClient, insert: FencedInsert) -> None:
+    """Another replica may have stored the rows, long enough ago that their token is forgotten."""
+    try:
+        connection.command(sync_replica(insert.name))
+    except ClickHouseError as error:
+        if error.code != ClickHouseErrorCode.ACCESS_DENIED:  # then the pipeline is at-least-once, and says so
+            raise
 
 
 def one_batch(rows: Any) -> Any:

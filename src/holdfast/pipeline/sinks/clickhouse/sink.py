@@ -14,6 +14,7 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.contracts.executors import Executors
 from holdfast.pipeline.sinks.clickhouse import statements, tables
+from holdfast.pipeline.sinks.clickhouse.fences import Fence, count_queries, fence_of, kill_queries
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,
@@ -59,6 +60,8 @@ class ClickHouseSink:
         self._connection = ClickHouseClient(dsn, timeout_ms=config.insert_timeout_ms + _WAIT_BEYOND_MS)
         self._clock, self._random = clock or RealClock(), random or SystemRandom()
         self._table_check: tables.TableCheck | None = None
+        self._known_fence: Fence | None = None
+        self._quorum = config.insert_quorum
 
     @property
     def guarantee(self) -> str:
@@ -66,6 +69,7 @@ class ClickHouseSink:
 
     @_blocked_by_server()
     def prepare(self) -> tuple[str, ...]:
+        self._known_fence = None
         self._table_check = tables.prepare_tables(self._target, self._connection)
         return self._table_check.warnings
 
@@ -75,18 +79,25 @@ class ClickHouseSink:
         number = statements.fence_number(epoch, self._newest_fence(key))
         if number is None:
             raise FencedError(key, epoch, self._newest_fence(key) // statements.TRIES)
-        self._connection.command(statements.write_fence(self._database, key, number))
-        self._connection.command(statements.kill_older(self._target, partition, number))
+        self._fence.raise_to(self._connection, [key], number)
+        older = statements.older_queries(self._target, partition, number)
+        self._connection.command(kill_queries(older, self._table.cluster))
         self._wait_until_none_runs(partition, number)
         return number
 
+    @property
+    def _fence(self) -> Fence:
+        if self._known_fence is None:
+            self._known_fence = fence_of(self._connection, self._database, self._table.name)
+        return self._known_fence
+
     def _newest_fence(self, key: str) -> int:
-        return int(self._connection.value(statements.read_fence(self._database, key)))
+        return self._fence.newest(self._connection, key)
 
     def _wait_until_none_runs(self, partition: int, number: int) -> None:
         """Terminates: the server ends an insert at its time limit."""
         until_ms = self._clock.boot_ms() + self._timeout_ms + _WAIT_BEYOND_MS
-        query = statements.count_older(self._target, partition, number)
+        query = count_queries(statements.older_queries(self._target, partition, number), self._table.cluster)
         while running := int(self._connection.value(query)):
             if self._clock.boot_ms() >= until_ms:
                 raise BlockedError(f"{running} earlier inserts of partition {partition} are still running")
@@ -133,6 +144,8 @@ class ClickHouseSink:
             epoch=statements.number_of(fenced_range),
             query=statements.query_id(self._target, fenced_range, self._random.token()),
             timeout_ms=self._timeout_ms,
+            fence_in=self._fence,
+            quorum=self._quorum if table in self._fence.replicated else "",
         )
         try:
             if fenced_range.may_be_written:

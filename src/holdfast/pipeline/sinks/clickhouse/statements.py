@@ -13,7 +13,7 @@ from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.clickhouse.types import parse_type, read_as
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
+from holdfast.pipeline.mapping.ddl import TableSpec, side_table
 from holdfast.pipeline.model.range_identity import RangeIdentity
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
@@ -71,16 +71,6 @@ def older_queries(target: SinkTarget, partition: int, epoch: int) -> str:
     return f"startsWith(query_id, {prefix}) AND toUInt64OrZero(splitByChar(':', query_id)[6]) < {epoch}"
 
 
-def kill_older(target: SinkTarget, partition: int, epoch: int) -> str:
-    """Kill inserts of older epochs, and return when they have ended."""
-    return f"KILL QUERY WHERE {older_queries(target, partition, epoch)} SYNC"
-
-
-def count_older(target: SinkTarget, partition: int, epoch: int) -> str:
-    """The number of running inserts of older epochs."""
-    return f"SELECT count() FROM system.processes WHERE {older_queries(target, partition, epoch)}"
-
-
 def create_fence(database: str) -> str:
     """Fence numbers by partition. The highest counts, in whatever order they are written."""
     return (
@@ -101,18 +91,19 @@ def write_fences(database: str, keys: Sequence[str], epoch: int) -> str:
     return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) {settings} VALUES {rows}"
 
 
-def read_fence(database: str, key: str) -> str:
+def read_fence(database: str, key: str, table: str = FENCE_TABLE) -> str:
     """The highest fence number; 0: none."""
-    return f"SELECT max(epoch) FROM {qualified_name(database, FENCE_TABLE)} WHERE k = {quote_literal(key)}"
+    return f"SELECT max(epoch) FROM {qualified_name(database, table)} WHERE k = {quote_literal(key)}"
 
 
-def create_dlq(database: str, table: str, window: int) -> str:
-    """The table of dead letters. Its provenance columns are named as the pipeline's own."""
+def create_dlq(database: str, table: str, window: int, beside: TableSpec | None = None) -> str:
+    """The table of dead letters, replicated if the one it is `beside` is. Provenance is named as in the pipeline's own."""
     columns = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in DLQ_COLUMNS.items())
+    place, engine, settings = side_table(beside, DLQ_SUFFIX, window)
     return (
-        f"CREATE TABLE IF NOT EXISTS {qualified_name(database, table + DLQ_SUFFIX)} "
+        f"CREATE TABLE IF NOT EXISTS {qualified_name(database, table + DLQ_SUFFIX)}{place} "
         f"({columns}, time DateTime64(3) DEFAULT now64(3)) "
-        f"ENGINE = MergeTree ORDER BY (_generation, _topic, _partition, _offset) SETTINGS {DEDUP_WINDOW_SETTING} = {window}"
+        f"ENGINE = {engine} ORDER BY (_generation, _topic, _partition, _offset){settings}"
     )
 
 
@@ -134,14 +125,23 @@ def is_fence_refusal(error: ClickHouseError) -> bool:
     return error.code == ClickHouseErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text
 
 
-def fenced_insert(name: str, kinds: Mapping[str, str], *, database: str, key: str, epoch: int, only: str = "") -> str:
+def fenced_insert(
+    name: str,
+    kinds: Mapping[str, str],
+    *,
+    database: str,
+    key: str,
+    epoch: int,
+    only: str = "",
+    fence_table: str = FENCE_TABLE,
+) -> str:
     """An insert of Arrow data that the server rejects if the fence is higher. `name` is quoted already.
 
     `only` is a condition on the rows.
     """
     columns = ", ".join(map(quote_identifier, kinds))
     structure = quote_literal(input_structure(kinds))
-    fence = f"throwIf(({read_fence(database, key)}) > {epoch}, {quote_literal(FENCE_MESSAGE)}) = 0"
+    fence = f"throwIf(({read_fence(database, key, fence_table)}) > {epoch}, {quote_literal(FENCE_MESSAGE)}) = 0"
     where = f"{fence} AND {only}" if only else fence
     return f"INSERT INTO {name} ({columns}) SELECT {columns} FROM input({structure}) WHERE {where} FORMAT ArrowStream"
 

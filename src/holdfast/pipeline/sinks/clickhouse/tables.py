@@ -8,17 +8,24 @@ statement that would fix it: setting a deduplication window, for one, changes wh
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient, database_of_dsn, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
-from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec, add_columns, create_table, table_spec
+from holdfast.pipeline.mapping.ddl import (
+    DEDUP_WINDOW_SETTING,
+    REPLICATED_SECONDS_SETTING,
+    TableSpec,
+    add_columns,
+    create_table,
+    table_spec,
+)
 from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table
 from holdfast.pipeline.model.column_mapping import PROVENANCE
 from holdfast.pipeline.model.definition import ClickHouseConfig
-from holdfast.pipeline.sinks.clickhouse import migrations, statements
+from holdfast.pipeline.sinks.clickhouse import fences, migrations, statements
 from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table, read_engine
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, SinkTarget
@@ -84,12 +91,31 @@ def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableChe
     if missing and target.revision.drift.unknown_fields == "add-column":
         connection.command(add_columns(table, missing))
         has = describe_table(connection, table) or has
-    connection.command(statements.create_fence(table.database))
-    connection.command(statements.create_dlq(table.database, table.name, table.window))
+    unfenced = fences.create_fence(connection, table, has.engine)
+    if not _exists(connection, table.database, table.name + statements.DLQ_SUFFIX):
+        connection.command(statements.create_dlq(table.database, table.name, table.window, _beside(table, has)))
     if unmigrated := migrations.unmigrated_tables(connection, table.database, table.name):
         raise BlockedError(migrations.unmigrated_reason(target.pipeline_id, unmigrated))
     _trim(connection, table, target.pipeline_id, target.revision.drift.dlq_rows_kept)
-    return check_table(compare_table(table, has), table, has, tuple(_views_without_window(connection, table)))
+    views = tuple(_views_without_window(connection, table))
+    return check_table(
+        compare_table(table, has), table, has, views, unfenced=unfenced, insert_timeout_ms=config.insert_timeout_ms
+    )
+
+
+def _exists(connection: ClickHouseClient, database: str, name: str) -> bool:
+    place = f"database = {quote_literal(database)} AND name = {quote_literal(name)}"
+    return bool(connection.value(f"SELECT count() FROM system.tables WHERE {place}"))
+
+
+def _beside(table: TableSpec, has: ExistingTable) -> TableSpec:
+    """The table, of the family that it has."""
+    family = found[1] if (found := REPLICATED.match(has.engine)) else ""
+    if table.family == family:
+        return table
+    return replace(
+        table, engine=f"{family}MergeTree", version_column=None, deleted_column=None, replica_path="", replica_name=""
+    )
 
 
 def _trim(connection: ClickHouseClient, table: TableSpec, pipeline_id: str, kept: int) -> None:
@@ -98,9 +124,15 @@ def _trim(connection: ClickHouseClient, table: TableSpec, pipeline_id: str, kept
 
 
 def check_table(
-    found: TableDifferences, table: TableSpec, has: ExistingTable, more: tuple[str, ...] = ()
+    found: TableDifferences,
+    table: TableSpec,
+    has: ExistingTable,
+    more: tuple[str, ...] = (),
+    *,
+    unfenced: str = "its fence is not in Keeper",
+    insert_timeout_ms: int = 0,
 ) -> TableCheck:
-    """What an existing table means for the pipeline."""
+    """What an existing table means for the pipeline. `unfenced`: why a replicated one has no fence that all replicas read."""
     replicated = bool(REPLICATED.match(has.engine))
     reasons = list(found.blockers)
     if not replicated and has.window == 0:
@@ -112,13 +144,23 @@ def check_table(
         fix = f"; to fix it: {'; '.join(found.statements)}" if found.statements else ""
         raise BlockedError(f"table {table.full_name} does not match: {'; '.join(dict.fromkeys(reasons))}{fix}")
     warnings = [*found.warnings, *more]
-    if replicated:
-        warnings.append(
-            "at-least-once: the table is replicated and the fence is not, so a zombie may write beside its successor"
-        )
-    elif has.window < table.window:
+    if has.window < table.window and not (replicated and not has.window):
         warnings.append(f"the deduplication window of the table is {has.window} inserts, {table.window} are configured")
-    return TableCheck(AT_LEAST_ONCE if replicated else EXACTLY_ONCE, tuple(warnings))
+    if replicated and not unfenced:
+        unfenced = _forgets(has, insert_timeout_ms)
+    if replicated and unfenced:
+        warnings.append(
+            f"at-least-once: the table is replicated, and a zombie may write beside its successor: {unfenced}"
+        )
+    return TableCheck(AT_LEAST_ONCE if replicated and unfenced else EXACTLY_ONCE, tuple(warnings))
+
+
+def _forgets(has: ExistingTable, insert_timeout_ms: int) -> str:
+    """Why tokens do not cover the inserts that a fence has not reached: those under way, and as long again for Keeper."""
+    needed_s = 2 * insert_timeout_ms // 1_000
+    if 0 < has.window_s < needed_s:
+        return f"{REPLICATED_SECONDS_SETTING} is {has.window_s}, and an insert may take {insert_timeout_ms // 1_000} s"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
