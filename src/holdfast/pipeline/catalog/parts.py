@@ -14,6 +14,7 @@ import msgspec
 from holdfast.clickhouse.expressions import expression_error
 from holdfast.clickhouse.quoting import quote_identifier
 from holdfast.log.topics import check_name as check_topic_name
+from holdfast.pipeline.catalog.source_format import check_format
 from holdfast.pipeline.filters.config import read_filters
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_MAX, check_table_settings
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
@@ -114,6 +115,7 @@ def _source(given: dict[str, Any]) -> KafkaConfig:
         allowed = f"{EARLIEST}, {LATEST}, or an ISO 8601 time such as 2026-11-15T08:30:00Z"
         mistakes.add(InvalidError("source.start", config.start[:100], allowed))
     _check_security(config, mistakes)
+    check_format(config, mistakes)
     mistakes.raise_if_any()
     return config
 

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult
 
 import msgspec
 
-from holdfast.pipeline.model.definition import KafkaConfig, StoredStruct
+from holdfast.pipeline.model.definition import KafkaConfig, SchemaRegistry, StoredStruct
 from holdfast.pipeline.model.redaction import (
     REDACTED,
     URLS,
@@ -32,8 +32,8 @@ _CAMEL: Final = {"catalog_uri": "catalogUri"}
 def redacted(part: P) -> P:
     """The part without its secrets."""
     changes: dict[str, Any] = {}
-    if isinstance(part, KafkaConfig) and part.security.password:
-        changes["security"] = msgspec.structs.replace(part.security, password=REDACTED)
+    if getattr(part, "password", ""):
+        changes["password"] = REDACTED
     for name in URLS:
         if isinstance(text := getattr(part, name, None), str):
             changes[name] = redacted_url(text)
@@ -50,11 +50,14 @@ def restored(given: P, stored: msgspec.Struct | None) -> P:
     changes: dict[str, Any] = {}
     if isinstance(given, KafkaConfig) and given.security.password == REDACTED:
         changes["security"] = msgspec.structs.replace(given.security, password=_kafka_password(given, stored))
+    if isinstance(given, KafkaConfig):
+        before = stored.schema_registry if isinstance(stored, KafkaConfig) else SchemaRegistry()
+        changes["schema_registry"] = _restored_registry(given.schema_registry, before)
     for name in URLS:
         text = getattr(given, name, None)
         if isinstance(text, str) and REDACTED in text:
-            before = getattr(stored, name, None) if type(stored) is type(given) else None
-            changes[name] = _restored_url(f"sink.{_CAMEL.get(name, name)}", text, before)
+            known = getattr(stored, name, None) if type(stored) is type(given) else None
+            changes[name] = _restored_url(f"sink.{_CAMEL.get(name, name)}", text, known)
     if REDACTED in (getattr(given, _OPTIONS, None) or {}).values():
         changes[_OPTIONS] = _restored_options(given, stored)
     return msgspec.structs.replace(given, **changes) if changes else given
@@ -85,6 +88,17 @@ def _kafka_password(given: KafkaConfig, stored: msgspec.Struct | None) -> str:
         allowed = "the password itself: the stored one is for other brokers or another user"
         raise InvalidError("source.security.password", REDACTED, allowed)
     return stored.security.password
+
+
+def _restored_registry(given: SchemaRegistry, stored: SchemaRegistry) -> SchemaRegistry:
+    if REDACTED in given.url:
+        given = msgspec.structs.replace(given, url=_restored_url("source.schemaRegistry.url", given.url, stored.url))
+    if given.password != REDACTED:
+        return given
+    if not stored.password or (given.url, given.user) != (stored.url, stored.user):
+        allowed = "the password itself: none is stored for this registry and user"
+        raise InvalidError("source.schemaRegistry.password", REDACTED, allowed)
+    return msgspec.structs.replace(given, password=stored.password)
 
 
 def _restored_url(name: str, text: str, stored: str | None) -> str:

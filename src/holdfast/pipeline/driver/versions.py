@@ -14,8 +14,12 @@ import msgspec
 import holdfast
 from holdfast.vocabulary.errors import HoldfastError
 
-_PACKAGES: Final = {"pyarrow": "pyarrow", "re2": "google-re2", "msgspec": "msgspec"}
 UNKNOWN: Final = "unknown"
+_PACKAGES: Final = {
+    **{name: name for name in ("pyarrow", "msgspec", "fastavro", "protobuf")},
+    "re2": "google-re2",
+    "protoc": "grpcio-tools",
+}
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +30,9 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
     pyarrow: str
     re2: str
     msgspec: str
+    fastavro: str = UNKNOWN
+    protobuf: str = UNKNOWN
+    protoc: str = UNKNOWN
 
 
 class VersionsDifferError(HoldfastError):

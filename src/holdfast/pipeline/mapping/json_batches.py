@@ -14,6 +14,7 @@ import msgspec
 from holdfast.clickhouse.types import DateTime, DateTime64, Decimal, Scalar, Type, is_nullable, unwrap
 from holdfast.pipeline.filters.columnar import ColumnarFilter, Steps, columnar
 from holdfast.pipeline.filters.evaluation import Filter
+from holdfast.pipeline.formats.wire_format import PREFIX_BYTES
 from holdfast.pipeline.mapping.arrow import arrow_type, from_column
 from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget, zero_of
 from holdfast.pipeline.mapping.json_lines import joined_lines
@@ -106,7 +107,7 @@ def _add_fields(leaves: dict[Steps, Any], condition: ColumnarFilter) -> bool:
 
 def read_json_batch(made: BatchPlan, payloads: Any) -> BatchRows | None:
     """The rows of an Arrow array of JSON texts; None: read them one by one."""
-    text = joined_lines(payloads)
+    text = None if payloads is None else joined_lines(payloads)
     schema = None if text is None else _schema(made, payloads[0].as_py())
     if schema is None or (len(payloads) > 2 * SAMPLE_ROWS and not _has_few_columns(made, schema, payloads)):
         return None
@@ -120,6 +121,14 @@ def read_json_batch(made: BatchPlan, payloads: Any) -> BatchRows | None:
             return None
         read = read.filter(kept)
     return _mapped(made.plan, read, kept)
+
+
+def without_schema_ids(payloads: Any) -> Any | None:
+    """The texts behind the ids of their schemas; None: some value does not begin with one."""
+    import pyarrow.compute as pc
+
+    framed = not payloads.null_count and pc.all(pc.starts_with(payloads, b"\0")).as_py()
+    return pc.binary_slice(payloads, PREFIX_BYTES) if framed else None
 
 
 def _mapped(plan: CoercionPlan, read: Any, kept: Any | None) -> BatchRows | None:

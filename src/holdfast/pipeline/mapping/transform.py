@@ -5,21 +5,24 @@ record becomes a row or a dead letter with a reason, or is dropped by the filter
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
 from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.evaluation import Filter, select
+from holdfast.pipeline.formats.csv_rows import CsvDecoder
+from holdfast.pipeline.formats.decoded import NO_VALUE as NO_VALUE
+from holdfast.pipeline.formats.decoded import ValueDecoder
+from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, provenance, with_provenance
 from holdfast.pipeline.mapping.coercion import CoercionPlan, make_coercion_plan
 from holdfast.pipeline.mapping.drift import AddColumns, Decision, DivertToDlq, NoDrift, Overflow, StopPipeline, decide
-from holdfast.pipeline.mapping.json_batches import BatchPlan, make_batch_plan, read_json_batch
-from holdfast.pipeline.model.definition import Revision
+from holdfast.pipeline.mapping.json_batches import BatchRows, make_batch_plan, read_json_batch, without_schema_ids
+from holdfast.pipeline.mapping.text_batches import is_readable, read_csv_batch, read_raw_batch
+from holdfast.pipeline.model.definition import KafkaConfig, Revision
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
@@ -27,11 +30,11 @@ REVISIONS_CACHED_MAX: Final = 32
 BATCH_ROWS_MAX: Final = 32_768
 """Records that are read at once: what does not fit makes its batch slow, and not the whole range."""
 REASON_CHARS_MAX: Final = 2_000
-NO_VALUE: Final = "the record has no value"
 _PER_RECORD_POLICIES: Final = ("overflow", "dlq")
 """Drift policies that apply record by record."""
 
-_decode: Final = msgspec.json.Decoder().decode
+ReadBatch = Callable[[Any], BatchRows | None]
+"""From an Arrow array of payloads to the mapping's columns; None: read them one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,9 @@ class PreparedRevision:
     keys: bool
     headers: bool
     """Whether the mapping or the filter uses them."""
-    batch: BatchPlan | None
-    """For `read_json_batch`; None: records are read one by one."""
+    decoder: ValueDecoder
+    read_batch: ReadBatch | None
+    """Reads all records at once, if they fit; None: records are coerced one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,33 @@ def prepared_revision(revision: Revision) -> PreparedRevision:
     paths = [parse_path(column.field_path) for column in revision.mapping.columns]
     roots = {path.root for path in paths} | {word for word in ("key", "headers") if word in revision.filters.expression}
     plan, condition = make_coercion_plan(revision.mapping), condition_of(revision.filters)
+    decoder = value_decoder(revision.source)
     one_by_one = revision.drift.unknown_fields in _PER_RECORD_POLICIES
-    batch = None if one_by_one else make_batch_plan(plan, condition)
-    return PreparedRevision(plan, condition, "key" in roots, "headers" in roots, batch)
+    read_batch = None if one_by_one else _batch_reader(revision.source, plan, condition, decoder)
+    return PreparedRevision(plan, condition, "key" in roots, "headers" in roots, decoder, read_batch)
+
+
+def _batch_reader(
+    source: KafkaConfig, plan: CoercionPlan, condition: Filter | None, decoder: ValueDecoder
+) -> ReadBatch | None:
+    if source.format == "json":
+        batch = make_batch_plan(plan, condition)
+        if batch is None:
+            return None
+        if source.schema_registry.url:
+            return lambda payloads: read_json_batch(batch, without_schema_ids(payloads))
+        return lambda payloads: read_json_batch(batch, payloads)
+    if condition is not None or not is_readable(plan):
+        return None
+    if isinstance(decoder, CsvDecoder):
+        return lambda payloads: _unfiltered(read_csv_batch(plan, decoder, payloads))
+    if source.format == "raw" and source.raw == "utf-8":
+        return lambda payloads: _unfiltered(read_raw_batch(plan, payloads))
+    return None
+
+
+def _unfiltered(rows: Any | None) -> BatchRows | None:
+    return None if rows is None else BatchRows(rows, None)
 
 
 @dataclass(slots=True)
@@ -120,11 +148,10 @@ def _joined(parts: list[MappedBatch]) -> MappedBatch:
 
 def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
     made = prepared_revision(revision)
-    if (
-        made.batch is not None
-        and (mapped := _map_batch(made.batch, revision.source.topic, generation, table)) is not None
-    ):
-        return mapped
+    if made.read_batch is not None:
+        mapped = _map_batch(made.read_batch, revision.source.topic, generation, table)
+        if mapped is not None:
+            return mapped
     decoded = _decoded(table, revision.source.topic, made)
     newest_ms = max(decoded.records.timestamps, default=0)
     filtered = _filter(made.condition, decoded)
@@ -136,14 +163,14 @@ def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
     return MappedBatch(rows, decoded.refused, filtered, newest_ms)
 
 
-def _map_batch(made: BatchPlan, topic: str, generation: int, table: Any) -> MappedBatch | None:
+def _map_batch(read_batch: ReadBatch, topic: str, generation: int, table: Any) -> MappedBatch | None:
     """All records at once, if all of them that pass the filter fit."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not table.num_rows:
         return None
-    read = read_json_batch(made, table.column("value").combine_chunks())
+    read = read_batch(table.column("value").combine_chunks())
     if read is None:
         return None
     partition, offsets, rows = table.column("partition")[0].as_py(), table.column("offset").combine_chunks(), read.rows
@@ -190,13 +217,13 @@ def _drift(revision: Revision, decoded: _DecodedRecords) -> dict[int, str] | Non
 
 
 def _decoded(table: Any, topic: str, made: PreparedRevision) -> _DecodedRecords:
-    """Decode values as JSON; those that are none are rejected with their bytes."""
+    """Decode values by the source's format; those that are not of it are rejected with their bytes."""
     keys, payloads = table.column("key").to_pylist(), table.column("value").to_pylist()
     offsets, times = table.column("offset").to_pylist(), _milliseconds(table.column("timestamp"))
-    fields, bad = _parsed(payloads)
+    values = made.decoder.decode(payloads)
     everything = _DecodedRecords(
         SourceRecords(
-            fields=fields,
+            fields=values.values,
             keys=list(map(_text, keys)) if made.keys else (),
             headers=_headers(table) if made.headers else (),
             topic=topic,
@@ -208,30 +235,11 @@ def _decoded(table: Any, topic: str, made: PreparedRevision) -> _DecodedRecords:
         payloads,
         [],
     )
-    if bad:
-        everything.refuse(bad)
-        gone = {row for row, _ in bad}
+    if values.bad:
+        everything.refuse(values.bad)
+        gone = {row for row, _ in values.bad}
         everything.keep([row for row in range(len(payloads)) if row not in gone])
     return everything
-
-
-def _parsed(payloads: list[bytes | None]) -> tuple[list[Any], list[tuple[int, str]]]:
-    """The values, and the rejected ones. Nearly always all are valid, so that is tried first."""
-    try:
-        return list(map(_decode, payloads)), []  # type: ignore[arg-type]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
-        pass
-    fields: list[Any] = [None] * len(payloads)
-    bad = []
-    for row, payload in enumerate(payloads):
-        try:
-            if payload is None:
-                bad.append((row, NO_VALUE))
-            else:
-                fields[row] = _decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            bad.append((row, f"not JSON: {error}"))
-    return fields, bad
 
 
 @contextmanager

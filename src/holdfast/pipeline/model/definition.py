@@ -46,6 +46,30 @@ class Security(StoredStruct, frozen=True):
     ca_file: str = ""
 
 
+class SchemaRegistry(StoredStruct, frozen=True):
+    """A schema registry with Confluent's HTTP API. The password is never shown."""
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    ca_file: str = ""
+    timeout_ms: int = 10_000
+
+
+class CsvOptions(StoredStruct, frozen=True):
+    """How a record of CSV is read: one row, with a line of names before it or without."""
+
+    columns: tuple[str, ...] = ()
+    """Names of the fields, in their order."""
+    header: bool = False
+    """Every record begins with a line of names."""
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = ""
+    nulls: tuple[str, ...] = ("",)
+    """Texts that are null where they are not quoted."""
+
+
 class KafkaConfig(StoredStruct, frozen=True):
     """The source. Without `brokers` a topic of this cluster; with them one of any Kafka, through Spark's connector."""
 
@@ -56,6 +80,16 @@ class KafkaConfig(StoredStruct, frozen=True):
     security: Security = Security()
     start: str = EARLIEST
     """Where a new pipeline starts: `earliest`, `latest`, or an ISO 8601 time."""
+    format: Literal["json", "avro", "protobuf", "csv", "raw"] = "json"
+    schema_registry: SchemaRegistry = SchemaRegistry()
+    """Where the schemas of records are whose values begin with a schema's id."""
+    schema: str = ""
+    """The one schema of all records, instead of a registry: Avro's JSON, or a .proto file."""
+    message: str = ""
+    """The full name of the message in `schema`, for `protobuf`."""
+    csv: CsvOptions = CsvOptions()
+    raw: Literal["utf-8", "base64"] = "utf-8"
+    """What a raw value is in its field `value`: text, or the base64 of any bytes."""
 
 
 class ClickHouseConfig(StoredStruct, frozen=True, tag="clickhouse", tag_field="kind"):

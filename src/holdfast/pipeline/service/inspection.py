@@ -209,7 +209,7 @@ class PipelineInspection:
         def read(topic: TopicReader) -> _RawSample:
             bounds = topic.bounds()
             records = topic.records(samples.shares(bounds, limit, where))
-            return _RawSample(records, samples.sample(source.topic, len(bounds), records))
+            return _RawSample(records, samples.sample(source, len(bounds), records))
 
         return await self._connections.topic(source, read)
 

@@ -15,7 +15,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class SampledRecord(Response, frozen=True):
-    """One record of the source. `value` is decoded JSON; where that fails, `error` has the reason and `text` the raw value."""
+    """One record of the source, decoded by its format. Where that fails, `error` has the reason and `text` the raw value."""
 
     partition: int
     offset: int
@@ -34,7 +34,7 @@ class Sample(Response, frozen=True):
     records: tuple[SampledRecord, ...]
     partitions: int
     not_json: int
-    """Records that are not JSON. They would go to the DLQ."""
+    """Records that are not JSON, or not of the source's format. They would go to the DLQ."""
 
 
 class FieldEvidence(Response, frozen=True):

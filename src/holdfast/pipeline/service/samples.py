@@ -6,10 +6,10 @@ The one rule: a record that cannot be decoded is shown with the reason, never le
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-import msgspec
-
 from holdfast.client.topic_reader import KafkaRecord
+from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.mapping.inference import infer
+from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.records import SourceRecords
 from holdfast.pipeline.service.responses import FieldEvidence, Inferred, Sample, SampledRecord
 from holdfast.vocabulary.types import OffsetRange
@@ -19,12 +19,13 @@ Where = Literal["first", "last"]
 TEXT_CHARS_MAX: Final = 10_000
 
 
-def sample(topic: str, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
-    """Records for display, by timestamp."""
+def sample(source: KafkaConfig, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
+    """Records for display, by timestamp. `UnavailableError`: their schemas cannot be read now."""
     in_order = sorted(found, key=lambda record: (record.timestamp_ms, record.partition, record.offset))
-    records = tuple(map(shown, in_order))
-    not_json = sum(1 for record in records if record.error)
-    return Sample(topic=topic, records=records, partitions=partitions, not_json=not_json)
+    decoded = value_decoder(source).decode([record.value for record in in_order])
+    reasons = dict(decoded.bad)
+    records = tuple(shown(each, decoded.values[at], reasons.get(at, "")) for at, each in enumerate(in_order))
+    return Sample(topic=source.topic, records=records, partitions=partitions, not_json=len(reasons))
 
 
 def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[int, OffsetRange]:
@@ -41,9 +42,8 @@ def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[
     return chosen
 
 
-def shown(record: KafkaRecord) -> SampledRecord:
-    """A record for display."""
-    value, text, error = decoded(record.value)
+def shown(record: KafkaRecord, value: Any, error: str) -> SampledRecord:
+    """A record for display; one that could not be decoded as text."""
     return SampledRecord(
         partition=record.partition,
         offset=record.offset,
@@ -51,19 +51,9 @@ def shown(record: KafkaRecord) -> SampledRecord:
         key=_text(record.key),
         headers={name: _text(header) for name, header in record.headers},
         value=value,
-        text=text,
+        text=(_text(record.value) or "")[:TEXT_CHARS_MAX] if error and record.value is not None else None,
         error=error,
     )
-
-
-def decoded(payload: bytes | None) -> tuple[Any, str | None, str]:
-    """The value of a payload; or its text, and the reason why it has no value."""
-    if payload is None:
-        return None, None, "no value: null"
-    try:
-        return msgspec.json.decode(payload), None, ""
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return None, (_text(payload) or "")[:TEXT_CHARS_MAX], f"not JSON: {error}"
 
 
 def _text(given: bytes | None) -> str | None:

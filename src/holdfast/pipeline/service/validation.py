@@ -14,6 +14,8 @@ from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import TopicReader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.pipeline.catalog.source_topic import unknown_topic
+from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.schema_registry import registry_client
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
 from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table
 from holdfast.pipeline.model.column_mapping import Mapping, make_column
@@ -83,7 +85,16 @@ def validate_source(config: KafkaConfig, topic: TopicReader) -> Validation:
     checks.run("offsets", offsets)
     if config.start not in (EARLIEST, LATEST):
         checks.run("start", lambda: _start(config, topic))
+    if config.schema_registry.url:
+        checks.run("schema registry", lambda: registry_client(config.schema_registry).check())
+    elif config.schema:
+        checks.run("schema", lambda: _schema(config))
     return checks.done()
+
+
+def _schema(config: KafkaConfig) -> str:
+    value_decoder(config)
+    return config.message or config.format
 
 
 def _start(config: KafkaConfig, topic: TopicReader) -> str:

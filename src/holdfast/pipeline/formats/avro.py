@@ -1,0 +1,71 @@
+"""Avro values: by the schema of their id from a registry, or all by one schema. Needs `fastavro` (extra `formats`).
+
+The one rule: a record is read by the schema it was written with, never by another one's. What a newer schema adds is in the value,
+where the drift policy finds it.
+"""
+
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, Final
+
+from holdfast.pipeline.formats.avro_schema import AvroSchema, parse_avro
+from holdfast.pipeline.formats.decoded import BadValueError, Decoded, Payloads, decode_each
+from holdfast.pipeline.formats.registered import RegisteredValues
+from holdfast.pipeline.formats.schema_registry import RegisteredSchema, SchemaRegistryClient
+
+_ERRORS: Final = (
+    BadValueError, EOFError, ValueError, IndexError, KeyError, OverflowError, RecursionError, TypeError, struct.error,
+)  # fmt: skip
+_TITLE: Final = "not Avro of its schema"
+
+
+class AvroDecoder:
+    """Values of one schema, without anything before them."""
+
+    def __init__(self, schema: AvroSchema, *, skipped: int = 0) -> None:
+        self._schema, self._skipped = schema, skipped
+
+    def decode(self, payloads: Payloads) -> Decoded:
+        """Read all, then convert column by column; if one is bad, record by record."""
+        try:
+            values = [self._read(payload) for payload in payloads if payload is not None]
+            if len(values) == len(payloads):
+                self._schema.convert(values)
+                return Decoded(values)
+        except _ERRORS:
+            pass
+        return decode_each(payloads, self._decode, _ERRORS, _TITLE)
+
+    def _decode(self, payload: bytes) -> Any:
+        value = self._read(payload)
+        self._schema.convert([value])
+        return value
+
+    def _read(self, payload: bytes) -> Any:
+        from fastavro import schemaless_reader
+
+        stream = BytesIO(payload)
+        stream.seek(self._skipped)
+        value = schemaless_reader(stream, self._schema.parsed, None)
+        if (left := len(payload) - stream.tell()) != 0:
+            raise BadValueError(f"{_TITLE}: {left} bytes are left behind the value")
+        return value
+
+
+class RegisteredAvro(RegisteredValues):
+    """Values that begin with the id of their schema."""
+
+    type = "AVRO"
+
+    def __init__(self, registry: SchemaRegistryClient) -> None:
+        super().__init__(registry)
+
+    def decode_group(self, schema: RegisteredSchema, number: int, payloads: Sequence[bytes]) -> Decoded:
+        """Of one schema."""
+        compiled: AvroSchema = self.compiled(number, schema)
+        return AvroDecoder(compiled, skipped=5).decode(payloads)
+
+    def compile(self, schema: RegisteredSchema) -> AvroSchema:
+        """Prepare a schema."""
+        return parse_avro(schema.text, schema.references)

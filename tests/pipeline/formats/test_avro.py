@@ -1,0 +1,118 @@
+"""Avro of one schema: logical types as texts, wherever they are."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pytest
+
+from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.vocabulary.errors import InvalidError
+
+MS = {"type": "long", "logicalType": "timestamp-millis"}
+US = {"type": "long", "logicalType": "timestamp-micros"}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
+AT = dt.datetime(2026, 11, 15, 8, 30, 0, 125_000, tzinfo=dt.UTC)
+AT_TEXT = "2026-11-15T08:30:00.125Z"
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def read(schema: Any, *values: Any) -> list[Any]:
+    payloads = []
+    for value in values:
+        stream = BytesIO()
+        fastavro.schemaless_writer(stream, schema, value)
+        payloads.append(stream.getvalue())
+    found = value_decoder(KafkaConfig(topic="t", format="avro", schema=json.dumps(schema))).decode(payloads)
+    assert not found.bad
+    return found.values
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "text"),
+    [
+        (MS, AT, AT_TEXT),
+        (MS, dt.datetime(1970, 1, 1, 0, 0, 0, 5_000, tzinfo=dt.UTC), "1970-01-01T00:00:00.005Z"),
+        (US, AT, "2026-11-15T08:30:00.125000Z"),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 1_000_000_007, "1970-01-01T00:00:01.000000007Z"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, 1_000, "1970-01-01T00:00:01.000"),
+        ({"type": "int", "logicalType": "date"}, dt.date(1969, 12, 31), "1969-12-31"),
+        ({"type": "int", "logicalType": "time-millis"}, dt.time(1, 2, 3, 4_000), "01:02:03.004"),
+        ({"type": "long", "logicalType": "time-micros"}, dt.time(1, 2, 3, 4), "01:02:03.000004"),
+        (MONEY, Decimal("-1234567.891"), "-1234567.891"),
+        (MONEY, Decimal("0.001"), "0.001"),
+        ({**MONEY, "scale": 0}, Decimal(17), "17"),
+        ({**MONEY, "type": "fixed", "name": "F", "size": 6}, Decimal("5.5"), "5.500"),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=5), str(UUID(int=5))),
+        ({"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}, 1_500_000, "1970-01-01T00:00:01.500000"),
+        ({"type": "int", "connect.name": "io.debezium.time.Date"}, 20_000, "2024-10-04"),
+        ("bytes", b"\x00\xff", "AP8="),
+        ({"type": "fixed", "name": "G", "size": 2}, b"ab", "YWI="),
+        ("boolean", True, True),
+        ("double", 1.5, 1.5),
+    ],
+)  # fmt: skip
+def test_a_value_is_what_its_type_means_in_every_place(kind: Any, given: Any, text: Any) -> None:
+    assert read(record(x=kind), {"x": given}) == [{"x": text}]
+    assert read(record(x=["null", kind]), {"x": given}, {"x": None}) == [{"x": text}, {"x": None}]
+    inner = {"type": "record", "name": "I", "fields": [{"name": "y", "type": kind}]}
+    assert read(record(x=["null", inner]), {"x": None}, {"x": {"y": given}}) == [{"x": None}, {"x": {"y": text}}]
+    assert read(record(x={"type": "array", "items": kind}), {"x": [given, given]}) == [{"x": [text, text]}]
+    assert read(record(x={"type": "map", "values": kind}), {"x": {"k": given}}) == [{"x": {"k": text}}]
+
+
+def test_a_union_of_several_types_has_the_type_of_its_value() -> None:
+    schema = record(x=["null", "string", MS])
+    assert read(schema, {"x": AT}, {"x": "t"}, {"x": None}) == [{"x": AT_TEXT}, {"x": "t"}, {"x": None}]
+
+
+def test_types_that_are_used_twice_or_contain_themselves() -> None:
+    stamp = {"type": "record", "name": "Stamp", "fields": [{"name": "at", "type": MS}]}
+    assert read(record(a=stamp, b="Stamp"), {"a": {"at": AT}, "b": {"at": AT}}) == [
+        {"a": {"at": AT_TEXT}, "b": {"at": AT_TEXT}}
+    ]
+    fields = [{"name": "at", "type": MS}, {"name": "next", "type": ["null", "Node"]}]
+    node = {"type": "record", "name": "Node", "fields": fields}
+    assert read(node, {"at": AT, "next": {"at": AT, "next": None}}) == [
+        {"at": AT_TEXT, "next": {"at": AT_TEXT, "next": None}}
+    ]
+
+
+def test_a_time_out_of_range_rejects_its_record_alone() -> None:
+    config = KafkaConfig(topic="t", format="avro", schema=json.dumps(record(x=MS)))
+    payloads = []
+    for value in (1, 2**60, 2):
+        stream = BytesIO()
+        fastavro.schemaless_writer(stream, record(x="long"), {"x": value})
+        payloads.append(stream.getvalue())
+    found = value_decoder(config).decode(payloads)
+    assert [value and value["x"] for value in found.values] == [
+        "1970-01-01T00:00:00.001Z",
+        None,
+        "1970-01-01T00:00:00.002Z",
+    ]
+    assert found.bad == [(1, f"timestamp {2**60} ms is out of range")]
+
+
+def test_any_bytes_are_a_value_or_rejected() -> None:
+    letters = {"type": "enum", "name": "E", "symbols": ["A"]}
+    schema = record(a="long", b=["null", "string"], c={"type": "array", "items": "double"}, d=letters)
+    config = KafkaConfig(topic="t", format="avro", schema=json.dumps(schema))
+    payloads = [
+        bytes([first, second, third]) * 3 for first in range(0, 256, 7) for second in (0, 2, 255) for third in (0, 8)
+    ]
+    found = value_decoder(config).decode(payloads)
+    assert len(found.bad) + sum(value is not None for value in found.values) == len(payloads)
+
+
+def test_a_schema_that_is_none_is_an_error_of_the_source() -> None:
+    with pytest.raises(InvalidError, match="an Avro schema"):
+        value_decoder(KafkaConfig(topic="t", format="avro", schema='{"type": "record"}'))
