@@ -55,9 +55,14 @@ class DriverCluster:
         return self.broker.create_topic("source", partitions)
 
     def produce(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0) -> None:
+        self.produce_keyed(topic, ((None, value) for value in values), partition=partition)
+
+    def produce_keyed(
+        self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], *, partition: int = 0
+    ) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 20})
-        for value in values:
-            producer.produce(topic, value=value, partition=partition)
+        for key, value in records:
+            producer.produce(topic, key=key, value=value, partition=partition)
             producer.poll(0)
         assert producer.flush(30) == 0
 

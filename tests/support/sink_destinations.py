@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +87,17 @@ def totals(clickhouse: ClickHouseDatabase, table: str = "orders", column: str = 
         f"FROM {clickhouse.database}.{table}"
     )
     return int(found[0]["n"]), int(found[0]["d"]), int(found[0]["s"] or 0)
+
+
+def lose_parts(clickhouse: ClickHouseDatabase, table: str = "orders", *, where: str = "1") -> int:
+    """As a server does that is killed between remembering a token and storing its rows: the part goes, the token stays."""
+    query = f"SELECT path FROM system.parts WHERE database = '{clickhouse.database}' AND table = '{table}' AND active AND {where}"
+    paths = [Path(row["path"]) for row in clickhouse.ask(query)]
+    clickhouse.server.kill()
+    for path in paths:
+        shutil.rmtree(path)
+    clickhouse.server.start()
+    return len(paths)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,15 @@
 """Formats of a source as they come in: options that do not fit are refused, the registry's password is kept back."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from holdfast.pipeline.catalog.parts import decode_part, encode_part, read_part
+from holdfast.pipeline.catalog.parts import PARTS, decode_part, encode_part, read_part, read_parts
+from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secrets import redacted, restored
-from holdfast.pipeline.model.definition import KafkaConfig, SchemaRegistry
+from holdfast.pipeline.model.definition import KafkaConfig, Revision, SchemaRegistry
 from holdfast.vocabulary.errors import InvalidError
 
 REGISTRY = {"url": "https://registry:8081/api", "user": "ann", "password": "geheim"}
@@ -20,7 +23,7 @@ def source(**fields: Any) -> KafkaConfig:
 
 
 def test_json_without_anything_is_the_default() -> None:
-    assert (source().format, source().schema_registry) == ("json", SchemaRegistry())
+    assert (source().format, source().schema_registry, source().envelope) == ("json", SchemaRegistry(), "none")
     before = b'{"topic":"t","brokers":[],"groupId":"","start":"earliest"}'  # as earlier builds have stored it
     assert decode_part("source", before) == source()
 
@@ -32,10 +35,11 @@ def test_json_without_anything_is_the_default() -> None:
         {"format": "avro", "schema": AVRO},
         {"format": "json", "schemaRegistry": REGISTRY},
         {"format": "protobuf", "schema": 'syntax = "proto3"; message A {}', "message": "A"},
-        {"format": "protobuf", "schemaRegistry": {"url": "http://registry"}},
+        {"format": "protobuf", "schemaRegistry": {"url": "http://registry"}, "envelope": "debezium"},
         {"format": "csv", "csv": {"columns": ["a", "b"], "delimiter": ";", "quote": ""}},
         {"format": "csv", "csv": {"header": True}},
         {"format": "raw", "raw": "base64"},
+        {"envelope": "debezium", "debezium": {"version": "position"}},
     ],
 )
 def test_formats_that_fit(given: dict[str, Any]) -> None:
@@ -62,6 +66,8 @@ def test_formats_that_fit(given: dict[str, Any]) -> None:
         ({"format": "csv", "csv": {"columns": ["a"]}, "schemaRegistry": REGISTRY}, "csv has no schema"),
         ({"csv": {"columns": ["a"]}}, "invalid source.csv"),
         ({"raw": "base64"}, "invalid source.raw"),
+        ({"format": "raw", "envelope": "debezium"}, "raw has no objects"),
+        ({"debezium": {"version": "ts"}}, "the envelope is not debezium"),
         ({"format": "avro", "schemaRegistry": {"url": "ftp://ann:geheim@x"}}, "invalid source.schemaRegistry.url"),
         ({"format": "avro", "schemaRegistry": {"user": "ann"}}, "missing source.schemaRegistry.url"),
         (
@@ -101,3 +107,11 @@ def test_a_password_in_the_url_of_a_registry_is_kept_back_too() -> None:
     assert restored(again, stored) == stored
     with pytest.raises(InvalidError, match="another server or user"):
         restored(source(format="avro", schemaRegistry={"url": "https://ann:***@other:8081"}), stored)
+
+
+@pytest.mark.parametrize("name", ["pipeline_avro", "pipeline_debezium"])
+def test_the_examples_are_pipelines(name: str) -> None:
+    given = yaml.safe_load((Path(__file__).parents[3] / "examples" / f"{name}.yaml").read_text())
+    parts = read_parts({part: given[part] for part in given if part in PARTS})
+    found = compose(parts, 1)
+    assert isinstance(found, Revision) or found == ("mapping: not saved yet",)  # it is to be inferred

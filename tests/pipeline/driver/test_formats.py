@@ -1,14 +1,17 @@
-"""A slot's work over Avro with a registry: what executors decode, what waits for the registry, what is rejected."""
+"""A slot's work over formats: what executors decode, what waits for a registry, what is rejected, updated and deleted."""
 
 import msgspec
 import pytest
+from tests.support.change_events import SourceTable
 from tests.support.driver_cluster import DriverCluster, drain
+from tests.support.failpoints import FailpointError, fail_at
 from tests.support.format_examples import NEWER_ORDER, avro_bytes, format_example, order
 from tests.support.schema_registry import framed
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
 from tests.support.waiting import until
 
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.vocabulary import failpoints
 
 pytestmark = pytest.mark.spark
 
@@ -45,3 +48,33 @@ def test_a_range_waits_for_the_registry_and_only_unknown_ids_are_rejected(
         ]
         coupons = clickhouse.ask(f"SELECT coupon FROM {clickhouse.database}.orders WHERE coupon IS NOT NULL")
         assert coupons == [{"coupon": "TEN"}]
+
+
+def test_a_table_has_the_rows_of_its_source_after_a_driver_died(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
+    topic, source = world.topic(1), SourceTable()
+    for number in range(30):
+        source.snapshot(number, "first")
+    for number in range(0, 30, 2):
+        source.upsert(number, "second")
+    for number in range(0, 30, 5):
+        source.delete(number, full=number % 2 == 0, delete=number != 10)
+    world.produce_keyed(topic, source.log)
+    sink = sink_of(clickhouse, batchSize=20, engine="ReplacingMergeTree", orderBy=["id"])
+    columns = [
+        {"fieldPath": name, "column": name, "type": kind} for name, kind in (("id", "Int64"), ("name", "String"))
+    ]
+    pipeline = world.pipeline(
+        topic, sink, source={"topic": topic, "envelope": "debezium"}, mapping={"columns": columns}
+    )
+    registry = world.registry(pipeline, 1)
+    dead, claims = world.work(jobs, pipeline, "ann"), world.claim(registry, "ann", [0])
+    end = len(source.log)
+    with failpoints.installed(fail_at("pipeline.job-done")), pytest.raises(FailpointError):
+        drain(dead, claims, {0: end})
+    work = world.work(jobs, pipeline, "bob")
+    drain(work, world.claim(registry, "bob", [0]), {0: end})
+    rows = clickhouse.ask(f"SELECT id, name FROM {clickhouse.database}.orders FINAL")
+    assert {int(row["id"]): row["name"] for row in rows} == {n: row["name"] for n, row in source.rows.items()}
+    assert work.counters.dlq_rows == 0

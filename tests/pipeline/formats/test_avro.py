@@ -10,6 +10,7 @@ from uuid import UUID
 import fastavro
 import pytest
 
+from holdfast.pipeline.formats.avro_schema import parse_avro
 from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.vocabulary.errors import InvalidError
@@ -116,3 +117,37 @@ def test_any_bytes_are_a_value_or_rejected() -> None:
 def test_a_schema_that_is_none_is_an_error_of_the_source() -> None:
     with pytest.raises(InvalidError, match="an Avro schema"):
         value_decoder(KafkaConfig(topic="t", format="avro", schema='{"type": "record"}'))
+
+
+def test_a_type_that_is_used_twice_on_plain_paths_is_converted_in_both_places() -> None:
+    value = {"type": "record", "name": "Value", "fields": [{"name": "at", "type": MS}, {"name": "n", "type": "int"}]}
+    envelope: dict[str, Any] = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "db.orders",
+        "fields": [
+            {"name": "before", "type": ["null", value]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "last", "type": "db.orders.Value"},
+        ],
+    }
+    assert parse_avro(json.dumps(envelope)).columns[0].path == ("before",)
+    assert len(parse_avro(json.dumps(envelope)).columns) == 3
+    row = {"at": AT, "n": 1}
+    assert read(envelope, {"before": None, "after": row, "last": row}, {"before": row, "after": None, "last": row}) == [
+        {"before": None, "after": {"at": AT_TEXT, "n": 1}, "last": {"at": AT_TEXT, "n": 1}},
+        {"before": {"at": AT_TEXT, "n": 1}, "after": None, "last": {"at": AT_TEXT, "n": 1}},
+    ]
+    envelope["fields"].append({"name": "all", "type": {"type": "array", "items": "Value"}})
+    assert not parse_avro(json.dumps(envelope)).columns  # the array's are converted while they are read, so all are
+    assert read(envelope, {"before": None, "after": row, "last": row, "all": [row]})[0]["all"] == [
+        {"at": AT_TEXT, "n": 1}
+    ]
+
+
+def test_types_of_one_name_in_two_namespaces_are_two() -> None:
+    one = {"type": "record", "name": "V", "namespace": "a", "fields": [{"name": "x", "type": MS}]}
+    two = {"type": "record", "name": "V", "namespace": "b", "fields": [{"name": "x", "type": "long"}]}
+    schema = record(p=one, q=two, r="a.V", s="b.V")
+    given = {"p": {"x": AT}, "q": {"x": 5}, "r": {"x": AT}, "s": {"x": 6}}
+    assert read(schema, given) == [{"p": {"x": AT_TEXT}, "q": {"x": 5}, "r": {"x": AT_TEXT}, "s": {"x": 6}}]

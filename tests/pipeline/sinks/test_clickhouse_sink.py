@@ -1,17 +1,15 @@
 """ClickHouse alone: one block, tokens, the fence, and what is said when a table is not as it should be."""
 
 import asyncio
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_destinations import ClickHouseDatabase, lose_parts
 from tests.support.sink_values import COLUMNS, again, fenced_range, put, rows_of, target_of
 from tests.support.waiting import until
 
@@ -250,17 +248,6 @@ def test_a_server_that_dies_after_the_insert_has_it_once(clickhouse: ClickHouseD
     put(sink, target, again(of), bad=(9,))
     assert count(clickhouse) == (1_999, 1_999)
     assert count(clickhouse, "orders_dlq") == (1, 1)
-
-
-def lose_parts(clickhouse: ClickHouseDatabase, table: str = "orders", *, where: str = "1") -> int:
-    """As a server does that is killed between remembering a token and storing its rows: the part goes, the token stays."""
-    query = f"SELECT path FROM system.parts WHERE database = '{clickhouse.database}' AND table = '{table}' AND active AND {where}"
-    paths = [Path(row["path"]) for row in clickhouse.ask(query)]
-    clickhouse.server.kill()
-    for path in paths:
-        shutil.rmtree(path)
-    clickhouse.server.start()
-    return len(paths)
 
 
 def test_a_token_without_its_rows_loses_nothing(clickhouse: ClickHouseDatabase) -> None:

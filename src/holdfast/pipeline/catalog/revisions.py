@@ -6,8 +6,11 @@ The one rule: the parts of a revision fit together, so a contradiction is found 
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from holdfast.pipeline.catalog.parts import Part
 from holdfast.pipeline.mapping.ddl import TableSpec, table_spec
+from holdfast.pipeline.model.column_mapping import CHANGE_COLUMNS, VERSION_COLUMN
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.definition import (
     ClickHouseConfig,
@@ -19,10 +22,12 @@ from holdfast.pipeline.model.definition import (
     SinkConfig,
     SqlConfig,
     TopicSinkConfig,
+    has_changes,
 )
 from holdfast.vocabulary.errors import InvalidError
 
 NEEDED: Final = ("source", "sink", "mapping")
+REPLACING: Final = "ReplacingMergeTree"
 
 
 def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ...]:
@@ -35,6 +40,8 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
     if problems or not isinstance(source, KafkaConfig) or not isinstance(mapping, ColumnMapping):
         return tuple(problems)
     assert isinstance(sink, SinkConfig)
+    if isinstance(sink, ClickHouseConfig) and has_changes(source) and not sink.version_column:
+        sink = msgspec.structs.replace(sink, version_column=VERSION_COLUMN)
     revision = Revision(
         version=version,
         source=source,
@@ -49,6 +56,8 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
 
 def _conflicts(revision: Revision) -> list[str]:
     """Contradictions between the parts."""
+    if has_changes(revision.source) and (refused := _change_conflicts(revision)):
+        return refused
     found = []
     columns = [column.column for column in revision.mapping.columns]
     match revision.sink:
@@ -67,10 +76,37 @@ def _conflicts(revision: Revision) -> list[str]:
     return found
 
 
+def _change_conflicts(revision: Revision) -> list[str]:
+    """Why changes of rows cannot be written to this sink."""
+    sink, envelope = revision.sink, revision.source.envelope
+    if not isinstance(sink, ClickHouseConfig):
+        kind = sink.__struct_config__.tag
+        return [
+            f"source.envelope: {envelope} needs a ClickHouse sink: rows in a {kind} sink are never updated or deleted"
+        ]
+    found = []
+    if sink.engine != REPLACING:
+        found.append(
+            f"sink.engine: {envelope} needs {REPLACING}: a {sink.engine} keeps every version of a row, and deleted ones"
+        )
+    if sink.version_column != VERSION_COLUMN:
+        found.append(f"sink.versionColumn: must be empty with {envelope}, whose changes have a version of their own")
+    if not sink.order_by:
+        found.append(
+            f"sink.orderBy: {envelope} needs the columns of the primary key, which updates and deletes are found by"
+        )
+    if reserved := [column.column for column in revision.mapping.columns if column.column in CHANGE_COLUMNS]:
+        found.append(f"mapping: {', '.join(reserved)} is a column of {envelope} itself")
+    if revision.sql:
+        found.append(f"sql: must be empty with {envelope}: a delete has no row that it could select from")
+    return found
+
+
 def table_of(revision: Revision) -> TableSpec:
     """The ClickHouse table that a revision without SQL writes. `InvalidError` if its parts do not fit."""
     sink = revision.sink
     if not isinstance(sink, ClickHouseConfig):
         raise InvalidError("sink.kind", sink.__struct_config__.tag, "clickhouse")
     overflow = revision.drift.unknown_fields == "overflow"
-    return table_spec(sink, revision.mapping.columns, database=sink.database or "default", overflow=overflow)
+    database, changes = sink.database or "default", has_changes(revision.source)
+    return table_spec(sink, revision.mapping.columns, database=database, overflow=overflow, changes=changes)

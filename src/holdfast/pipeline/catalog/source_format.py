@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX
-from holdfast.pipeline.model.definition import CsvOptions, KafkaConfig, SchemaRegistry
+from holdfast.pipeline.model.definition import CsvOptions, DebeziumOptions, KafkaConfig, SchemaRegistry
 from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
 from holdfast.pipeline.model.redaction import REDACTED, redacted_url
 from holdfast.vocabulary.errors import InvalidError
@@ -35,6 +35,10 @@ def check_format(config: KafkaConfig, mistakes: Mistakes) -> None:
         mistakes.add(InvalidError("source.csv", "options", f"absent: the format is {config.format}"))
     if config.raw != "utf-8" and config.format != "raw":
         mistakes.add(InvalidError("source.raw", config.raw, f"absent: the format is {config.format}"))
+    if config.envelope != "none" and config.format not in WITH_REGISTRY:
+        mistakes.add(InvalidError("source.envelope", config.envelope, f"absent: {config.format} has no objects"))
+    if config.debezium != DebeziumOptions() and config.envelope != "debezium":
+        mistakes.add(InvalidError("source.debezium", "options", "absent: the envelope is not debezium"))
 
 
 def _check_registry(registry: SchemaRegistry, mistakes: Mistakes) -> None:

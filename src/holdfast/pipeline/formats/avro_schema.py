@@ -5,7 +5,6 @@ whole column of them is converted afterwards. Elsewhere (in arrays, maps, other 
 converted one by one while they are read.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -59,12 +58,14 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSch
     fastavro = _fastavro()
     try:
         schema, others = _json(text), [_json(other) for _, other in references]
-        used = Counter(name for each in (schema, *others) for name in _names_used(each))
+        elsewhere = {name for each in others for name in _used_elsewhere(each, plain=False)} | set(
+            _used_elsewhere(schema)
+        )
         named: dict[str, Any] = {}
         for other in others:
             fastavro.parse_schema(_inline(other), named_schemas=named)
         columns: list[_Column] = []
-        prepared = _Preparation(used, columns).prepared(schema)
+        prepared = _Preparation(frozenset(elsewhere), columns).prepared(schema)
         return AvroSchema(fastavro.parse_schema(prepared, named_schemas=named), columns)
     except (
         fastavro.schema.SchemaParseException,
@@ -110,34 +111,49 @@ def _reader(logical: Logical) -> Any:
 
 @dataclass(slots=True)
 class _Preparation:
-    """A walk over a schema along plain paths, which notes the columns to convert."""
+    """A walk over a schema along plain paths, which notes the columns to convert. `elsewhere` are types that other paths reach."""
 
-    used: Counter[str]
+    elsewhere: frozenset[str]
     columns: list[_Column]
+    _known: dict[str, list[_Column]] = field(default_factory=dict)
+    """By record type, with paths from it on: it may be used again."""
 
-    def prepared(self, schema: Any, path: tuple[str, ...] = ()) -> Any:
-        if not (isinstance(schema, dict) and schema.get("type") == "record" and not self._is_used(schema)):
+    def prepared(self, schema: Any, path: tuple[str, ...] = (), namespace: str = "") -> Any:
+        if not (isinstance(schema, dict) and schema.get("type") == "record"):
             return _inline(schema)
-        fields = [{**each, "type": self._field(each["type"], path, each["name"])} for each in schema["fields"]]
+        name = _full_name(schema["name"], schema.get("namespace", namespace))
+        if name in self.elsewhere:
+            return _inline(schema)
+        first, inner = len(self.columns), name.rpartition(".")[0]
+        fields = [{**each, "type": self._field(each["type"], path, each["name"], inner)} for each in schema["fields"]]
+        self._known[name] = [_Column(each.path[len(path) :], each.name, each.logical) for each in self.columns[first:]]
         return {**schema, "fields": fields}
 
-    def _field(self, kind: Any, path: tuple[str, ...], name: str) -> Any:
-        if isinstance(kind, list) and len(kind) == 2 and "null" in kind:
-            return [each if each == "null" else self._field(each, path, name) for each in kind]
+    def _field(self, kind: Any, path: tuple[str, ...], name: str, namespace: str) -> Any:
         if isinstance(kind, list):
-            return _inline(kind)
+            plain = _is_nullable(kind)
+            return [
+                self._field(each, path, name, namespace) if plain and each != "null" else _inline(each) for each in kind
+            ]
+        if isinstance(kind, str) and (known := self._known.get(_full_name(kind, namespace))) is not None:
+            self.columns += [_Column((*path, name, *each.path), each.name, each.logical) for each in known]
+            return kind
         definition = kind if isinstance(kind, dict) else {"type": kind}
         if definition.get("type") == "record":
-            return self.prepared(definition, (*path, name))
+            return self.prepared(definition, (*path, name), namespace)
         logical = avro_logical(definition)
-        if logical is None or self._is_used(definition):
+        if logical is None or "name" in definition:  # a named type may be used elsewhere
             return _inline(kind)
         self.columns.append(_Column(path, name, logical))
         return _without_meaning(definition)
 
-    def _is_used(self, schema: dict[str, Any]) -> bool:
-        """Whether a named type is referred to elsewhere, where no column would be converted."""
-        return "name" in schema and self.used[str(schema["name"]).rpartition(".")[2]] > 0
+
+def _is_nullable(union: list[Any]) -> bool:
+    return len(union) == 2 and "null" in union
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _without_meaning(schema: dict[str, Any]) -> dict[str, Any]:
@@ -168,17 +184,23 @@ def _base64_name() -> str:
     return Logical("base64").name
 
 
-def _names_used(schema: Any) -> Iterator[str]:
-    """Names of types that are referred to, without their namespaces."""
+def _used_elsewhere(
+    schema: Any, namespace: str = "", inside: tuple[str, ...] = (), *, plain: bool = True
+) -> Iterator[str]:
+    """Full names of types that are used on a path that is not plain, or within themselves."""
     if isinstance(schema, str):
-        if schema not in _PRIMITIVES and schema not in _NAMED:
-            yield schema.rpartition(".")[2]
+        if schema not in _PRIMITIVES and (not plain or _full_name(schema, namespace) in inside):
+            yield _full_name(schema, namespace)
     elif isinstance(schema, list):
         for each in schema:
-            yield from _names_used(each)
-    elif isinstance(schema, dict):
-        for each in schema.get("fields", ()):
-            yield from _names_used(each["type"])
-        for key in ("type", "items", "values"):
-            if key in schema and schema[key] not in ("array", "map"):
-                yield from _names_used(schema[key])
+            yield from _used_elsewhere(each, namespace, inside, plain=plain and _is_nullable(schema))
+    elif schema.get("type") in ("record", "error"):
+        name = _full_name(schema["name"], schema.get("namespace", namespace))
+        if not plain or schema["type"] == "error":
+            yield name
+        for each in schema["fields"]:
+            yield from _used_elsewhere(each["type"], name.rpartition(".")[0], (*inside, name), plain=plain)
+    elif schema.get("type") in ("array", "map"):
+        yield from _used_elsewhere(schema.get("items", schema.get("values")), namespace, inside, plain=False)
+    elif isinstance(schema.get("type"), dict | list) or schema.get("type") not in (*_PRIMITIVES, *_NAMED):
+        yield from _used_elsewhere(schema["type"], namespace, inside, plain=False)

@@ -3,6 +3,7 @@
 The one rule: what comes out are JSON values, whatever the format, so that filters, mappings, drift and inference know of none.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -10,14 +11,16 @@ import msgspec
 
 from holdfast.pipeline.formats.avro import AvroDecoder, RegisteredAvro
 from holdfast.pipeline.formats.avro_schema import parse_avro
+from holdfast.pipeline.formats.connect_schema import without_schema
 from holdfast.pipeline.formats.csv_rows import CsvDecoder
+from holdfast.pipeline.formats.debezium import Changes, read_changes
 from holdfast.pipeline.formats.decoded import BadValueError, Decoded, Payloads, ValueDecoder, decode_each
 from holdfast.pipeline.formats.logical_types import base64_text
 from holdfast.pipeline.formats.proto_files import compile_proto
 from holdfast.pipeline.formats.protobuf import ProtobufDecoder, RegisteredProtobuf
 from holdfast.pipeline.formats.schema_registry import registry_client
 from holdfast.pipeline.formats.wire_format import PREFIX_BYTES, schema_id
-from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.pipeline.model.definition import DebeziumOptions, KafkaConfig, has_changes
 from holdfast.vocabulary.errors import InvalidError
 
 DECODERS_CACHED_MAX: Final = 32
@@ -95,3 +98,29 @@ def _local_protobuf(config: KafkaConfig) -> ProtobufDecoder:
     except BadValueError as error:
         allowed = f"a .proto file that defines message {config.message}: {error}"
         raise InvalidError("source.schema", config.schema[:100], allowed) from None
+
+
+class Envelope:
+    """Change events of a source."""
+
+    def __init__(self, options: DebeziumOptions, keys: ValueDecoder) -> None:
+        self._options, self._keys = options, keys
+
+    def read(self, decoded: Decoded, payloads: Payloads, keys: Payloads, offsets: Sequence[int]) -> Changes:
+        """What decoded events do to rows."""
+        return read_changes(decoded, payloads, keys, offsets, options=self._options, key_decoder=self._keys)
+
+    def key_fields(self, keys: Payloads) -> tuple[str, ...]:
+        """The fields that keys are made of; none: they are no objects."""
+        decoded = self._keys.decode([key for key in keys if key is not None][:1])
+        return tuple(key) if decoded.values and isinstance(key := without_schema(decoded.values[0]), dict) else ()
+
+
+def envelope_of(config: KafkaConfig) -> Envelope | None:
+    """None: the records are the rows. Keys have the format of values; beside a schema of the source, they are JSON."""
+    if not has_changes(config):
+        return None
+    plain = (
+        config if config.schema_registry.url else msgspec.structs.replace(config, format="json", schema="", message="")
+    )
+    return Envelope(config.debezium, value_decoder(plain))

@@ -15,7 +15,15 @@ from holdfast.clickhouse.quoting import invalid_name_reason, qualified_name, quo
 from holdfast.clickhouse.type_tokens import is_plain_name
 from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar, Type, is_sortable, parse_type
 from holdfast.pipeline.mapping.inference import propose_order
-from holdfast.pipeline.model.column_mapping import OVERFLOW_COLUMN, PROVENANCE, Column, Mapping
+from holdfast.pipeline.model.column_mapping import (
+    CHANGE_COLUMNS,
+    DELETED_COLUMN,
+    OVERFLOW_COLUMN,
+    PROVENANCE,
+    VERSION_COLUMN,
+    Column,
+    Mapping,
+)
 from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between, check_one_of
@@ -61,6 +69,8 @@ class TableSpec:
     window: int = WINDOW_DEFAULT
     overflow: bool = False
     """Whether there is a column for unmapped fields."""
+    changes: bool = False
+    """Whether rows are changes: with a version, and deleted or not."""
 
     def __post_init__(self) -> None:
         quote_identifier(self.database), quote_identifier(self.name)
@@ -116,7 +126,16 @@ class TableSpec:
         kinds = {column.column: column.kind for column in self.mapping.columns}
         if self.overflow:
             kinds[OVERFLOW_COLUMN] = parse_type("String")
+        if self.changes:
+            kinds |= {name: parse_type(text) for name, text in CHANGE_COLUMNS.items()}
         return {**kinds, **{name: parse_type(text) for name, text in PROVENANCE.items()}}
+
+    @property
+    def engine_columns(self) -> tuple[str, ...]:
+        """The columns that the engine is created with."""
+        if self.changes:
+            return VERSION_COLUMN, DELETED_COLUMN
+        return tuple(name for name in (self.version_column, self.deleted_column) if name)
 
     @property
     def full_name(self) -> str:
@@ -169,7 +188,9 @@ def keeps_last_insert(sink: ClickHouseConfig) -> bool:
     return sink.engine.endswith("ReplacingMergeTree") and not sink.version_column
 
 
-def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: str, overflow: bool) -> TableSpec:
+def table_spec(
+    sink: ClickHouseConfig, columns: Sequence[Column], *, database: str, overflow: bool, changes: bool = False
+) -> TableSpec:
     """The table that a ClickHouse sink needs for these columns. `InvalidError` if they do not fit its settings."""
     return TableSpec(
         database=database,
@@ -188,6 +209,7 @@ def table_spec(sink: ClickHouseConfig, columns: Sequence[Column], *, database: s
         replica_name=sink.replica_name,
         window=sink.dedup_window,
         overflow=overflow,
+        changes=changes,
     )
 
 
@@ -224,7 +246,7 @@ def create_table(table: TableSpec) -> str:
 
 def _engine(table: TableSpec) -> str:
     replica = [quote_literal(text) for text in (table.replica_path, table.replica_name) if text]
-    columns = [quote_identifier(name) for name in (table.version_column, table.deleted_column) if name]
+    columns = map(quote_identifier, table.engine_columns)
     arguments = ", ".join([*replica, *columns])
     return f"{table.engine}({arguments})" if arguments else table.engine
 

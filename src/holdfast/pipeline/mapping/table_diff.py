@@ -147,11 +147,12 @@ def _engine(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str],
     """Statements, blockers and warnings about the table as a whole."""
     if not _MERGE_TREE.search(has.engine):
         return [], [f"the engine is {has.engine}: only tables of the MergeTree family remember inserts"], []
+    blockers = _change_blockers(table, has) if table.changes else []
     statements, warnings = _window(table, has)
     for more, said in (_settings(table, has), _ttl(table, has)):
         statements += more
         warnings += said
-    return statements, [], [*warnings, *_unchangeable(table, has)]
+    return statements, blockers, [*warnings, *_unchangeable(table, has)]
 
 
 def _window(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
@@ -197,8 +198,7 @@ def _unchangeable(table: TableSpec, has: ExistingTable) -> list[str]:
         found.append(
             f"the engine is {has.engine}, not {table.engine}: it is not replicated, and an engine cannot be changed"
         )
-    wanted = tuple(name for name in (table.version_column, table.deleted_column) if name)
-    if wanted and tuple(has.arguments) != wanted:
+    if not table.changes and table.engine_columns and tuple(has.arguments) != table.engine_columns:
         given = ", ".join(has.arguments) or "none"
         found.append(f"the version and deletion columns of the table are {given}: they cannot be changed")
     if has.sorting_key and _keys(has.sorting_key) != _keys(table.order_by):
@@ -223,3 +223,15 @@ def key_entries(printed: str) -> tuple[str, ...]:
 def _unquoted(part: str) -> str:
     name = part.strip("`").replace("\\`", "`").replace("\\\\", "\\")
     return name if part.startswith("`") and part == quote_identifier(name) else part
+
+
+def _change_blockers(table: TableSpec, has: ExistingTable) -> list[str]:
+    """Why updates and deletes of rows would have no effect in a table."""
+    blockers = []
+    if tuple(has.arguments) != table.engine_columns:
+        wanted = f"ReplacingMergeTree({', '.join(table.engine_columns)})"
+        blockers.append(f"updates and deletes need {wanted}, and an engine cannot be changed: use a new table")
+    if _keys(has.sorting_key) != _keys(table.order_by):
+        key = ", ".join(table.order_by)
+        blockers.append(f"updates and deletes need a table ordered by the key ({key}): use a new table")
+    return blockers

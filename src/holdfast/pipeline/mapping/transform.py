@@ -5,24 +5,28 @@ record becomes a row or a dead letter with a reason, or is dropped by the filter
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.evaluation import Filter, select
 from holdfast.pipeline.formats.csv_rows import CsvDecoder
+from holdfast.pipeline.formats.debezium import Changes
 from holdfast.pipeline.formats.decoded import NO_VALUE as NO_VALUE
 from holdfast.pipeline.formats.decoded import ValueDecoder
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoding import Envelope, envelope_of, value_decoder
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, provenance, with_provenance
+from holdfast.pipeline.mapping.changes import RowChanges, coerce_changes, filter_changes, with_changes
 from holdfast.pipeline.mapping.coercion import CoercionPlan, make_coercion_plan
 from holdfast.pipeline.mapping.drift import AddColumns, Decision, DivertToDlq, NoDrift, Overflow, StopPipeline, decide
 from holdfast.pipeline.mapping.json_batches import BatchRows, make_batch_plan, read_json_batch, without_schema_ids
 from holdfast.pipeline.mapping.text_batches import is_readable, read_csv_batch, read_raw_batch
-from holdfast.pipeline.model.definition import KafkaConfig, Revision
+from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.records import DeadLetterRow, SourceRecords
 
@@ -47,6 +51,10 @@ class PreparedRevision:
     headers: bool
     """Whether the mapping or the filter uses them."""
     decoder: ValueDecoder
+    envelope: Envelope | None
+    """How change events become rows."""
+    key_columns: frozenset[str]
+    """Of a table that rows are deleted from."""
     read_batch: ReadBatch | None
     """Reads all records at once, if they fit; None: records are coerced one by one."""
 
@@ -70,8 +78,13 @@ def prepared_revision(revision: Revision) -> PreparedRevision:
     plan, condition = make_coercion_plan(revision.mapping), condition_of(revision.filters)
     decoder = value_decoder(revision.source)
     one_by_one = revision.drift.unknown_fields in _PER_RECORD_POLICIES
-    read_batch = None if one_by_one else _batch_reader(revision.source, plan, condition, decoder)
-    return PreparedRevision(plan, condition, "key" in roots, "headers" in roots, decoder, read_batch)
+    envelope = envelope_of(revision.source)
+    sink = revision.sink
+    key_columns = frozenset(sink.order_by) if isinstance(sink, ClickHouseConfig) else frozenset[str]()
+    read_batch = None if one_by_one or envelope else _batch_reader(revision.source, plan, condition, decoder)
+    return PreparedRevision(
+        plan, condition, "key" in roots, "headers" in roots, decoder, envelope, key_columns, read_batch
+    )
 
 
 def _batch_reader(
@@ -105,6 +118,9 @@ class _DecodedRecords:
     keys: list[bytes | None]
     payloads: list[bytes | None]
     refused: list[DeadLetterRow]
+    changes: RowChanges | None = None
+    """Of change events."""
+    dropped: int = 0
 
     def refuse(self, rows: Sequence[tuple[int, str]]) -> None:
         """Reject records, with the reason."""
@@ -123,6 +139,23 @@ class _DecodedRecords:
         self.records = self.records.take(rows)
         self.keys = [self.keys[row] for row in rows]
         self.payloads = [self.payloads[row] for row in rows]
+        if self.changes is not None:
+            self.changes = self.changes.take(rows)
+
+    def without(self, rows: Iterable[int]) -> None:
+        """Continue with the others."""
+        gone = set(rows)
+        self.keep([row for row in range(len(self.records)) if row not in gone])
+
+    def set_changes(self, found: Changes) -> None:
+        """The values are change events."""
+        self.records = msgspec.structs.replace(self.records, fields=found.rows, ops=found.ops, sources=found.sources)
+        self.changes, self.dropped = RowChanges(found.deleted, found.versions), len(found.dropped)
+
+    @property
+    def present(self) -> Sequence[Any]:
+        """The values; of a row that is deleted nothing is left."""
+        return self.records.fields if self.changes is None else self.changes.present(self.records.fields)
 
 
 def map_records(revision: Revision, generation: int, table: Any) -> MappedBatch:
@@ -154,12 +187,18 @@ def _mapped(revision: Revision, generation: int, table: Any) -> MappedBatch:
             return mapped
     decoded = _decoded(table, revision.source.topic, made)
     newest_ms = max(decoded.records.timestamps, default=0)
-    filtered = _filter(made.condition, decoded)
+    filtered = decoded.dropped + _filter(made.condition, decoded)
     overflow = _drift(revision, decoded)
-    coerced = coerce_all(made.plan, decoded.records)
+    changes = decoded.changes
+    if changes is None:
+        coerced = coerce_all(made.plan, decoded.records)
+    else:
+        coerced = coerce_changes(made.plan, made.key_columns, decoded.records, changes)
     decoded.refuse([(row, str(refused)) for row, refused in coerced.refused])
     rows = with_provenance(coerced, decoded.records, generation, overflow)
     decoded.refused.sort(key=lambda row: row.offset)
+    if changes is not None:
+        rows = with_changes(rows, coerced.taken, changes)
     return MappedBatch(rows, decoded.refused, filtered, newest_ms)
 
 
@@ -187,11 +226,16 @@ def survey(revision: Revision, table: Any) -> Decision:
     made = prepared_revision(revision)
     decoded = _decoded(table, revision.source.topic, made)
     _filter(made.condition, decoded)
-    return decide(revision.drift.unknown_fields.replace("-", "_"), revision.mapping, decoded.records.fields)
+    return decide(revision.drift.unknown_fields.replace("-", "_"), revision.mapping, decoded.present)
 
 
 def _filter(condition: Filter | None, decoded: _DecodedRecords) -> int:
     if condition is None:
+        return 0
+    if decoded.changes is not None:
+        failed = filter_changes(condition, decoded.records, decoded.changes)
+        decoded.refuse([(row, f"filter: {reason}") for row, reason in failed])
+        decoded.without(row for row, _ in failed)
         return 0
     selection = select(condition, decoded.records)
     decoded.refuse([(row, f"filter: {failed.reason}") for row, failed in selection.failed])
@@ -204,13 +248,12 @@ def _drift(revision: Revision, decoded: _DecodedRecords) -> dict[int, str] | Non
     policy = revision.drift.unknown_fields
     if policy not in _PER_RECORD_POLICIES:
         return None
-    match decide(policy, revision.mapping, decoded.records.fields):
+    match decide(policy, revision.mapping, decoded.present):
         case Overflow(texts):
             return dict(texts)
         case DivertToDlq(refused):
             decoded.refuse([(row, str(why)) for row, why in refused])
-            gone = {row for row, _ in refused}
-            decoded.keep([row for row in range(len(decoded.records)) if row not in gone])
+            decoded.without(row for row, _ in refused)
         case NoDrift() | AddColumns() | StopPipeline():
             pass
     return {} if policy == "overflow" else None
@@ -235,10 +278,14 @@ def _decoded(table: Any, topic: str, made: PreparedRevision) -> _DecodedRecords:
         payloads,
         [],
     )
-    if values.bad:
-        everything.refuse(values.bad)
-        gone = {row for row, _ in values.bad}
-        everything.keep([row for row in range(len(payloads)) if row not in gone])
+    bad, dropped = values.bad, list[int]()
+    if made.envelope is not None:
+        found = made.envelope.read(values, payloads, keys, offsets)
+        bad, dropped = found.bad, found.dropped
+        everything.set_changes(found)
+    if bad or dropped:
+        everything.refuse(bad)
+        everything.without([*dropped, *(row for row, _ in bad)])
     return everything
 
 

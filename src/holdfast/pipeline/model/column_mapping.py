@@ -41,6 +41,11 @@ PROVENANCE: Final = {
 OVERFLOW_COLUMN: Final = "_overflow"
 """The column for unmapped fields, as JSON, under the drift policy `overflow`."""
 
+VERSION_COLUMN: Final = "_version"
+DELETED_COLUMN: Final = "_deleted"
+CHANGE_COLUMNS: Final = {VERSION_COLUMN: "UInt64", DELETED_COLUMN: "UInt8"}
+"""The columns of a table that change events are written to: which row of a key survives, and whether it is deleted."""
+
 RESERVED: Final = frozenset(PROVENANCE) | {OVERFLOW_COLUMN} | {
     "_block_number", "_block_offset", "_database", "_disk_name", "_distance", "_part", "_part_data_version", "_part_granule_offset",
     "_part_index", "_part_offset", "_part_starting_offset", "_part_uuid", "_partition_id", "_partition_value", "_row_exists",

@@ -70,6 +70,15 @@ class CsvOptions(StoredStruct, frozen=True):
     """Texts that are null where they are not quoted."""
 
 
+class DebeziumOptions(StoredStruct, frozen=True):
+    """How changes become rows, for the envelope `debezium`."""
+
+    version: Literal["offset", "position", "ts"] = "offset"
+    """What orders the changes of a key: offsets, the position in the database's log, or the database's time and then the offset."""
+    tombstones: Literal["delete", "ignore"] = "delete"
+    """A record without a value deletes the row of its key, or is dropped; with other versions than offsets it is always dropped."""
+
+
 class KafkaConfig(StoredStruct, frozen=True):
     """The source. Without `brokers` a topic of this cluster; with them one of any Kafka, through Spark's connector."""
 
@@ -90,6 +99,13 @@ class KafkaConfig(StoredStruct, frozen=True):
     csv: CsvOptions = CsvOptions()
     raw: Literal["utf-8", "base64"] = "utf-8"
     """What a raw value is in its field `value`: text, or the base64 of any bytes."""
+    envelope: Literal["none", "debezium"] = "none"
+    debezium: DebeziumOptions = DebeziumOptions()
+
+
+def has_changes(source: KafkaConfig) -> bool:
+    """Whether records are changes of rows: their table has a version and can delete."""
+    return source.envelope == "debezium"
 
 
 class ClickHouseConfig(StoredStruct, frozen=True, tag="clickhouse", tag_field="kind"):

@@ -2,7 +2,8 @@ r"""Paths of values in a record: `user.address.city`, `lines[0].sku`, `lines[].s
 
 A path is keys with dots between them. `[3]` is the fourth element of an array, `[]` every element, as an array.
 A backslash takes the next character as it is: `a\.b` is the one key `a.b`. A path that begins with `$` starts outside the value:
-`$key`, `$headers.trace`, `$topic`, `$partition`, `$offset`, `$timestamp`; a key that begins with `$` is written `\$…`.
+`$key`, `$headers.trace`, `$topic`, `$partition`, `$offset`, `$timestamp`, and of a change event `$op` and `$source.ts_ms`; a key
+that begins with `$` is written `\$…`.
 
 The one rule: an absent value is None, exactly as null is. Only a malformed path is an error.
 """
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from holdfast.pipeline.model.records import SourceRecord
 from holdfast.vocabulary.errors import InvalidError
 
-ROOTS: Final = ("key", "headers", "topic", "partition", "offset", "timestamp")
+ROOTS: Final = ("key", "headers", "topic", "partition", "offset", "timestamp", "op", "source")
 TEXT_MAX: Final = 1_000
 STEPS_MAX: Final = 32
 
@@ -75,7 +76,7 @@ def parse_path(text: str) -> Path:
         raise InvalidError("path", text, f"at most {STEPS_MAX} steps")
     if root == "headers" and (len(steps) > 1 or not all(isinstance(step, str) for step in steps)):
         raise InvalidError("path", text, "$headers or $headers.name: a header is a plain value")
-    if root not in ("fields", "headers") and steps:
+    if root not in ("fields", "headers", "source") and steps:
         raise InvalidError("path", text, f"${root} alone: it is a plain value")
     return Path(tuple(steps), root)
 

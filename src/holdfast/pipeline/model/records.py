@@ -25,6 +25,9 @@ class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     timestamp: int = 0
     """Milliseconds since 1970."""
+    op: str | None = None
+    """Of a change event; so is `source`."""
+    source: Any = None
 
 
 class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
     partition: int = 0
     offsets: Sequence[int] = ()
     timestamps: Sequence[int] = ()
+    ops: Sequence[str | None] = ()
+    sources: Sequence[Any] = ()
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -51,6 +56,8 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
             partition=self.partition,
             offset=self.offsets[row] if self.offsets else 0,
             timestamp=self.timestamps[row] if self.timestamps else 0,
+            op=self.ops[row] if self.ops else None,
+            source=self.sources[row] if self.sources else None,
         )
 
     def take(self, rows: Sequence[int]) -> "SourceRecords":
@@ -63,6 +70,8 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
             partition=self.partition,
             offsets=[self.offsets[row] for row in rows] if self.offsets else (),
             timestamps=[self.timestamps[row] for row in rows] if self.timestamps else (),
+            ops=[self.ops[row] for row in rows] if self.ops else (),
+            sources=[self.sources[row] for row in rows] if self.sources else (),
         )
 
     def column(self, root: str) -> list[Any]:
@@ -80,6 +89,10 @@ class SourceRecords(msgspec.Struct, frozen=True, kw_only=True):
                 return [self.partition] * len(self)
             case "offset":
                 return list(self.offsets or [0] * len(self))
+            case "op":
+                return list(self.ops or [None] * len(self))
+            case "source":
+                return list(self.sources or [None] * len(self))
         return list(self.timestamps or [0] * len(self))
 
 

@@ -233,7 +233,9 @@ def _tried(expression: str, sample: Sample) -> Trial:
     make_filter(expression)  # a filter that does not parse is an error on an empty sample, too
     rows: list[Tried] = [Tried(at, "error", record.error) for at, record in enumerate(sample.records) if record.error]
     for partition in sorted({record.partition for record in sample.records}):
-        mine = [at for at, record in enumerate(sample.records) if record.partition == partition and not record.error]
+        mine = [
+            at for at, record in enumerate(sample.records) if record.partition == partition and samples.has_row(record)
+        ]
         records = samples.records_of(sample.topic, partition, [sample.records[at] for at in mine])
         rows += [Tried(mine[each.row], each.verdict, each.reason) for each in try_on(expression, records).rows]
     rows.sort(key=lambda each: each.row)

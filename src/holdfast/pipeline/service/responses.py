@@ -25,6 +25,8 @@ class SampledRecord(Response, frozen=True):
     value: Any = None
     text: str | None = None
     error: str = ""
+    op: str = ""
+    """Of a change event; `value` is its row then, and `d` deletes it."""
 
 
 class Sample(Response, frozen=True):
@@ -35,6 +37,8 @@ class Sample(Response, frozen=True):
     partitions: int
     not_json: int
     """Records that are not JSON, or not of the source's format. They would go to the DLQ."""
+    key_fields: tuple[str, ...] = ()
+    """Of change events: the fields of their keys."""
 
 
 class FieldEvidence(Response, frozen=True):

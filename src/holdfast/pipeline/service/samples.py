@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from holdfast.client.topic_reader import KafkaRecord
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.debezium import DELETE
+from holdfast.pipeline.formats.decoding import envelope_of, value_decoder
 from holdfast.pipeline.mapping.inference import infer
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.records import SourceRecords
@@ -22,10 +23,19 @@ TEXT_CHARS_MAX: Final = 10_000
 def sample(source: KafkaConfig, partitions: int, found: Sequence[KafkaRecord]) -> Sample:
     """Records for display, by timestamp. `UnavailableError`: their schemas cannot be read now."""
     in_order = sorted(found, key=lambda record: (record.timestamp_ms, record.partition, record.offset))
-    decoded = value_decoder(source).decode([record.value for record in in_order])
-    reasons = dict(decoded.bad)
-    records = tuple(shown(each, decoded.values[at], reasons.get(at, "")) for at, each in enumerate(in_order))
-    return Sample(topic=source.topic, records=records, partitions=partitions, not_json=len(reasons))
+    payloads = [record.value for record in in_order]
+    decoded = value_decoder(source).decode(payloads)
+    values, reasons, ops = decoded.values, dict(decoded.bad), [""] * len(in_order)
+    key_fields: tuple[str, ...] = ()
+    if (envelope := envelope_of(source)) is not None:
+        keys = [record.key for record in in_order]
+        changes = envelope.read(decoded, payloads, keys, [record.offset for record in in_order])
+        values, reasons, key_fields = changes.rows, dict(changes.bad), envelope.key_fields(keys)
+        ops = [op or (DELETE if gone else "") for op, gone in zip(changes.ops, changes.deleted, strict=True)]
+    records = tuple(shown(each, values[at], reasons.get(at, ""), ops[at]) for at, each in enumerate(in_order))
+    return Sample(
+        topic=source.topic, records=records, partitions=partitions, not_json=len(reasons), key_fields=key_fields
+    )
 
 
 def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[int, OffsetRange]:
@@ -42,7 +52,7 @@ def shares(bounds: Mapping[int, OffsetRange], limit: int, where: Where) -> dict[
     return chosen
 
 
-def shown(record: KafkaRecord, value: Any, error: str) -> SampledRecord:
+def shown(record: KafkaRecord, value: Any, error: str, op: str = "") -> SampledRecord:
     """A record for display; one that could not be decoded as text."""
     return SampledRecord(
         partition=record.partition,
@@ -53,7 +63,13 @@ def shown(record: KafkaRecord, value: Any, error: str) -> SampledRecord:
         value=value,
         text=(_text(record.value) or "")[:TEXT_CHARS_MAX] if error and record.value is not None else None,
         error=error,
+        op=op,
     )
+
+
+def has_row(record: SampledRecord) -> bool:
+    """Whether a record has a row to map: it could be decoded, and is no delete."""
+    return not record.error and record.op != DELETE
 
 
 def _text(given: bytes | None) -> str | None:
@@ -80,10 +96,11 @@ def records_of(topic: str, partition: int, sampled: Sequence[SampledRecord]) -> 
 
 def inferred(given: Sample) -> Inferred:
     """A mapping proposed for a sample. `InvalidError`: it has no object."""
-    found = infer([record.value for record in given.records if not record.error], given.topic)
+    found = infer([record.value for record in given.records if has_row(record)], given.topic)
+    keys = tuple(each.column for each in found.mapping.columns if each.field_path in given.key_fields)
     return Inferred(
         mapping=found.mapping,
-        order_by=found.order_by,
+        order_by=keys or found.order_by,
         table=found.table,
         evidence=tuple(
             FieldEvidence(

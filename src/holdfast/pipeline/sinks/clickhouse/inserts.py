@@ -47,6 +47,8 @@ class FencedInsert:
     """Where the fence is; None: beside the table."""
     quorum: str = ""
     """Of a replicated table: how many replicas store the rows before they count; empty: it is not replicated."""
+    replaces: bool = False
+    """The table keeps one row of a key, by its version: rows that are stored again change nothing, and may be gone."""
 
     @property
     def name(self) -> str:
@@ -89,6 +91,10 @@ def insert_resolved(connection: ClickHouseClient, insert: FencedInsert) -> tuple
     stored = _stored(connection, insert)
     if stored == made:
         return stored
+    if insert.replaces:
+        # How many should be left cannot be told. Under a token that nobody has used they are certainly there.
+        insert_now(connection, replace(insert, token=f"{insert.token}:{insert.query}", query=f"{insert.query}:again"))
+        return made
     partitioning = tables.table_partitioning(connection, insert.database, insert.table, insert.kinds)
     return stored if partitioning is None else _insert_missing(connection, insert, partitioning)
 

@@ -146,6 +146,7 @@ class ClickHouseSink:
             timeout_ms=self._timeout_ms,
             fence_in=self._fence,
             quorum=self._quorum if table in self._fence.replicated else "",
+            replaces=self._table.changes and table == self._table.name,
         )
         try:
             if fenced_range.may_be_written:

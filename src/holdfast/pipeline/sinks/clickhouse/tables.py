@@ -24,7 +24,7 @@ from holdfast.pipeline.mapping.ddl import (
 )
 from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table
 from holdfast.pipeline.model.column_mapping import PROVENANCE
-from holdfast.pipeline.model.definition import ClickHouseConfig
+from holdfast.pipeline.model.definition import ClickHouseConfig, has_changes
 from holdfast.pipeline.sinks.clickhouse import fences, migrations, statements
 from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table, read_engine
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
@@ -69,7 +69,9 @@ def config_of(target: SinkTarget) -> ClickHouseConfig:
 
 def table_of(target: SinkTarget) -> TableSpec:
     """The table a target's rows need."""
-    return table_spec(config_of(target), target.columns, database=database_of(target), overflow=target.overflow)
+    config, database = config_of(target), database_of(target)
+    changes = has_changes(target.revision.source)
+    return table_spec(config, target.columns, database=database, overflow=target.overflow, changes=changes)
 
 
 def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableCheck:

@@ -1,0 +1,115 @@
+"""Change events: what each does to the row of its key."""
+
+from typing import Any
+
+import pytest
+from tests.support.change_events import Record, encoded, event, with_schema
+
+from holdfast.pipeline.formats.debezium import Changes
+from holdfast.pipeline.formats.decoding import envelope_of, value_decoder
+from holdfast.pipeline.model.definition import DebeziumOptions, KafkaConfig
+
+ROW = {"id": 1, "name": "a"}
+KEY = encoded({"id": 1})
+
+
+def read(*records: Record, **options: Any) -> Changes:
+    config = KafkaConfig(topic="t", envelope="debezium", debezium=DebeziumOptions(**options))
+    envelope = envelope_of(config)
+    assert envelope is not None
+    keys, payloads = [key for key, _ in records], [value for _, value in records]
+    return envelope.read(value_decoder(config).decode(payloads), payloads, keys, range(100, 100 + len(records)))
+
+
+def one(value: Any, key: bytes | None = KEY, **options: Any) -> Changes:
+    return read((key, encoded(value)), **options)
+
+
+@pytest.mark.parametrize("op", ["c", "u", "r"])
+def test_what_is_after_a_change_is_the_row(op: str) -> None:
+    found = one(event(op, {"id": 1, "name": "old"}, ROW, lsn=7))
+    assert (found.rows, found.deleted, found.versions, found.ops) == ([ROW], [False], [100], [op])
+    assert found.sources[0]["lsn"] == 7
+
+
+def test_what_was_before_a_delete_has_its_key() -> None:
+    found = one(event("d", ROW))
+    assert (found.rows, found.deleted, found.bad) == ([ROW], [True], [])
+    assert one(event("d", None)).rows == [{"id": 1}]  # REPLICA IDENTITY NOTHING: the record's key says which
+    with_its_schema = encoded({"schema": {"type": "struct"}, "payload": {"id": 1}})
+    assert one(event("d", None), with_its_schema).rows == [{"id": 1}]
+
+
+def test_a_tombstone_deletes_unless_it_repeats_a_delete() -> None:
+    found = read((KEY, encoded(event("d", ROW))), (KEY, None), (encoded({"id": 2}), None))
+    assert found.dropped == [1]
+    assert found.deleted == [True, True, True]
+    assert found.rows[2] == {"id": 2}
+    assert found.versions[2] == 102
+    assert read((KEY, None), tombstones="ignore").dropped == [0]
+    assert read((KEY, None), version="position").dropped == [0]  # it has none
+    assert one({"schema": None, "payload": None}).rows == [{"id": 1}]  # as older converters write it
+
+
+def test_events_with_their_schema_say_what_values_mean() -> None:
+    row = {"id": 1, "name": "a", "at": 1_500_000, "day": 20_000, "price": "BOI="}
+    meant = {"id": 1, "name": "a", "at": "1970-01-01T00:00:01.500000", "day": "2024-10-04", "price": "12.50"}
+    found = read(
+        (KEY, encoded(with_schema(event("u", row, row)))),
+        (KEY, encoded(with_schema(event("d", {**row, "at": None})))),
+        (KEY, encoded(event("c", None, row))),
+    )
+    assert found.rows == [meant, {**meant, "at": None}, row]
+    broken = [{**row, "day": 2**40}, {**row, "price": "?"}, {**row, "at": "x"}]
+    found = read(*((KEY, encoded(with_schema(event("c", None, each)))) for each in (row, *broken, row)))
+    assert [number for number, _ in found.bad] == [1, 2, 3]
+    assert (found.rows[0], found.rows[4]) == (meant, meant)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"id": 1}, "it has no op"),
+        ([1], "it has no op"),
+        (event("x", ROW, ROW), "unknown op 'x'"),
+        (event("t"), "truncation"),
+        (event("m"), "message"),
+        (event("u", ROW, None), "without a row after"),
+        (event("d", [1]), "without a row before"),
+    ],
+)
+def test_what_is_no_change_of_a_row_is_rejected(value: Any, says: str) -> None:
+    ((_, reason),) = one(value).bad
+    assert says in reason
+
+
+def test_a_delete_without_a_row_and_a_key_is_rejected() -> None:
+    for key in (None, b"7", b"{"):
+        ((_, reason),) = read((key, None)).bad
+        assert reason.startswith("a delete without a row, and ")
+    found = read((KEY, b"{"), (KEY, encoded(event("c", None, ROW))))
+    assert [number for number, _ in found.bad] == [0]
+    assert found.rows[1] == ROW
+
+
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [
+        ({"lsn": 5_000_000_000}, 5_000_000_000),
+        ({"file": "mysql-bin.000003", "pos": 154}, 3 << 32 | 154),
+        ({"lsn": None}, None),
+        ({"lsn": -1}, None),
+        ({"file": "x", "pos": 1}, None),
+        ({"change_lsn": "00:01"}, None),
+    ],
+)
+def test_a_position_in_the_databases_log_as_version(source: dict[str, Any], version: int | None) -> None:
+    found = one(event("c", None, ROW, **source), version="position")
+    assert found.versions == [version] if version is not None else "lsn, or file and pos" in found.bad[0][1]
+
+
+def test_the_databases_time_as_version() -> None:
+    earlier = one(event("c", None, ROW, ts_ms=1_700_000_000_000), version="ts").versions[0]
+    same = read(*[(KEY, encoded(event("c", None, ROW, ts_ms=1_700_000_000_001)))] * 2, version="ts").versions
+    assert earlier < same[0] < same[1]
+    assert "ts_ms" in one(event("c", None, ROW), version="ts").bad[0][1]
