@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
+from holdfast.clickhouse.insert_settings import insert_settings as insert_settings
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.clickhouse.types import parse_type, read_as
 from holdfast.pipeline.mapping.ddl import TableSpec, side_table
@@ -37,8 +38,6 @@ DLQ_COLUMNS: Final = {
 
 TRIES: Final = 1_000_000
 """Attempts of one epoch. A fence number is epoch × this + attempt: epoch 7, third attempt: 7000002."""
-
-_ROWS_WITHOUT_END: Final = 1 << 40
 
 
 def fence_number(epoch: int, newest: int) -> int | None:
@@ -156,28 +155,6 @@ def _read_as(kind: str) -> str:
         return str(read_as(parse_type(kind)))
     except InvalidError:
         return kind
-
-
-def insert_settings(token: str, query: str, *, timeout_ms: int) -> dict[str, str | int]:
-    """Settings that make an insert one block that is stored once."""
-    return {
-        "query_id": query,
-        "insert_deduplicate": 1,
-        "insert_deduplication_token": token,
-        "deduplicate_blocks_in_dependent_materialized_views": 1,
-        "async_insert": 0,
-        "wait_for_async_insert": 1,
-        "max_partitions_per_insert_block": 0,  # split into several inserts, a range would have several tokens
-        "max_execution_time": max(1, timeout_ms // 1_000),
-        "max_threads": 1,
-        "max_insert_threads": 1,
-        "max_block_size": _ROWS_WITHOUT_END,
-        "max_insert_block_size": _ROWS_WITHOUT_END,
-        "min_insert_block_size_rows": _ROWS_WITHOUT_END,
-        "min_insert_block_size_bytes": 0,
-        "input_format_parallel_parsing": 0,
-        "wait_end_of_query": 1,
-    }
 
 
 def of_range(identity: RangeIdentity) -> str:
