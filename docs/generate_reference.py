@@ -21,7 +21,14 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
 PAGE = Path(__file__).parent / "reference" / "python.md"
-MODULES = ("holdfast", "holdfast.registry", "holdfast.client", "holdfast.spark", "holdfast.testing")
+MODULES = (
+    "holdfast",
+    "holdfast.registry",
+    "holdfast.client",
+    "holdfast.spark",
+    "holdfast.spark.clickhouse",
+    "holdfast.testing",
+)
 CONTRACTS = (Store, Objects, Clock, Random, ObjectsHarness, StoreHarness)
 _HEAD = """# Python reference
 

@@ -6,7 +6,8 @@ service answers is never shown: a DSN may name any address that this process rea
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -67,6 +68,15 @@ class ClickHouseClient:
         """The rows of a query."""
         rows: Sequence[Sequence[Any]] = self._run(lambda client: client.query(query).result_rows)
         return rows
+
+    @contextmanager
+    def stream(self, query: str, output_format: str) -> Iterator[Any]:
+        """The result of a query in one of ClickHouse's formats, as a file that is read while the server sends it."""
+        source = self._run(lambda client: client.raw_stream(query, fmt=output_format, use_database=False))
+        try:
+            yield source
+        finally:
+            source.close()
 
     def value(self, query: str) -> Any:
         """The first column of a query's first row."""

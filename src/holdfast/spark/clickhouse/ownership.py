@@ -1,0 +1,53 @@
+"""Which run owns a scope, as the server knows it.
+
+The one rule (docs/safety.md, rule 17): the fence is compared before an insert is run, not while it runs. So whoever takes a scope
+over kills the inserts that passed the comparison before, and waits until none runs.
+"""
+
+from threading import Event
+from typing import Final
+
+from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
+from holdfast.clickhouse.errors import ClickHouseError
+from holdfast.spark.clickhouse.errors import BatchBlockedError
+from holdfast.spark.clickhouse.runs import Run, admit, check_newest
+from holdfast.spark.clickhouse.scopes import WriteIdentity
+from holdfast.spark.clickhouse.statements import FENCE_MESSAGE, ScopeKey
+from holdfast.vocabulary.clock import Clock
+
+_POLL_MS: Final = 50
+_WAIT_BEYOND_MS: Final = 10_000
+
+
+def known_runs(client: ClickHouseClient, key: ScopeKey) -> list[Run]:
+    """The runs of a scope."""
+    return [
+        Run(int(generation), int(epoch), run, query) for generation, epoch, run, query in client.rows(key.read_runs())
+    ]
+
+
+def take_ownership(client: ClickHouseClient, key: ScopeKey, identity: WriteIdentity) -> tuple[Run, list[Run]]:
+    """This run, added if it is new, and all runs. `RunFencedError`, `GenerationFencedError`: another has replaced it."""
+    known = known_runs(client, key)
+    own = admit(known, identity, resource=str(key))
+    if own not in known:
+        client.command(key.add_run(own))
+        known = known_runs(client, key)
+        check_newest(own, max(known), resource=str(key))
+    return own, known
+
+
+def end_other_inserts(client: ClickHouseClient, key: ScopeKey, *, clock: Clock, timeout_ms: int) -> None:
+    """Kill the inserts of the scope, and wait. Terminates: the server ends an insert at its time limit."""
+    client.command(key.kill_inserts())
+    until_ms = clock.boot_ms() + timeout_ms + _WAIT_BEYOND_MS
+    while running := int(client.value(key.count_inserts())):
+        if clock.boot_ms() >= until_ms:
+            raise BatchBlockedError(str(key), f"{running} earlier inserts are still running")
+        Event().wait(_POLL_MS / 1_000)
+
+
+def is_fence_refusal(error: ClickHouseError) -> bool:
+    """Whether the server refused a statement because a greater run is known."""
+    return error.code == ClickHouseErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text

@@ -1,0 +1,58 @@
+"""Whose rows a write's rows are: its scope, and within it the generation. Pure.
+
+    query/{id}       a streaming query, by the id in its checkpoint
+    scope/{name}     a streaming query with the option `scope`: each new checkpoint is the next generation
+    flow/{folder}    a flow of Spark Declarative Pipelines: a full refresh is the next generation
+    write/{id}       a batch write with the option `writeId`
+
+The one rule: a batch number means something within one generation alone, because a new checkpoint counts from 0 again.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.spark.clickhouse.options import ClickHouseOptions
+
+# Spark keeps the checkpoints of a flow in {storage}/_checkpoints/{sink}/{flow}/{n}; a full refresh adds one to n.
+_FLOW_CHECKPOINT: Final = re.compile(r"(?P<flow>.+/_checkpoints/[^/]+/(?P<name>[^/]+))/(?P<number>\d{1,9})/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`generation` None: the writer does not know it; each query of the scope is a generation."""
+
+    name: str
+    generation: int | None = None
+
+
+def stream_scope(options: ClickHouseOptions, spark_options: Mapping[str, str], query: str) -> Scope:
+    """The scope of a streaming query."""
+    if options.scope:
+        return Scope(f"scope/{options.scope}")
+    known = {name.lower(): value for name, value in spark_options.items()}
+    found = _FLOW_CHECKPOINT.fullmatch(known.get("checkpointlocation", ""))
+    if found is not None and known.get("queryname", "").rpartition(".")[2] == found["name"]:
+        return Scope(f"flow/{found['flow']}", int(found["number"]))
+    return Scope(f"query/{query}", 0)
+
+
+def write_scope(write_id: str) -> Scope:
+    """The scope of named batch writes. Within a streaming query (`foreachBatch`), each query is a generation."""
+    return Scope(f"write/{write_id}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteIdentity:
+    """What one commit is: batch `batch` of `query`, by `run`, in a scope. Nothing but `run` is known of an unnamed write."""
+
+    scope: Scope | None
+    query: str
+    run: str
+    batch: int
+
+    @property
+    def staged_batch(self) -> str:
+        """Names what the tasks of this run stage for this batch."""
+        return f"{self.run}:{self.batch}"
