@@ -344,3 +344,17 @@ def test_the_commands_import_no_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_pipeline_is_exported_or_it_is_said_what_is_missing(
+    pipeline: Run, file: Path, name: str, clickhouse: ClickHouseServer, tmp_path: Path
+) -> None:
+    assert pipeline("apply", "-f", str(file), "--infer").code == 0
+    folder = tmp_path / "project"
+    exported = pipeline("export", "--sdp", name, "--output", str(folder))
+    assert (exported.code, "differs: rows go to the table " in exported.text) == (0, True)
+    assert (folder / "spark-pipeline.yml").read_text().endswith("include: transformations/**\n")
+    (code,) = (path.read_text() for path in (folder / "transformations").iterdir())
+    assert "holdfast.clickhouse" in code
+    assert clickhouse.password not in code
+    assert pipeline("export", "--sdp", name, "--output", str(folder)).code == 2, "it does not overwrite"

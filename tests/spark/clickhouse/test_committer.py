@@ -261,7 +261,7 @@ def test_an_insert_of_the_run_before_is_killed(table: TableUnderTest, clickhouse
 
     table.commit(batch_of(0, run="old"), [1])
     query_id = f"{key_of(table).queries}1:0:zombie"
-    slow = f"INSERT INTO {table.target.full_name} (id) SELECT 99 + sleepEachRow(1) FROM numbers(600) SETTINGS max_block_size = 1"
+    slow = f"INSERT INTO {table.target.full_name} (id) SELECT 99 + sleepEachRow(1) FROM numbers(90) SETTINGS max_block_size = 1"
     zombie = BackgroundCall(
         lambda: send_query(clickhouse, slow.encode(), query_id=query_id, function_sleep_max_microseconds_per_block=0)
     )
