@@ -16,6 +16,7 @@ from uuid import UUID
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.connection import BrokerConnection
+from holdfast.kafka.codec import prepare
 from holdfast.kafka.enums import ConfigResourceType
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
@@ -304,6 +305,9 @@ class BrokerClient:
 
     async def _await_first_answer(self) -> None:
         """`UnavailableError` that names the addresses, if none of them answers within `contact_ms`."""
+        from kio.schema.metadata.v12.request import MetadataRequest
+
+        prepare(MetadataRequest)  # before the clock starts: on a busy machine it takes longer than a broker may
         reason = ""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._contact_ms / 1_000):

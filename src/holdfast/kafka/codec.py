@@ -76,6 +76,18 @@ def decode_response(request_type: Any, frame: bytes, correlation_id: int) -> Any
     return _entity_reader(kind)(frame, size)[0]
 
 
+def prepare(request_type: Any) -> None:
+    """Import and compile what a request of a kio type and its response need: the first use takes a second or more."""
+    import_kio()
+    from kio.index import load_response_schema
+
+    response_type = load_response_schema(request_type.__api_key__, request_type.__version__)
+    for kind in (request_type.__header_schema__, request_type):
+        _entity_writer(cast(Hashable, kind))
+    for kind in (response_type.__header_schema__, response_type):
+        _entity_reader(cast(Hashable, kind))
+
+
 @cache
 def import_kio() -> None:
     """Import kio, on any thread, before anything of it is used. It takes a while.
