@@ -244,6 +244,25 @@ def test_complete_mode_replaces_the_table(clickhouse: ClickHouseServer, clickhou
     table.client.close()
 
 
+def test_a_run_that_was_replaced_exchanges_nothing_however_late(
+    clickhouse: ClickHouseServer, clickhouse_database: str
+) -> None:
+    """The fence was compared; then the successor fills a table of its own, and is half done when the zombie wakes."""
+    table = TableUnderTest(clickhouse, clickhouse_database, replaces=True)
+    other = TableUnderTest(clickhouse, clickhouse_database, replaces=True)
+
+    def take_over(failpoint: str) -> None:
+        if failpoint == "spark-clickhouse.exchanging":
+            other.commit(batch_of(1, run="new"), [1, 2])
+
+    table.commit(batch_of(0, run="old"), [1])
+    with failpoints.installed(take_over), pytest.raises(RunFencedError):
+        table.commit(batch_of(1, run="old"), [7])
+    assert table.ids() == [1, 2]
+    for each in (table, other):
+        each.client.close()
+
+
 def test_a_lost_answer_of_the_exchange_is_repeated(clickhouse: ClickHouseServer, clickhouse_database: str) -> None:
     table = TableUnderTest(clickhouse, clickhouse_database, replaces=True)
     for before in (False, True):

@@ -29,7 +29,6 @@ from holdfast.spark.clickhouse.inserts import BatchInserter
 from holdfast.spark.clickhouse.options import ClickHouseOptions
 from holdfast.spark.clickhouse.ownership import (
     end_other_inserts,
-    is_fence_refusal,
     known_runs,
     take_ownership,
 )
@@ -85,9 +84,7 @@ class Committer:
         own, known = take_ownership(self._client, key, identity)
         try:
             self._commit_owned(key, own, known, identity, staged, repeated=repeated)
-        except ClickHouseError as error:
-            if not is_fence_refusal(error):
-                raise
+        except ClickHouseError:  # the fence, or a table that a newer run has dropped
             check_newest(own, max(known_runs(self._client, key)), resource=str(key))
             raise
 
@@ -101,37 +98,45 @@ class Committer:
         *,
         repeated: bool,
     ) -> None:
-        last = self._last_batch(key, own)
-        if repeated or last is None or (last.epoch, last.run) != (own.epoch, own.run):
-            end_other_inserts(self._client, key, clock=self._clock, timeout_ms=self._options.insert_timeout_ms)
-            last = self._last_batch(key, own)
-            if last is None:
-                self._clear_earlier_generations(key, own, known)
+        last = self._take_over(key, own, known, repeated=repeated)
         failpoints.reached("spark-clickhouse.owned")
         plan, content = self._plan(identity, staged)
         if not content.rows and not self._replaces and (last is None or last.batch != identity.batch):
             return
-        what = f"batch {identity.batch} of {key}"
-        keep = self._options.on_different_replay == "keep"
-        step = next_step(last, identity.batch, content, what=what, keep=keep, replaces=self._replaces)
         record = BatchRecord(batch=identity.batch, done=False, epoch=own.epoch, run=own.run, content=content, plan=plan)
         inserter = self._inserter(key, own, identity.batch)
-        recorded = last.plan if last is not None and step is not Step.BEGIN else plan
+        step = self._next_step(key, last, record, inserter)
         if last is not None and step is Step.RESUME:
-            if self._is_staged(last.plan):
-                record = replace(record, content=last.content, plan=last.plan)
-            elif inserter.has_none_of_batch():
-                step = Step.BEGIN  # nothing of it is visible: what is staged now is as good
-            else:
-                raise BatchBlockedError(
-                    what,
-                    f"it was begun, and what was staged for it is gone (stagedHours is {self._options.staged_hours}). "
-                    "Delete the batch's rows from the table, if it has provenance, and start again; else compare them by hand",
-                )
+            record = replace(record, content=last.content, plan=last.plan)
         if step is not Step.SKIP:
             self._write(key, own, record, inserter, resumed=step is Step.RESUME or repeated)
-        for each in {(each.staged_table, each.staged_batch) for each in (plan, recorded)}:
+        used = [plan, last.plan] if last is not None and last.batch == identity.batch else [plan]
+        for each in {(each.staged_table, each.staged_batch) for each in used}:
             self._drop_staged(*each)
+
+    def _take_over(self, key: ScopeKey, own: Run, known: Sequence[Run], *, repeated: bool) -> BatchRecord | None:
+        """The last batch. If this run has not recorded it, another may be at work still: its inserts are ended first."""
+        last = self._last_batch(key, own)
+        if not repeated and last is not None and (last.epoch, last.run) == (own.epoch, own.run):
+            return last
+        end_other_inserts(self._client, key, clock=self._clock, timeout_ms=self._options.insert_timeout_ms)
+        last = self._last_batch(key, own)
+        if last is None:
+            self._clear_earlier_generations(key, own, known)
+        return last
+
+    def _next_step(self, key: ScopeKey, last: BatchRecord | None, record: BatchRecord, inserter: BatchInserter) -> Step:
+        what, keep = f"batch {record.batch} of {key}", self._options.on_different_replay == "keep"
+        step = next_step(last, record.batch, record.content, what=what, keep=keep, replaces=self._replaces)
+        if last is None or step is not Step.RESUME or self._is_staged(last.plan):
+            return step
+        if inserter.has_none_of_batch():
+            return Step.BEGIN  # nothing of it is visible: what is staged now is as good
+        raise BatchBlockedError(
+            what,
+            f"it was begun, and what was staged for it is gone (stagedHours is {self._options.staged_hours}). "
+            "Delete the batch's rows from the table, if it has provenance, and start again; else compare them by hand",
+        )
 
     def _write(self, key: ScopeKey, own: Run, record: BatchRecord, inserter: BatchInserter, *, resumed: bool) -> None:
         self._client.command(key.record_batch(own, record))

@@ -59,9 +59,15 @@ class BatchInserter:
         return self._target.provenance and self._target.countable and not self._stored(self._place)
 
     def replace_table(self, plan: Plan, *, check: Callable[[], None]) -> None:
-        """Replace the table's content. The server exchanges two tables at once; `check` is made right before."""
-        next_name = qualified_name(self._target.database, self._key.next_table)
-        self._client.command(f"DROP TABLE IF EXISTS {next_name} SYNC")
+        """Replace the table's content: the server exchanges two tables at once; `check` is made right before.
+
+        An exchange cannot carry the fence. So each run has a table of its own for it, and a newer run drops those of older ones:
+        what is exchanged too late does not exist, or is replaced by what the newer run exchanges after it.
+        """
+        for (left,) in self._client.rows(self._key.list_next_tables()):
+            self._client.command(f"DROP TABLE IF EXISTS {qualified_name(self._target.database, left)} SYNC")
+        epoch = self._own.epoch if self._own is not None else 0
+        next_name = qualified_name(self._target.database, f"{self._key.next_tables}{epoch}")
         self._client.command(f"CREATE TABLE {next_name} AS {self._target.full_name}")
         for number, insert in enumerate(plan.inserts):
             self._insert(next_name, plan, number, insert)

@@ -8,12 +8,10 @@ from threading import Event
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
-from holdfast.clickhouse.error_codes import ClickHouseErrorCode
-from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.spark.clickhouse.errors import BatchBlockedError
 from holdfast.spark.clickhouse.runs import Run, admit, check_newest
 from holdfast.spark.clickhouse.scopes import WriteIdentity
-from holdfast.spark.clickhouse.statements import FENCE_MESSAGE, ScopeKey
+from holdfast.spark.clickhouse.statements import ScopeKey
 from holdfast.vocabulary.clock import Clock
 
 _POLL_MS: Final = 50
@@ -46,8 +44,3 @@ def end_other_inserts(client: ClickHouseClient, key: ScopeKey, *, clock: Clock, 
         if clock.boot_ms() >= until_ms:
             raise BatchBlockedError(str(key), f"{running} earlier inserts are still running")
         Event().wait(_POLL_MS / 1_000)
-
-
-def is_fence_refusal(error: ClickHouseError) -> bool:
-    """Whether the server refused a statement because a greater run is known."""
-    return error.code == ClickHouseErrorCode.FUNCTION_THROW_IF_VALUE_IS_NON_ZERO and FENCE_MESSAGE in error.text

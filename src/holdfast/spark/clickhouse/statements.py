@@ -3,7 +3,7 @@
     holdfast_spark_runs               the fence: the runs of each scope; the greatest (generation, epoch, run) may write
     holdfast_spark_batches            the last batch of each generation: begun with these rows, or done
     holdfast_spark_staged_{columns}   rows that tasks have staged, by token; a partition for each run's batch
-    holdfast_spark_next_{scope}       the content that is about to replace a table's (overwrite, complete mode)
+    holdfast_spark_next_{scope}_{n}   the content that is about to replace a table's (overwrite, complete mode)
 
 The one rule: whatever changes the table or the record of a batch has the fence in the same statement (`RunKey.fence`).
 """
@@ -121,9 +121,14 @@ class ScopeKey:
         )
 
     @property
-    def next_table(self) -> str:
-        """The table whose content is about to replace the table's."""
-        return NEXT_PREFIX + digest(self.table, self.scope)
+    def next_tables(self) -> str:
+        """The beginning of the names of tables whose content is about to replace the table's."""
+        return f"{NEXT_PREFIX}{digest(self.table, self.scope)}_"
+
+    def list_next_tables(self) -> str:
+        """Those of all runs."""
+        place = f"database = {quote_literal(self.database)} AND startsWith(name, {quote_literal(self.next_tables)})"
+        return f"SELECT name FROM system.tables WHERE {place}"
 
 
 def create_runs(database: str) -> str:

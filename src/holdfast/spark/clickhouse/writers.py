@@ -4,6 +4,7 @@ Spark creates a writer in a Python process of the driver and pickles it to the t
 driver. The one rule: a writer holds values only; what a commit has to know of its query travels in the tasks' messages.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from holdfast.vocabulary.random import SystemRandom
 _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WAIT_BEYOND_MS: Final = 10_000
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -97,10 +99,11 @@ class ClickHouseWriter(DataSourceArrowWriter):
     def _identity(self) -> WriteIdentity:
         """Within `foreachBatch`, the query's; else the writer's own."""
         write_id, number = self._table.options.write_id, self._table.options.write_number
-        query = _property(_QUERY_ID)
-        run = _property(_RUN_ID) if query else ""
+        query, run = _property(_QUERY_ID), _property(_RUN_ID)
+        if not query or not write_id or not _UUID.fullmatch(run):  # a job group that the user has set is no run
+            run = self._token
         scope = write_scope(write_id) if write_id else None
-        return WriteIdentity(scope=scope, query=query, run=run if run and write_id else self._token, batch=number)
+        return WriteIdentity(scope=scope, query=query, run=run, batch=number)
 
 
 class ClickHouseStreamWriter(DataSourceStreamArrowWriter):
