@@ -25,6 +25,7 @@ from holdfast.vocabulary.installation import install_hint
 
 PYSPARK_SERIES: Final = "4.3."
 _PROBE_TIMEOUT_S: Final = 60
+_FORMATS: Final = ("holdfast", "holdfast.clickhouse")
 # As Spark looks for sources: every package of the path whose name begins so, and its DefaultSource.
 _PROBE: Final = """
 import importlib, json, pkgutil, sys
@@ -176,9 +177,10 @@ def _check_imports(worker: _WorkerPython) -> str:
 
 
 def _check_source(worker: _WorkerPython) -> str:
-    if "holdfast" not in worker.probe.sources:
-        raise _FailedError(f'{worker.path} has no format("holdfast"), Spark says DATA_SOURCE_NOT_FOUND: {_remedy()}')
-    return 'format("holdfast") is found'
+    for name in _FORMATS:
+        if name not in worker.probe.sources:
+            raise _FailedError(f'{worker.path} has no format("{name}"), Spark says DATA_SOURCE_NOT_FOUND: {_remedy()}')
+    return " and ".join(f'format("{name}")' for name in _FORMATS) + " are found"
 
 
 def _check_brokers(bootstrap: str) -> str:
