@@ -185,3 +185,18 @@ def test_tasks_are_tried_again_and_a_driver_that_was_replaced_writes_nothing(
         assert "a newer run of query/" in (tmp_path / "failure").read_text()
         assert zombie.wait(DRIVER_TIMEOUT_S) == 0
     assert ids(clickhouse, options) == list(range(3 * ROWS_PER_FILE))
+
+
+def test_a_full_refresh_of_a_flow_is_a_new_generation(
+    spark: SparkSession, clickhouse: ClickHouseServer, options: dict[str, str], tmp_path: Path
+) -> None:
+    """As Spark Declarative Pipelines start a flow: by name, with a checkpoint in a folder that is numbered."""
+    (tmp_path / "in").mkdir()
+    add_file(tmp_path / "in", 0)
+    for number in (0, 0, 1):
+        rows = spark.readStream.schema("id LONG").json(str(tmp_path / "in"))
+        writing = rows.writeStream.format(FORMAT).queryName("copied").options(**options)
+        writing = writing.option("checkpointLocation", f"file://{tmp_path}/_checkpoints/sink/copied/{number}")
+        writing.trigger(availableNow=True).start().awaitTermination()
+        assert ids(clickhouse, options) == list(range(ROWS_PER_FILE))
+    assert query(clickhouse, options, "DISTINCT _generation, startsWith(_scope, 'flow/')") == ["1\t1"]
