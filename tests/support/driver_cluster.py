@@ -16,6 +16,7 @@ from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.slot_context import DriverResources
 from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.driver.streaming.stream_processor import StreamProcessor
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.registry import RegistrySettings, RegistryStore
@@ -45,7 +46,7 @@ class DriverCluster:
     store: Store
     clock: RealClock = field(default_factory=RealClock)
     random: SystemRandom = field(default_factory=SystemRandom)
-    works: list[SlotProcessor] = field(default_factory=list)
+    works: list[SlotProcessor | StreamProcessor] = field(default_factory=list)
 
     @property
     def catalog(self) -> PipelineStore:
@@ -106,6 +107,7 @@ class DriverCluster:
         embedded: str = "",
         settings: DriverSettings = SETTINGS,
         sink_roots: tuple[str, ...] = (),
+        python_queries: bool = False,
     ) -> DriverResources:
         return DriverResources(
             jobs=jobs,
@@ -116,14 +118,16 @@ class DriverCluster:
             clock=self.clock,
             random=self.random,
             sink_roots=sink_roots,
+            python_queries=python_queries,
         )
 
     def work(
         self, jobs: SparkJobs, pipeline: Pipeline, consumer: str, *, generation: int = 1, embedded: str = ""
     ) -> SlotProcessor:
         said = RunSlot(slot=consumer, pipeline_id=pipeline.id, generation=generation)
-        self.works.append(SlotProcessor(said, self.resources(jobs, embedded=embedded), lambda: True))
-        return self.works[-1]
+        made = SlotProcessor(said, self.resources(jobs, embedded=embedded), lambda: True)
+        self.works.append(made)
+        return made
 
     def close_works(self) -> None:
         """As a slot does at its end: a client that is dropped instead of closed waits for its session."""

@@ -109,6 +109,8 @@ def _driver_factory(settings: ServeSettings, *, bootstrap: str, clickhouse: str,
         bootstrap=bootstrap,
         clickhouse=clickhouse,
         sink_roots=parse_roots(settings.worker.sink_roots),
+        checkpoints=settings.worker.checkpoints,
+        python_queries=settings.worker.python_queries,
         spark=SparkOptions(
             master=spark.master,
             remote=spark.remote,

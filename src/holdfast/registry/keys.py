@@ -6,6 +6,7 @@
     consumers/{id}     {"session", "ttl_ms", "registered_at_ms"}      under the consumer's session
     starts/{id}        {"offset"}                                     where a partition without a checkpoint begins
     source             {"topic", "topic_id"}                          the topic whose offsets all checkpoints are
+    stream             {"retain", …}                                  of a query that owns the namespace (`streams`)
 
 The registry is the only owner of these keys: other packages ask `holdfast.registry.queries`.
 """
@@ -19,6 +20,7 @@ REGISTRIES: Final = "registry/"
 PARTITIONS: Final = "partitions"
 HEARTBEATS: Final = "beats"
 CONSUMERS: Final = "consumers"
+STREAM: Final = "stream"
 
 
 def namespace_prefix(namespace: str) -> str:
@@ -66,6 +68,11 @@ def source_key(namespace: str) -> str:
     return f"{namespace_prefix(namespace)}source"
 
 
+def stream_key(namespace: str) -> str:
+    """The record of a query that owns the whole namespace."""
+    return f"{namespace_prefix(namespace)}{STREAM}"
+
+
 def starts_prefix(namespace: str) -> str:
     """The prefix of all decided starts."""
     return f"{namespace_prefix(namespace)}starts/"
@@ -79,6 +86,11 @@ def namespace_of(key: str) -> str:
 def record_kind(key: str) -> str:
     """The kind of record a key holds: `PARTITIONS`, `HEARTBEATS`, `CONSUMERS`; something else for the rest."""
     return key.removeprefix(REGISTRIES).partition("/")[2].rpartition("/")[0]
+
+
+def is_stream(key: str) -> bool:
+    """Whether a key is that of a query's record."""
+    return key.removeprefix(REGISTRIES).partition("/")[2] == STREAM
 
 
 def check_name(what: str, name: str) -> None:

@@ -16,6 +16,7 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.registry import keys, records
 from holdfast.registry.model import PartitionState, SourceTopic
+from holdfast.registry.streams import retained_offsets, without_retained
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -60,6 +61,11 @@ async def partitions_by_namespace(store: Store, family: str) -> dict[str, list[P
     return found
 
 
+async def streams_of(store: Store, family: str) -> list[Entry]:
+    """The records of queries in a family, as their owners wrote them."""
+    return [entry for entry in await _scan(store, keys.REGISTRIES + family) if keys.is_stream(entry.key)]
+
+
 async def live_owners(store: Store, family: str) -> list[str]:
     """The owners of partitions in a family whose claims have not expired. The name of a dead owner stays in its records."""
     entries = await _scan(store, keys.REGISTRIES + family)
@@ -73,7 +79,8 @@ async def live_owners(store: Store, family: str) -> list[str]:
 
 
 async def clear_abandoned(store: Store, namespace: str, *, commit: Commit) -> bool:
-    """For a retired namespace: partitions that nobody works on lose their owner and their intent, which nobody will finish.
+    """For a retired namespace: partitions that nobody works on lose their owner and their intent, which nobody will finish. So does
+    the record of a query lose what it retains.
 
     The epoch goes up with the owner, so that a zombie is refused. A partition whose claim is alive is left to its owner. True: none
     has an owner or an intent any more.
@@ -86,6 +93,9 @@ async def clear_abandoned(store: Store, namespace: str, *, commit: Commit) -> bo
     }
     clear = True
     for entry in entries:
+        if keys.is_stream(entry.key) and not alive and retained_offsets(entry):
+            outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, without_retained(entry))])
+            clear = clear and isinstance(outcome, Committed)
         if keys.record_kind(entry.key) != keys.PARTITIONS:
             continue
         state = records.decode_partition(entry)
@@ -136,24 +146,26 @@ async def fixed_starts(store: Store, namespace: str) -> dict[int, int]:
 @asynccontextmanager
 async def mirror_topic_intents(
     store: Store, *, clock: Clock, random: Random
-) -> AsyncIterator[Mirror[TopicIntent | None]]:
+) -> AsyncIterator[Mirror[tuple[TopicIntent, ...]]]:
     """The ranges begun in any namespace that name a topic, by record, kept up to date for the body."""
-    async with open_mirror(store, keys.REGISTRIES, topic_intent, clock=clock, random=random) as mirror:
+    async with open_mirror(store, keys.REGISTRIES, topic_intents, clock=clock, random=random) as mirror:
         yield mirror
 
 
-def topic_intent(entry: Entry) -> TopicIntent | None:
-    """The range of a topic that a record has begun. A record that cannot be decoded is its owner's to report."""
+def topic_intents(entry: Entry) -> tuple[TopicIntent, ...]:
+    """The ranges of topics that a record has begun. A record that cannot be decoded is its owner's to report."""
+    if keys.is_stream(entry.key):
+        return tuple(TopicIntent(each.topic, each.partition, each.start) for each in retained_offsets(entry))
     if keys.record_kind(entry.key) != keys.PARTITIONS:
-        return None
+        return ()
     try:
         begun = msgspec.json.decode(entry.value, type=_RecordWithIntent).intent
     except msgspec.MsgspecError:
-        return None
+        return ()
     number = entry.key.rpartition("/")[2]
     if begun is None or not begun.topic or not number.isdecimal():
-        return None
-    return TopicIntent(begun.topic, int(number), begun.start)
+        return ()
+    return (TopicIntent(begun.topic, int(number), begun.start),)
 
 
 def _place(key: str) -> tuple[str, int]:

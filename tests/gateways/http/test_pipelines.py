@@ -20,6 +20,7 @@ from holdfast.kernel.lease import acquire
 from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, status_key, worker_key
 from holdfast.pipeline.model.definition import slot_resource
+from holdfast.pipeline.model.driver_protocol import StreamProgress
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
@@ -187,6 +188,9 @@ async def test_status_assignments_and_workers_are_what_workers_report(tmp_path: 
         labels = 'pipeline="orders",generation="1",slot="0",worker="worker-1"'
         assert f"holdfast_pipeline_rows_total{{{labels}}} 12" in page
         assert f"holdfast_pipeline_dlq_rows_total{{{labels}}} 3" in page
+        assert f"holdfast_pipeline_stream_batch{{{labels}}} 7" in page
+        assert f"holdfast_pipeline_stream_state_rows{{{labels}}} 40" in page
+        assert f"holdfast_pipeline_stream_watermark_seconds{{{labels}}} 1767225610" in page
         assert 'holdfast_pipeline_slots_wanted{pipeline="orders"} 1' in page
         assert 'holdfast_pipeline_slots_held{pipeline="orders"} 1' in page
         assert 'holdfast_pipeline_state{pipeline="orders",state="running"} 1' in page
@@ -212,6 +216,13 @@ async def _working(store: Any, session: str, pipeline: str, clock: Any, random: 
         state="running",
         rows=12,
         dlq_rows=3,
+        stream=StreamProgress(
+            engine="structured-streaming",
+            reason="auto",
+            batch=7,
+            state_rows=40,
+            watermark="2026-01-01T00:00:10.000Z",
+        ),
     )
     await store.commit(
         apply=(

@@ -49,13 +49,16 @@ class Work:
     def progress(self) -> SlotProgress:
         return SlotProgress(slot="ann")
 
+    def stop(self) -> None:
+        pass
+
     def close(self) -> None:
         Work.may_close.wait(30)
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[FromDriver]:
-    monkeypatch.setattr(slots, "SlotProcessor", Work)
+    monkeypatch.setattr(slots, "open_processor", Work)
     Work.turns = []
     Work.may_go_on.clear()
     Work.may_close.clear()

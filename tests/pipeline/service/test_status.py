@@ -11,7 +11,7 @@ from holdfast.contracts.store import Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.catalog.worker_status import Mode, SlotStatus, WorkerRecord, status_key, worker_key
 from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, slot_resource
-from holdfast.pipeline.model.driver_protocol import PartitionProgress
+from holdfast.pipeline.model.driver_protocol import PartitionProgress, StreamProgress
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.status import NO_LEASES, PipelineStatus, aggregate
 from holdfast.registry import PartitionState
@@ -144,3 +144,39 @@ async def test_a_start_lists_everything_that_is_missing(world: PipelineServiceHa
         await world.service.start(made.id)
     assert refused.value.reasons == ("source: not saved yet", "sink: not saved yet", "mapping: not saved yet")
     assert (await world.service.status(made.id)).state == "incomplete"
+
+
+def test_a_streaming_query_reports_its_batch_and_lag() -> None:
+    stream = StreamProgress(engine="structured-streaming", reason="auto: …", batch=7, state_rows=12, lag_rows=5)
+    found = seen(STARTED, [slot("0", rows=3, stream=stream)], [worker()], g1=[PartitionState(id=0, owner="p.1.0")])
+    assert (found.stream, found.lag_rows, found.rows) == (stream, 5, 3)
+    assert seen(STARTED, [slot("0")], [worker()]).stream is None
+
+
+async def test_the_status_names_the_engine_and_why(world: PipelineServiceHarness) -> None:
+    made = await world.service.catalog.create("counts")
+    assert (await world.service.status(made.id)).engine == ""
+    query = {"sources": [{"topic": "a"}, {"topic": "b"}], "sql": "SELECT 1 AS x FROM a JOIN b"}
+    sink = {"dsn": "http://127.0.0.1:1", "table": "t"}
+    await world.service.catalog.put_parts(made.id, {"sink": sink, "query": query})
+    status = await world.service.status(made.id)
+    assert (status.engine, status.engine_reason) == ("structured-streaming", "auto: the query reads 2 sources")
+
+
+async def test_a_query_is_rewound_while_it_is_stopped_and_not_backfilled(world: PipelineServiceHarness) -> None:
+    made = await world.service.catalog.create("counts")
+    query = {"sources": [{"topic": "a"}, {"topic": "b"}], "sql": "SELECT 1 AS x FROM a JOIN b"}
+    parts: dict[str, Any] = {"sink": {"dsn": "http://127.0.0.1:1", "table": "t"}, "query": query}
+    await world.service.catalog.put_parts(made.id, parts)
+    reprocessing = world.service.reprocessing
+    with pytest.raises(NotReadyError, match="keeps state over all its records"):
+        await reprocessing.backfill(made.id, "earliest")
+    with pytest.raises(NotReadyError, match="rewind it to earliest"):
+        await reprocessing.rewind(made.id, "latest")
+    with pytest.raises(NotReadyError, match="_generation"):
+        await reprocessing.rewind(made.id, "earliest", delete_previous=True)
+    after, generation = await reprocessing.rewind(made.id, "earliest")
+    assert (generation.number, generation.starts, len(after.generations)) == (2, {}, 2)
+    await world.service.start(made.id)
+    with pytest.raises(NotReadyError, match="while it is stopped"):
+        await reprocessing.rewind(made.id, "earliest")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-OPTIONAL_PARTS: Final = {"filters": {}, "sql": {"sql": ""}, "drift": {}}
+OPTIONAL_PARTS: Final = {"filters": {}, "sql": {"sql": ""}, "drift": {}, "query": {}}
 """Parts with a default, and what saves it: a file without one of them has the default."""
 
 

@@ -10,6 +10,12 @@
     drift: {unknownFields: dlq}
     state: {desired: started, replicas: 2}
 
+A pipeline with a query has `query` in place of `mapping` and `sql`; `engine` beside it is short for the query's, and `pythonFile`
+in it is a file beside this one, whose text is sent:
+
+    engine: structured-streaming
+    query: {sources: [{topic: orders, schema: "id BIGINT, at TIMESTAMP"}], pythonFile: counts.py}
+
 The one rule: a file is data. YAML is read without anything that could construct objects or run code.
 """
 
@@ -26,8 +32,8 @@ from holdfast.cli.pipeline.file_check import FileMistakes, check_part
 from holdfast.cli.pipeline.file_check import Path as KeyPath
 from holdfast.vocabulary.errors import InvalidError, UsageError
 
-PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift")
-KEYS: Final = ("name", "description", *PARTS, "state")
+PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift", "query")
+KEYS: Final = ("name", "description", "engine", *PARTS, "state")
 _BYTES_MAX: Final = 4 * 1024 * 1024
 
 
@@ -64,6 +70,8 @@ def read_pipeline_file(path: str, *, name: str = "") -> PipelineFile:
     parts = {key: given[key] for key in PARTS if given.get(key) is not None}
     if isinstance(parts.get("sql"), str):
         parts["sql"] = {"sql": parts["sql"]}
+    if "engine" in given or "query" in parts:
+        _read_query(path, given, parts, mistakes)
     state = given.get("state") or {}
     for key, value in {**parts, "state": state}.items():
         if not isinstance(value, dict):
@@ -72,6 +80,22 @@ def read_pipeline_file(path: str, *, name: str = "") -> PipelineFile:
             check_part(key, value, mistakes)
     mistakes.raise_any()
     return PipelineFile(str(called), given.get("description"), parts, dict(state), path, lines)
+
+
+def _read_query(path: str, given: dict[str, Any], parts: dict[str, Any], mistakes: FileMistakes) -> None:
+    """The part `query` with the file's engine, and with the text of its Python file."""
+    query = parts.get("query", {})
+    if not isinstance(query, dict):
+        return
+    query = dict(query)
+    if "engine" in given and query.setdefault("engine", given["engine"]) != given["engine"]:
+        mistakes.add(("engine",), f"invalid engine {given['engine']!r}: must be the query's, {query['engine']!r}")
+    if isinstance(name := query.pop("pythonFile", None), str):
+        folder = Path() if path == "-" else Path(path).parent
+        query["python"] = _text(str(folder / name))
+    elif name is not None:
+        mistakes.add(("query", "pythonFile"), f"invalid query.pythonFile {name!r}: must be the name of a file")
+    parts["query"] = query
 
 
 def key_lines(path: str, text: str) -> dict[KeyPath, int]:

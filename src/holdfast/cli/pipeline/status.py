@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.arguments import Parser, Parsers
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WATCH_S: Final = 1.0
+_STREAMING: Final = "structured-streaming"
 _SLOT_COLUMNS: Final = ("generation", "slot", "workerId", "state", "rows", "batches", "dlqRows", "reason")
 _PARTITION_COLUMNS: Final = ("generation", "partition", "checkpoint", "end", "lagRows", "owner", "epoch", "pending")
 
@@ -68,16 +69,29 @@ def render_status(status: Mapping[str, Any], *, width: int) -> "RenderableType":
         f"slots {status['slotsRunning']}/{status['replicas']} · revision {status['recipe']}"
     )
     parts: list[RenderableType] = [Text(escape_controls(head), style="bold")]
+    parts += [Text(escape_controls(line)) for line in engine_lines(status)]
     parts += [Text(escape_controls(f"! {each}"), style="red") for each in status["reasons"]]
     warnings = [each for each in (*status["warnings"], status["banner"]) if each]
     parts += [Text(escape_controls(f"! {each}"), style="yellow") for each in warnings]
     if status["slots"]:
         parts.append(table("slots", status["slots"], _SLOT_COLUMNS, width=width))
-    if status["partitions"]:
+    if status["partitions"] and status.get("engine") != _STREAMING:  # a query's one claim is no partition of a topic
         workers = {str(slot["slot"]): str(slot["workerId"]) for slot in status["slots"]}
         rows = [{**each, "owner": owner_name(each["owner"], workers)} for each in status["partitions"]]
         parts.append(table("partitions", rows, _PARTITION_COLUMNS, width=width))
     return Group(*parts)
+
+
+def engine_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """Which engine runs the pipeline and why; of a streaming query, where it is."""
+    if status.get("engine"):
+        yield f"engine {status['engine']}: {status['engineReason']}"
+    if stream := status.get("stream"):
+        batch = "none" if stream["batch"] < 0 else f"{stream['batch']:,}"
+        yield (
+            f"batch {batch} done, {stream['batchMs']:,} ms · watermark {stream['watermark'] or '–'} · "
+            f"state {stream['stateRows']:,} rows · late {stream['droppedRows']:,} · epoch {stream['epoch']}"
+        )
 
 
 def owner_name(owner: str | None, workers: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ class PendingRanges:
     """The pending ranges of a store, as of the mirror's version. Without a mirror nothing is known, so everything is kept."""
 
     def __init__(self) -> None:
-        self._mirror: Mirror[TopicIntent | None] | None = None
+        self._mirror: Mirror[tuple[TopicIntent, ...]] | None = None
         self._version = -1
         self._lowest: dict[tuple[str, int], int] = {}
 
@@ -44,10 +44,10 @@ class PendingRanges:
         return self._lowest.get((topic, number))
 
 
-def _lowest(mirror: Mirror[TopicIntent | None]) -> dict[tuple[str, int], int]:
+def _lowest(mirror: Mirror[tuple[TopicIntent, ...]]) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    for intent in mirror.items.values():
-        if intent is not None:
+    for intents in mirror.items.values():
+        for intent in intents:
             partition = intent.topic, intent.partition
             found[partition] = min(intent.start, found.get(partition, intent.start))
     return found

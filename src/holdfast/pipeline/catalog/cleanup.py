@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Operation, Requirement, Store
+from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Entry, Operation, Requirement, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import EPOCHS, HOLDERS
 from holdfast.pipeline.catalog.encoding import ReplayRecord, read_replay
@@ -28,7 +28,7 @@ from holdfast.pipeline.model.definition import (
     active_generations,
     slot_resource,
 )
-from holdfast.registry.queries import clear_abandoned, deletions, live_owners, partitions_by_namespace
+from holdfast.registry.queries import clear_abandoned, deletions, live_owners, partitions_by_namespace, streams_of
 from holdfast.vocabulary.errors import CorruptError
 
 Commit = Callable[[Sequence[Requirement], Sequence[Operation]], Awaitable[Committed | Conflict]]
@@ -70,9 +70,27 @@ async def prune_revisions(store: Store, pipeline: Pipeline, *, kept: int, commit
         if state.intent is not None
     }
     needed.add(await _replay_revision(store, pipeline.id))
+    needed |= {_begun_revision(entry) for entry in await streams_of(store, _registries(pipeline.id))}
     gone = [Delete(entry.key) for entry in entries if int(entry.key.rpartition("/")[2]) not in needed]
     for at in range(0, len(gone), _DELETES_MAX):
         await commit([], gone[at : at + _DELETES_MAX])
+
+
+class _BegunBatch(msgspec.Struct, frozen=True):
+    recipe: int = 0
+
+
+class _StreamOfRevision(msgspec.Struct, frozen=True):
+    intent: _BegunBatch | None = None
+
+
+def _begun_revision(entry: Entry) -> int:
+    """The revision of the batch that a query has begun; 0: none."""
+    try:
+        begun = msgspec.json.decode(entry.value, type=_StreamOfRevision).intent
+    except msgspec.MsgspecError as error:
+        raise CorruptError(entry.key, str(error)) from None
+    return 0 if begun is None else begun.recipe
 
 
 async def _replay_revision(store: Store, pipeline_id: str) -> int:

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.clickhouse.expressions import expression_error
 from holdfast.clickhouse.quoting import quote_identifier
 from holdfast.log.topics import check_name as check_topic_name
+from holdfast.pipeline.catalog.query_part import read_query
 from holdfast.pipeline.catalog.source_format import check_format
 from holdfast.pipeline.filters.config import read_filters
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_MAX, check_table_settings
@@ -35,6 +36,7 @@ from holdfast.pipeline.model.definition import (
 )
 from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
 from holdfast.pipeline.model.partition_fields import parse_partition_field
+from holdfast.pipeline.model.query import QueryConfig
 from holdfast.pipeline.model.redaction import redacted_url
 from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.pipeline.model.timestamps import parse_iso_ns
@@ -42,13 +44,13 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.settings import KIB, MIB, check_between
 
-PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift")
+PARTS: Final = ("source", "sink", "mapping", "filters", "sql", "drift", "query")
 PART_BYTES_MAX: Final = 200 * KIB
 SQL_CHARS_MAX: Final = 20_000
 BROKERS_MAX: Final = 50
 TEXT_CHARS_MAX: Final = 2_000
 
-Part = KafkaConfig | SinkConfig | ColumnMapping | FiltersConfig | SqlConfig | DriftPolicy
+Part = KafkaConfig | SinkConfig | ColumnMapping | FiltersConfig | SqlConfig | DriftPolicy | QueryConfig
 Given = bytes | str | Mapping[str, Any] | msgspec.Struct
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
@@ -318,6 +320,7 @@ _READERS: Final[dict[str, Callable[[dict[str, Any]], Part]]] = {
     "filters": read_filters,
     "sql": _sql,
     "drift": _drift,
+    "query": read_query,
 }
 _KINDS: Final[dict[str, Any]] = {
     "source": KafkaConfig,
@@ -326,4 +329,5 @@ _KINDS: Final[dict[str, Any]] = {
     "filters": FiltersConfig,
     "sql": SqlConfig,
     "drift": DriftPolicy,
+    "query": QueryConfig,
 }

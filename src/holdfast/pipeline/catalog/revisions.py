@@ -24,14 +24,20 @@ from holdfast.pipeline.model.definition import (
     TopicSinkConfig,
     has_changes,
 )
+from holdfast.pipeline.model.query import QueryConfig
 from holdfast.vocabulary.errors import InvalidError
 
 NEEDED: Final = ("source", "sink", "mapping")
 REPLACING: Final = "ReplacingMergeTree"
+NEEDED_BY_QUERY: Final = ("sink",)
+"""The query has its own sources, and its columns are the table's."""
 
 
 def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ...]:
     """The revision of these parts, or everything that is missing or does not fit."""
+    query = parts.get("query")
+    if isinstance(query, QueryConfig) and query.sources:
+        return _compose_query(parts, query, version)
     problems = [f"{name}: not saved yet" for name in NEEDED if name not in parts]
     source, sink, mapping = parts.get("source"), parts.get("sink"), parts.get("mapping")
     filters, sql, drift = parts.get("filters"), parts.get("sql"), parts.get("drift")
@@ -50,8 +56,56 @@ def compose(parts: Mapping[str, Part], version: int) -> Revision | tuple[str, ..
         filters=filters if isinstance(filters, FiltersConfig) else FiltersConfig(),
         sql=sql.sql if isinstance(sql, SqlConfig) else "",
         drift=drift if isinstance(drift, DriftPolicy) else DriftPolicy(),
+        query=query if isinstance(query, QueryConfig) else QueryConfig(),
     )
     return tuple(_conflicts(revision)) or revision
+
+
+def _compose_query(parts: Mapping[str, Part], query: QueryConfig, version: int) -> Revision | tuple[str, ...]:
+    """Of a query. `source` and `mapping`, if they were saved before, are kept and not used."""
+    problems = [f"{name}: not saved yet" for name in NEEDED_BY_QUERY if name not in parts]
+    sink = parts.get("sink")
+    filters, sql, drift = parts.get("filters"), parts.get("sql"), parts.get("drift")
+    if isinstance(filters, FiltersConfig) and filters.enabled:
+        problems.append("filters: cannot be combined with a query, which has WHERE")
+    if isinstance(sql, SqlConfig) and sql.sql:
+        problems.append("sql: cannot be combined with a query; it is query.sql there")
+    if isinstance(drift, DriftPolicy) and drift.unknown_fields != DriftPolicy().unknown_fields:
+        problems.append("drift: cannot be combined with a query, whose schemas say which fields are read")
+    if sink is not None:
+        problems += stream_sink_problems(sink, query)
+    if problems or not isinstance(sink, ClickHouseConfig):
+        return tuple(problems)
+    first = query.sources[0]
+    return Revision(
+        version=version,
+        source=KafkaConfig(topic=first.topic, start=first.start),
+        sink=sink,
+        mapping=ColumnMapping(()),
+        query=query,
+    )
+
+
+def stream_sink_problems(sink: Part, query: QueryConfig) -> list[str]:
+    """Why a sink cannot take the query's result exactly once."""
+    if not isinstance(sink, ClickHouseConfig):
+        kind = sink.__struct_config__.tag
+        return [f"sink.kind: {kind} cannot be combined with a query, which writes to clickhouse"]
+    found = [] if sink.table else ["sink.table: missing"]
+    if sink.version_column:
+        found.append("sink.versionColumn: cannot be combined with a query, whose batches are the version")
+    if sink.engine.startswith(("Replicated", "Shared")) or sink.cluster:
+        found.append("sink.engine: a query writes to a table of one server, where its fence is")
+    if sink.deleted_column:
+        found.append("sink.deletedColumn: cannot be combined with a query")
+    replacing = sink.engine == "ReplacingMergeTree"
+    if query.output_mode == "update" and not sink.order_by:
+        found.append("sink.orderBy: missing; in output mode update it is the key whose last row counts")
+    if query.output_mode != "update" and replacing:
+        found.append(
+            f"sink.engine: ReplacingMergeTree is for output mode update; in {query.output_mode} rows of equal keys would be lost"
+        )
+    return found
 
 
 def _conflicts(revision: Revision) -> list[str]:

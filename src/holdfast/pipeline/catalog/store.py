@@ -43,6 +43,7 @@ from holdfast.pipeline.model.errors import (
     PipelineNameTakenError,
     UnknownPipelineError,
 )
+from holdfast.pipeline.model.query import chosen_engine, is_streaming, query_identity
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -376,12 +377,16 @@ class PipelineStore:
         if len(value) > encoding.REVISION_BYTES_MAX:
             too_much = f"all parts: {len(value)} bytes exceed the limit of {encoding.REVISION_BYTES_MAX}"
             return CatalogChange(msgspec.structs.replace(pipeline, problems=(too_much,)))
-        after = msgspec.structs.replace(pipeline, revision=made.version, problems=())
+        chosen = chosen_engine(made)
+        after = msgspec.structs.replace(
+            pipeline, revision=made.version, engine=chosen.engine, engine_reason=chosen.reason, problems=()
+        )
         if pipeline.revision:
             last = await self.revision(pipeline.id, pipeline.revision)
-            if (last.source.topic, last.source.brokers) != (made.source.topic, made.source.brokers):
+            if query_identity(last) != query_identity(made):
                 if pipeline.state.desired != "stopped":
-                    raise NotReadyError("changing the source of", pipeline.name, ("it is started: stop it first",))
+                    what = "query" if is_streaming(last) or is_streaming(made) else "source"
+                    raise NotReadyError(f"changing the {what} of", pipeline.name, ("it is started: stop it first",))
                 after = generations.with_pruned_generations(
                     generations.with_new_source(after), self.settings.generations_max
                 )

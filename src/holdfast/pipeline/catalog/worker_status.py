@@ -17,7 +17,7 @@ from holdfast.kernel.keys import HOLDERS
 from holdfast.kernel.lease import read_holder
 from holdfast.pipeline.catalog.keys import STATUS, status_prefix
 from holdfast.pipeline.model.definition import slot_resource
-from holdfast.pipeline.model.driver_protocol import PartitionProgress
+from holdfast.pipeline.model.driver_protocol import PartitionProgress, StreamProgress
 from holdfast.vocabulary.errors import CorruptError
 
 WORKERS: Final = "workers/"
@@ -83,6 +83,8 @@ class SlotStatus(_StatusRecord, frozen=True):
     epochs: dict[str, int] = {}
     """The partitions it owns, each with the epoch of its claim."""
     warnings: tuple[str, ...] = ()
+    stream: StreamProgress | None = None
+    """Of a slot that runs a streaming query."""
 
 
 class SlotAssignment(_StatusRecord, frozen=True):

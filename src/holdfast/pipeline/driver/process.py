@@ -156,6 +156,8 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
         cluster_address=cluster_address_of(start),
         embedded=start.clickhouse,
         sink_roots=start.sink_roots,
+        checkpoints=start.checkpoints,
+        python_queries=start.python_queries,
         settings=driver_settings(start),
         clock=clock,
         random=random,

@@ -45,6 +45,9 @@ class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     """The embedded ClickHouse's URL, for sinks whose `dsn` is empty."""
     sink_roots: tuple[str, ...] = ()
     """Below which sinks may write files; none: anywhere."""
+    checkpoints: str = ""
+    python_queries: bool = False
+    """See `DriverResources`."""
     spark: SparkOptions = SparkOptions()
     settings: dict[str, float] = {}
     """What differs from the defaults of `DriverSettings`, by name."""

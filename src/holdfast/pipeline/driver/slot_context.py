@@ -38,6 +38,10 @@ class DriverResources:
     random: Random
     sink_roots: tuple[str, ...] = ()
     """Below which sinks may write files; none: anywhere."""
+    checkpoints: str = ""
+    """Below which streaming queries keep checkpoints and state; empty: where the cluster's objects are."""
+    python_queries: bool = False
+    """Whether a query may be a Python file, whose code runs in the driver."""
 
 
 class SlotContext:

@@ -81,6 +81,9 @@ class SlotProcessor:
         }
         return self.counters.progress(self._slot.run.slot, partitions, self.blocked)
 
+    def stop(self) -> None:
+        """Nothing runs between two turns."""
+
     def close(self) -> None:
         """Close sinks and connections."""
         self._slot.revisions.close()

@@ -54,6 +54,10 @@ class SlotStore:
         """The pipeline as it is now."""
         return self._wait(self._catalog.get(self._pipeline_id))
 
+    def pipeline_named(self, pipeline_id: str) -> Pipeline:
+        """Another pipeline. `UnknownPipelineError`."""
+        return self._wait(self._catalog.get(pipeline_id))
+
     def revision(self, version: int) -> Revision:
         """A revision; it never changes, so it is read once."""
         if version not in self._revisions:

@@ -1,4 +1,4 @@
-"""A slot's thread: claims and halts come in, progress goes out; the shell around `SlotProcessor`.
+"""A slot's thread: claims and halts come in, progress goes out; the shell around a processor (`engines`).
 
 The one rule: no insert is begun within the margin before the claims expire, and a batch that is under way then is cancelled. Time
 is the boot clock's, which runs through suspend. Safety does not depend on it: the fences do that.
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Final
 
+from holdfast.pipeline.driver.engines import Processor, open_processor
 from holdfast.pipeline.driver.slot_context import DriverResources
-from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.model.driver_protocol import (
     FromDriver,
@@ -22,6 +22,7 @@ from holdfast.pipeline.model.driver_protocol import (
     SlotHalted,
     slot_title,
 )
+from holdfast.vocabulary.errors import UnavailableError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,7 +45,6 @@ class SlotThread:
         self._at_work = False
         self._cancelled = False
         self._reported_ms = 0
-        self._processor = SlotProcessor(run, resources, self._may_write)
         self._thread = Thread(target=self._serve, name=f"slot-{run.slot}", daemon=True)
 
     # --- for the supervising loop
@@ -92,38 +92,57 @@ class SlotThread:
     # --- the slot's own thread
 
     def _serve(self) -> None:
+        processor: Processor | None = None
         try:
-            while not self._halting:
-                self._turn()
+            processor = self._opened()
+            try:
+                while processor is not None and not self._halting:
+                    self._turn(processor)
+            finally:
+                if processor is not None:
+                    processor.stop()
             self._send(SlotHalted(slot=self._run.slot))
         except PermanentError as error:
-            self._send(self._processor.progress())
+            if processor is not None:
+                self._send(processor.progress())
             self._send(SlotFailed(slot=self._run.slot, reason=str(error), lasting=True))
         except Exception as error:
             _log.exception("%s failed", self._title)
             self._send(SlotFailed(slot=self._run.slot, reason=f"{type(error).__name__}: {error}"[:2_000]))
         finally:
-            self._processor.close()
+            if processor is not None:
+                processor.close()
 
-    def _turn(self) -> None:
+    def _opened(self) -> Processor | None:
+        """The processor of the pipeline's engine, once the store answers; None: the slot was halted before."""
+        while not self._halting:
+            try:
+                return open_processor(self._run, self._resources, self._may_write)
+            except UnavailableError as error:
+                _log.warning("%s: %s", self._title, error)
+                retry_ms = self._resources.clock.boot_ms() + self._resources.settings.retry_max_ms
+                self._wait_for_change(dict(self._claims), retry_ms)
+        return None
+
+    def _turn(self, processor: Processor) -> None:
         with self._changed:
             claims, revoked = dict(self._claims), self._revoked
             self._revoked = {}
-        self._processor.drop_unclaimed(claims)
+        processor.drop_unclaimed(claims)
         if revoked:
             epochs = {str(number): epoch for number, epoch in revoked.items()}
             self._send(PartitionsReleased(slot=self._run.slot, epochs=epochs))
-        batches = self._processor.counters.batches
+        batches = processor.counters.batches
         next_ms = self._resources.clock.boot_ms() + self._resources.settings.poll_ms
         if claims and self._may_write():
             self._at_work, self._cancelled = True, False
             try:
-                next_ms = self._processor.turn(claims)
+                next_ms = processor.turn(claims)
             finally:
                 self._at_work = False
-        self._report(force=self._processor.counters.batches > batches)
-        if claims and self._processor.finished(claims):
-            self._send(self._processor.progress())
+        self._report(processor, force=processor.counters.batches > batches)
+        if claims and processor.finished(claims):
+            self._send(processor.progress())
             self._send(SlotFinished(slot=self._run.slot))
             self._wait_for_change(claims, None)
         else:
@@ -139,11 +158,11 @@ class SlotThread:
                 wait_ms = self._resources.settings.progress_ms if until_ms is None else until_ms - now_ms
                 self._changed.wait(wait_ms / 1_000)
 
-    def _report(self, *, force: bool) -> None:
+    def _report(self, processor: Processor, *, force: bool) -> None:
         now_ms = self._resources.clock.boot_ms()
         if force or now_ms >= self._reported_ms + self._resources.settings.progress_ms:
             self._reported_ms = now_ms
-            self._send(self._processor.progress())
+            self._send(processor.progress())
 
     def _may_write(self) -> bool:
         left_ms = self._until_ms - self._resources.clock.boot_ms()

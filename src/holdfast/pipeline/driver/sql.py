@@ -79,7 +79,7 @@ def selected(session: "SparkSession", rows: "DataFrame", sql: str) -> "DataFrame
     except InvalidError:
         raise
     except Exception as error:  # classic Spark and Spark Connect raise different classes
-        raise InvalidError("sql", sql[:200], f"valid Spark SQL ({_first_line(error)})") from None
+        raise InvalidError("sql", sql[:200], f"valid Spark SQL ({first_line(error)})") from None
     own = [(at, name) for at, name in enumerate(names) if at >= len(CARRIED) and not _internal(name)]
     _check_names(own)
     numbered = frame.toDF(*(f"c{at}" for at in range(len(names))))
@@ -98,11 +98,12 @@ def columns_of(frame: "DataFrame", mapped: tuple[Column, ...]) -> tuple[Column, 
         if known is not None and same and (is_nullable(known.kind) or not field.nullable):
             found.append(known)
         else:
-            found.append(_column(field.name, field.dataType, field.nullable))
+            found.append(column_of(field.name, field.dataType, field.nullable))
     return tuple(found)
 
 
-def _column(name: str, kind: "DataType", null: bool) -> Column:
+def column_of(name: str, kind: "DataType", null: bool) -> Column:
+    """The column of a field of a frame. `InvalidError`: pipelines do not write its type."""
     made = _type(name, kind)
     empty = isinstance(made, NO_NULL)
     return make_column(
@@ -161,5 +162,6 @@ def _check_names(own: list[tuple[int, str]]) -> None:
             raise InvalidError("sql: column", name, allowed)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of an error's text, the first line that says something."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -71,6 +71,8 @@ class TableSpec:
     """Whether there is a column for unmapped fields."""
     changes: bool = False
     """Whether rows are changes: with a version, and deleted or not."""
+    provenance: tuple[tuple[str, str], ...] = tuple(PROVENANCE.items())
+    """Columns, with their types, that say where a row came from."""
 
     def __post_init__(self) -> None:
         quote_identifier(self.database), quote_identifier(self.name)
@@ -128,7 +130,7 @@ class TableSpec:
             kinds[OVERFLOW_COLUMN] = parse_type("String")
         if self.changes:
             kinds |= {name: parse_type(text) for name, text in CHANGE_COLUMNS.items()}
-        return {**kinds, **{name: parse_type(text) for name, text in PROVENANCE.items()}}
+        return {**kinds, **{name: parse_type(text) for name, text in self.provenance}}
 
     @property
     def engine_columns(self) -> tuple[str, ...]:

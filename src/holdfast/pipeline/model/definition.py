@@ -9,31 +9,14 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.pipeline.model.column_mapping import Mapping
-from holdfast.pipeline.model.redaction import REDACTED, URLS, redacted_options, redacted_url
+from holdfast.pipeline.model.query import FAST, PLAIN_MAPPING, QueryConfig
+from holdfast.pipeline.model.stored import EARLIEST as EARLIEST
+from holdfast.pipeline.model.stored import LATEST as LATEST
+from holdfast.pipeline.model.stored import StoredStruct as StoredStruct
 from holdfast.vocabulary.settings import MIB
 
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
 PIPELINE_REGISTRY: Final = "pipeline-"
 """Prefix of the registry namespaces of pipelines."""
-
-
-class StoredStruct(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=False
-):
-    """Base of stored parts: immutable, camelCase in JSON, no unknown fields, secrets redacted in `repr`."""
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_redacted_repr(name, getattr(self, name))!r}" for name in self.__struct_fields__)
-        return f"{type(self).__name__}({shown})"
-
-
-def _redacted_repr(name: str, value: object) -> object:
-    if isinstance(value, dict):
-        return redacted_options(value)
-    if isinstance(value, str) and value:
-        return REDACTED if name == "password" else redacted_url(value) if name in URLS else value
-    return value
 
 
 class Security(StoredStruct, frozen=True):
@@ -174,7 +157,7 @@ class IcebergConfig(StoredStruct, frozen=True, tag="iceberg", tag_field="kind"):
     catalog_uri: str = ""
     warehouse: str = ""
     catalog: Literal["sql", "rest", "glue"] = "sql"
-    catalog_options: dict[str, str] = {}
+    catalog_options: dict[str, str] = msgspec.field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     """`country`, `day(at)`, `truncate(4, name)`."""
     batch_size: int = 100_000
@@ -239,6 +222,7 @@ class Revision(StoredStruct, frozen=True):
     sql: str = ""
     """See `SqlConfig`."""
     drift: DriftPolicy = DriftPolicy()
+    query: QueryConfig = QueryConfig()
 
 
 class PipelineState(StoredStruct, frozen=True):
@@ -256,9 +240,9 @@ class Generation(StoredStruct, frozen=True):
 
     number: int
     kind: Literal["live", "backfill"] = "live"
-    starts: dict[str, int] = {}
+    starts: dict[str, int] = msgspec.field(default_factory=dict)
     """Offsets by partition; the others start at `KafkaConfig.start`."""
-    ends: dict[str, int] = {}
+    ends: dict[str, int] = msgspec.field(default_factory=dict)
     partitions: int = 0
     """How many the source had when the generation was decided, if that is known; later ones are read from their beginning."""
     topic_id: str = ""
@@ -280,6 +264,9 @@ class Pipeline(StoredStruct, frozen=True):
     version: int = 1
     """Goes up with every change of the pipeline."""
     revision: int = msgspec.field(name="recipe", default=0)
+    engine: str = FAST
+    engine_reason: str = PLAIN_MAPPING
+    """Which engine runs the newest revision, and why (`query.chosen_engine`)."""
     problems: tuple[str, ...] = ("source: not saved yet", "sink: not saved yet", "mapping: not saved yet")
     """Why the saved parts do not form a revision. While there are any, `revision` is the last good one."""
     state: PipelineState = PipelineState()

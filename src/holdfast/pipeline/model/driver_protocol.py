@@ -82,6 +82,28 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     lag_ms: int = 0
 
 
+class StreamProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a streaming query is, as Spark reported it last. Counts of rows are of the last batch."""
+
+    engine: str
+    reason: str
+    """Why this engine runs the pipeline."""
+    epoch: int = 0
+    batch: int = -1
+    """The last batch that is done; -1: none is."""
+    output_mode: str = "append"
+    run_id: str = ""
+    """Of the query in Spark's UI and logs."""
+    watermark: str = ""
+    state_rows: int = 0
+    state_bytes: int = 0
+    dropped_rows: int = 0
+    """Rows that came later than the watermark allows."""
+    input_rows: int = 0
+    batch_ms: int = 0
+    lag_rows: int = 0
+
+
 class SlotProgress(_Message, frozen=True, tag="progress"):
     """Sent after every batch, and every few seconds without one. Counts are since `RunSlot`."""
 
@@ -99,6 +121,8 @@ class SlotProgress(_Message, frozen=True, tag="progress"):
     """Weaker guarantees and whatever an operator should check; shown in the status."""
     source_partitions: int = 0
     """How many partitions the source has; 0: not looked yet."""
+    stream: StreamProgress | None = None
+    """Of a slot that runs a streaming query."""
 
 
 class SlotFinished(_Message, frozen=True, tag="finished"):

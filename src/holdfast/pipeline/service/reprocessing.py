@@ -10,6 +10,7 @@ from holdfast.pipeline.catalog import cleanup
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.mapping.ddl import KEEPS_LAST_INSERT, keeps_last_insert
 from holdfast.pipeline.model.definition import (
+    EARLIEST,
     LATEST,
     ClickHouseConfig,
     Generation,
@@ -19,6 +20,7 @@ from holdfast.pipeline.model.definition import (
     registry_namespace,
 )
 from holdfast.pipeline.model.errors import NotReadyError
+from holdfast.pipeline.model.query import is_streaming
 from holdfast.pipeline.service import rewind_rules
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.rewind_rules import Position
@@ -42,6 +44,8 @@ class Reprocessing:
         With `delete_previous`, rows of older generations from there on are deleted once the new one has passed them.
         """
         pipeline, revision = await self._revision(pipeline_id, "rewinding")
+        if is_streaming(revision):
+            return await self._rewind_query(pipeline, revision, to, delete_previous=delete_previous, expected=expected)
         if delete_previous:
             _check_deletes(pipeline, revision)
         topic_id, (starts, bounds) = await self._connections.topic(
@@ -74,11 +78,36 @@ class Reprocessing:
             expected=seen,
         )
 
+    async def _rewind_query(
+        self, pipeline: Pipeline, revision: Revision, to: Position, *, delete_previous: bool, expected: int | None
+    ) -> tuple[Pipeline, Generation]:
+        """A query begins anew, with empty state. With several sources only where each is configured to start."""
+        if delete_previous:
+            why = "deletePrevious cannot be combined with a query: delete rows by their _generation"
+            raise NotReadyError("rewinding", pipeline.name, (why,))
+        owners = await cleanup.active_owners(self._store, pipeline.id)
+        if pipeline.state.desired != "stopped" or owners:
+            raise NotReadyError("rewinding", pipeline.name, ("a query is rewound while it is stopped", *owners))
+        if len(revision.query.sources) > 1:
+            if to != EARLIEST:
+                why = "a query over several sources starts where each source's start says: rewind it to earliest"
+                raise NotReadyError("rewinding", pipeline.name, (why,))
+            return await self._catalog.rewind(pipeline.id, {}, expected=expected)
+        topic_id, (starts, bounds) = await self._connections.topic(
+            revision.source, lambda topic: (topic.topic_id(), rewind_rules.resolve(topic, to))
+        )
+        return await self._catalog.rewind(
+            pipeline.id, starts, partitions=len(bounds), topic_id=topic_id, expected=expected
+        )
+
     async def backfill(
         self, pipeline_id: str, start: Position, end: Position = LATEST, *, expected: int | None = None
     ) -> tuple[Pipeline, Generation]:
         """Read [start, end) again beside the live generation, under a number of its own."""
         pipeline, revision = await self._revision(pipeline_id, "backfilling")
+        if is_streaming(revision):
+            why = "a query keeps state over all its records: rewind it, into another table if the old rows should stay"
+            raise NotReadyError("backfilling", pipeline.name, (why,))
         if isinstance(revision.sink, ClickHouseConfig) and keeps_last_insert(revision.sink):
             raise NotReadyError("backfilling", pipeline.name, (KEEPS_LAST_INSERT,))
         topic_id, (starts, _) = await self._connections.topic(

@@ -18,6 +18,7 @@ from holdfast.pipeline.model.definition import (
     active_generations,
     registry_namespace,
 )
+from holdfast.pipeline.model.driver_protocol import StreamProgress
 from holdfast.pipeline.service.responses import Response
 from holdfast.registry import PartitionState
 from holdfast.registry.queries import partitions_by_namespace
@@ -77,6 +78,11 @@ class PipelineStatus(Response, frozen=True):
     reasons: tuple[str, ...] = ()
     """Why it is blocked, failed, incomplete or waiting."""
     warnings: tuple[str, ...] = ()
+    engine: str = ""
+    """`fast` or `structured-streaming`; empty: the pipeline has no revision."""
+    engine_reason: str = ""
+    stream: StreamProgress | None = None
+    """Of a streaming query that runs."""
     mode: Literal["leases", "no-leases", "none"] = "none"
     banner: str = ""
     generations: tuple[GenerationStatus, ...] = ()
@@ -133,7 +139,9 @@ def aggregate(
     """The status from what was read. No I/O."""
     current = [slot for slot in slots if any(slot.generation == each.number for each in active_generations(pipeline))]
     partitions = tuple(_partitions(progress, slots))
+    streams = [slot.stream for slot in current if slot.stream is not None]
     lags = [each.lag_rows for each in partitions if each.lag_rows is not None]
+    lags += [each.lag_rows for each in streams]
     ages = [each.lag_ms for each in partitions if each.lag_ms is not None]
     state, reasons = _state(pipeline, current, slots, workers)
     mode = _mode(workers, slots)
@@ -155,6 +163,9 @@ def aggregate(
         slots_running=sum(1 for slot in current if slot.state == "running"),
         reasons=reasons,
         warnings=tuple(dict.fromkeys(_warnings(pipeline, slots, mode, partitions))),
+        engine=pipeline.engine if pipeline.revision else "",
+        engine_reason=pipeline.engine_reason if pipeline.revision else "",
+        stream=streams[-1] if streams else None,
         mode=mode,
         banner=NO_LEASES if mode == "no-leases" else "",
         generations=tuple(_generation(each, partitions) for each in active_generations(pipeline)),

@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.contracts.store import Store
 from holdfast.pipeline.model.definition import KafkaConfig, Pipeline, active_generations
+from holdfast.pipeline.model.query import STREAMING
 from holdfast.pipeline.workers.generation_registry import stored_count
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
@@ -17,6 +18,8 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableEr
 _log: Final = logging.getLogger(__name__)
 
 SourceLookup = Callable[[str, int], Awaitable[KafkaConfig]]
+QUERY_PARTITIONS: Final = 1
+"""Of a streaming query: one slot owns it, under one claim, whatever its sources have."""
 PartitionCounter = Callable[[KafkaConfig], Awaitable[int]]
 
 
@@ -101,6 +104,8 @@ class PartitionCounts:
         self._known[key], self._again_at_ms[key] = max(stored, self._known.get(key, 0)), now_ms + self._retry_ms
 
     async def _count_source(self, pipeline: Pipeline) -> int:
+        if pipeline.engine == STREAMING:
+            return QUERY_PARTITIONS
         source = await self._source_of(pipeline.id, pipeline.revision)
         try:
             return await self._count(source)
@@ -116,6 +121,8 @@ class PartitionCounts:
             return 1, (ignored,) if replicas != 1 else ()
         if partitions and replicas > partitions:
             capped = f"replicas {replicas} capped at {partitions}, the partitions of the source"
+            if pipeline.engine == STREAMING:
+                capped = f"replicas {replicas} is ignored: a query runs in one slot"
             return partitions, (capped,)
         return (replicas if partitions else 1), ()
 

@@ -49,6 +49,10 @@ class WorkerSettings:
     """How often the status of a slot is written while it changes."""
     sink_roots: str = ""
     """Paths and URLs, separated by commas, below which sinks of files may write; empty: anywhere."""
+    checkpoints: str = ""
+    """A URL of Hadoop's file systems below which streaming queries keep checkpoints and state; empty: where objects are."""
+    python_queries: bool = False
+    """Whether a query may be a Python file. Its code runs in the driver, with the worker's rights."""
 
     def __post_init__(self) -> None:
         if len(self.id) > _ID_CHARS_MAX or "/" in self.id or not self.id.isprintable():

@@ -199,4 +199,5 @@ class SlotRun:
             partitions=progress.partitions,
             epochs={str(number): epoch for number, epoch in sorted(self.held.items())},
             warnings=(*warnings, *progress.warnings),
+            stream=progress.stream,
         )

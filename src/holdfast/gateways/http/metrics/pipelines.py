@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from holdfast.gateways.http.metrics.exposition import Labels, MetricFamily, MetricSource
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord
+from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.pipeline.service.status import PipelineStatus, State
 
@@ -18,6 +19,14 @@ _SLOT_METRICS: Final = {
     "batches": ("holdfast_pipeline_batches_total", "Batches written by a slot since it was started."),
     "filtered": ("holdfast_pipeline_filtered_rows_total", "Records dropped by the filter of a slot."),
     "dlq_rows": ("holdfast_pipeline_dlq_rows_total", "Records a slot wrote to the DLQ."),
+}
+_STREAM_METRICS: Final = {
+    "batch": ("holdfast_pipeline_stream_batch", "Last batch of a streaming query that is done."),
+    "state_rows": ("holdfast_pipeline_stream_state_rows", "Rows in the state of a streaming query."),
+    "state_bytes": ("holdfast_pipeline_stream_state_bytes", "Memory of the state of a streaming query."),
+    "dropped_rows": ("holdfast_pipeline_stream_late_rows", "Rows of the last batch that came after the watermark."),
+    "input_rows": ("holdfast_pipeline_stream_input_rows", "Rows that the last batch read."),
+    "batch_ms": ("holdfast_pipeline_stream_batch_milliseconds", "Duration of the last batch."),
 }
 
 
@@ -63,6 +72,17 @@ def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[MetricFamily]:
         lambda each: len({slot.slot for slot in each.slots}),
     )
     yield _gauge("holdfast_pipeline_slots_running", "Running slots.", statuses, lambda each: each.slots_running)
+    streams = [(labels, slot.stream) for labels, slot in slots if slot.stream is not None]
+    for field, (name, help_text) in _STREAM_METRICS.items():
+        yield MetricFamily(
+            name, "gauge", help_text, [(labels, float(getattr(stream, field))) for labels, stream in streams]
+        )
+    yield MetricFamily(
+        "holdfast_pipeline_stream_watermark_seconds",
+        "gauge",
+        "Watermark of a streaming query, in seconds since 1970.",
+        [(labels, at_ns / 1e9) for labels, each in streams if (at_ns := parse_iso_ns(each.watermark)) is not None],
+    )
     states = [
         ({"pipeline": each.name, "state": state}, float(each.state == state))
         for each in statuses

@@ -1,4 +1,4 @@
-"""The parts of a pipeline: source, sink, mapping, filters, SQL, drift; each by itself, or several at once.
+"""The parts of a pipeline: source, sink, mapping, filters, SQL, drift, query; each by itself, or several at once.
 
 The service decodes the bodies, since it has the defaults and old spellings; their types are in the OpenAPI document. Secrets are
 shown as `***`; a part that is sent back with `***` keeps the stored secret.
@@ -35,10 +35,16 @@ from holdfast.pipeline.model.definition import (
     SinkConfig,
     SqlConfig,
 )
+from holdfast.pipeline.model.query import QueryConfig
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import InvalidError
 
-_PART_DEFAULTS: Final[Mapping[str, Part]] = {"filters": FiltersConfig(), "sql": SqlConfig(), "drift": DriftPolicy()}
+_PART_DEFAULTS: Final[Mapping[str, Part]] = {
+    "filters": FiltersConfig(),
+    "sql": SqlConfig(),
+    "drift": DriftPolicy(),
+    "query": QueryConfig(),
+}
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +56,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     filters: FiltersConfig | msgspec.UnsetType = msgspec.UNSET
     sql: SqlConfig | msgspec.UnsetType = msgspec.UNSET
     drift: DriftPolicy | msgspec.UnsetType = msgspec.UNSET
+    query: QueryConfig | msgspec.UnsetType = msgspec.UNSET
 
 
 def _redacted_json(part: Part) -> Any:
@@ -154,6 +161,7 @@ HANDLERS = (
     *_part_routes("filters-config", "filters", FiltersConfig),
     *_part_routes("sql-config", "sql", SqlConfig),
     *_part_routes("drift-config", "drift", DriftPolicy),
+    *_part_routes("query-config", "query", QueryConfig),
     get_parts,
     put_parts,
 )

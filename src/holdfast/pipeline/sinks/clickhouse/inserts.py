@@ -49,6 +49,8 @@ class FencedInsert:
     """Of a replicated table: how many replicas store the rows before they count; empty: it is not replicated."""
     replaces: bool = False
     """The table keeps one row of a key, by its version: rows that are stored again change nothing, and may be gone."""
+    record_column: str = "_offset"
+    """The provenance column that is another for every record."""
 
     @property
     def name(self) -> str:
@@ -60,7 +62,7 @@ class FencedInsert:
         """Number of rows, and of records: SQL may make several rows of one."""
         import pyarrow.compute as pc
 
-        return self.rows.num_rows, int(pc.count_distinct(self.rows.column("_offset")).as_py())
+        return self.rows.num_rows, int(pc.count_distinct(self.rows.column(self.record_column)).as_py())
 
 
 def insert_now(connection: ClickHouseClient, insert: FencedInsert, *, only: str = "") -> None:
@@ -125,7 +127,7 @@ def _check_unattributed(connection: ClickHouseClient, insert: FencedInsert) -> N
     """Whether rows without a pipeline are these or another's cannot be told: neither written again nor taken as written."""
     if not insert.unattributed:
         return
-    rows, _ = connection.rows(statements.present(insert.name, insert.unattributed))[0]
+    rows, _ = connection.rows(statements.present(insert.name, insert.unattributed, insert.record_column))[0]
     if int(rows):
         raise BlockedError(
             f"{insert.name} has {rows} rows of an earlier release, without a pipeline, at the place of {insert.token}: they are "
@@ -146,7 +148,7 @@ def quorum_settings(quorum: str, *, timeout_ms: int) -> dict[str, str | int]:
 def _stored(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
     if insert.quorum:
         _fetch_parts(connection, insert)
-    rows, records = connection.rows(statements.present(insert.name, insert.place))[0]
+    rows, records = connection.rows(statements.present(insert.name, insert.place, insert.record_column))[0]
     return int(rows), int(records)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.contracts.executors import Executors
+from holdfast.pipeline.mapping.ddl import TableSpec
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.fences import Fence, count_queries, fence_of, kill_queries
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
@@ -36,7 +37,7 @@ _POLL_MS: Final = 50
 
 
 @contextmanager
-def _blocked_by_server() -> Iterator[None]:
+def blocked_by_server() -> Iterator[None]:
     """Errors of the server, and a server that does not answer, as the sink contract has them."""
     try:
         yield
@@ -49,12 +50,19 @@ class ClickHouseSink:
 
     stages = False
 
-    def __init__(self, target: SinkTarget, *, clock: Clock | None = None, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        target: SinkTarget,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        table: TableSpec | None = None,
+    ) -> None:
         config = tables.config_of(target)
         dsn = config.dsn or target.embedded
         if not dsn:
             raise InvalidError("dsn", "", "a URL: no embedded ClickHouse is configured")
-        self._target, self._table = target, tables.table_of(target)
+        self._target, self._table = target, table or tables.table_of(target)
         self._database = tables.database_of(target)
         self._timeout_ms = config.insert_timeout_ms
         self._connection = ClickHouseClient(dsn, timeout_ms=config.insert_timeout_ms + _WAIT_BEYOND_MS)
@@ -67,13 +75,13 @@ class ClickHouseSink:
     def guarantee(self) -> str:
         return self._table_check.guarantee if self._table_check is not None else EXACTLY_ONCE
 
-    @_blocked_by_server()
+    @blocked_by_server()
     def prepare(self) -> tuple[str, ...]:
         self._known_fence = None
         self._table_check = tables.prepare_tables(self._target, self._connection)
         return self._table_check.warnings
 
-    @_blocked_by_server()
+    @blocked_by_server()
     def fence(self, partition: int, epoch: int) -> int:
         key = self._target.fence_key(partition)
         number = statements.fence_number(epoch, self._newest_fence(key))
@@ -103,7 +111,7 @@ class ClickHouseSink:
                 raise BlockedError(f"{running} earlier inserts of partition {partition} are still running")
             Event().wait(_POLL_MS / 1_000)
 
-    @_blocked_by_server()
+    @blocked_by_server()
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         token, warnings = fenced_range.identity(self._target).token, []

@@ -171,9 +171,9 @@ def of_pipeline(pipeline_id: str, generation: int, topic: str) -> str:
     )
 
 
-def present(name: str, place: str) -> str:
+def present(name: str, place: str, record_column: str = "_offset") -> str:
     """The number of rows that a condition selects, and of their records. `name` is quoted already."""
-    return f"SELECT count(), uniqExact(_offset) FROM {name} WHERE {place}"
+    return f"SELECT count(), uniqExact({record_column}) FROM {name} WHERE {place}"
 
 
 def lost(name: str, partition_key: str, place: str) -> str:

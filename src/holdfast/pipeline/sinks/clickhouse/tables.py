@@ -99,7 +99,7 @@ def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableChe
     if unmigrated := migrations.unmigrated_tables(connection, table.database, table.name):
         raise BlockedError(migrations.unmigrated_reason(target.pipeline_id, unmigrated))
     _trim(connection, table, target.pipeline_id, target.revision.drift.dlq_rows_kept)
-    views = tuple(_views_without_window(connection, table))
+    views = tuple(views_without_window(connection, table))
     return check_table(
         compare_table(table, has), table, has, views, unfenced=unfenced, insert_timeout_ms=config.insert_timeout_ms
     )
@@ -200,7 +200,7 @@ def table_partitioning(
     return TablePartitioning(found[0][1], kinds, bool(ttl))
 
 
-def _views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
+def views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
     """Warnings about materialized views of the table that would count a repeated insert twice."""
     try:
         views = connection.rows(

@@ -1,0 +1,401 @@
+"""A slot that runs a StreamingQuery: take the generation over, start the query, watch it, stop it.
+
+The one rule: the query runs only between a takeover and a stop, both of which wait: no thread of this process writes for an epoch
+that was given away. After any failure the generation is taken over again, as a successor would.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.client.loop_thread import run as wait_for
+from holdfast.pipeline.driver.owned_partitions import SlotCounters
+from holdfast.pipeline.driver.retry_state import RetryState
+from holdfast.pipeline.driver.slot_context import DriverResources
+from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.slot_store import SlotStore
+from holdfast.pipeline.driver.spark_jobs import cause_of
+from holdfast.pipeline.driver.streaming import protocol, stream_progress
+from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
+from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
+from holdfast.pipeline.driver.streaming.pieces import delete_pieces
+from holdfast.pipeline.driver.streaming.stream_query import StreamQuery, build_query, start_position, stream_session
+from holdfast.pipeline.driver.streaming.stream_record import StreamRecord
+from holdfast.pipeline.driver.streaming.stream_store import StreamStore
+from holdfast.pipeline.model.definition import ClickHouseConfig, Generation, Pipeline, Revision, registry_namespace
+from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress, StreamProgress, slot_title
+from holdfast.pipeline.model.errors import UnknownPipelineError
+from holdfast.pipeline.model.query import chosen_engine
+from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink, stream_target
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, SinkTarget
+from holdfast.spark.clusters import open_cluster
+from holdfast.vocabulary import failpoints
+from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log: Final = logging.getLogger(__name__)
+
+FOLDER: Final = "streams"
+
+
+class Batches:
+    """Spark's calls of `foreachBatch`, counted, so that a stop can wait for the one under way."""
+
+    def __init__(self, write: Callable[["DataFrame", int], None]) -> None:
+        self._write, self._changed, self._running = write, Condition(), 0
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: "DataFrame", batch: int) -> None:
+        with self._changed:
+            self._running += 1
+        try:
+            self._write(frame, batch)
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @property
+    def idle(self) -> bool:
+        """Whether none is under way."""
+        return self._running == 0
+
+    def wait(self) -> None:
+        """Until none is under way. A stopped query does not wait for Python."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0)
+
+
+class RunningQuery:
+    """A started query and what it writes with."""
+
+    def __init__(
+        self, epoch: int, revision: Revision, store: StreamStore, folders: CheckpointFolders, sink: ClickHouseStreamSink
+    ) -> None:
+        self.epoch, self.revision, self.store, self.folders, self.sink = epoch, revision, store, folders, sink
+        self.query: Any = None
+        self.batches: Batches | None = None
+        self.cleaned = False
+
+    def stop(self) -> None:
+        """Stop it, and wait until nothing of it runs."""
+        if self.query is not None:
+            with suppress(Exception):  # it may have failed by itself
+                self.query.stop()
+        if self.batches is not None:
+            self.batches.wait()
+        self.sink.close()
+
+
+class StreamProcessor:
+    """One generation with a query. For the slot's thread, like `SlotProcessor`."""
+
+    def __init__(self, run: RunSlot, resources: DriverResources, may_write: Callable[[], bool]) -> None:
+        settings = resources.settings
+        self._run, self._resources, self._may_write = run, resources, may_write
+        self._title, self._clock = slot_title(run), resources.clock
+        self._store = SlotStore(
+            resources.store,
+            clock=resources.clock,
+            random=resources.random,
+            pipeline_id=run.pipeline_id,
+            generation=run.generation,
+            consumer=run.slot,
+            timeout_ms=settings.store_timeout_ms,
+        )
+        self._retries = RetryState(settings, clock=resources.clock, random=resources.random)
+        self.counters = SlotCounters()
+        self.running: RunningQuery | None = None
+        """The query, between its takeover and its stop."""
+        self._stopping = False
+        self._done_batches = 0
+        self._progress: StreamProgress | None = None
+        self._refreshed_ms = 0
+        self._retry_at_ms = 0
+
+    # --- what the slot's thread calls
+
+    def drop_unclaimed(self, claims: dict[int, int]) -> None:
+        """Stop a query whose epoch is not claimed any more."""
+        if self.running is not None and claims.get(0) != self.running.epoch:
+            self._stop()
+        self._retries.keep_only(claims)
+
+    def turn(self, claims: dict[int, int]) -> int:
+        """Start the query, or look at it; when the next turn is due (boot clock), at the latest."""
+        now_ms, epoch = self._clock.boot_ms(), claims.get(0)
+        poll_ms = now_ms + self._resources.settings.poll_ms
+        if epoch is None or not self._retries.may_try(0, epoch) or now_ms < self._retry_at_ms:
+            return poll_ms
+        try:
+            self._check_edits(now_ms)
+            if self.running is None:
+                self._start(epoch)
+            else:
+                self._watch(self.running)
+        except PermanentError:
+            raise
+        except FencedError as error:
+            _log.info("%s lost its query: %s", self._title, error)
+            self._stop()
+            self._retries.fenced(0, epoch)
+        except HoldfastError as error:
+            self._stop()
+            self._retry_at_ms = self._retries.back_off(str(error))
+        return poll_ms
+
+    def finished(self, claims: dict[int, int]) -> bool:
+        """A query follows its sources for ever."""
+        return False
+
+    def progress(self) -> SlotProgress:
+        """For the status."""
+        message = self.counters.progress(self._run.slot, {}, self._retries.reason)
+        return stream_progress.with_stream(message, self._progress)
+
+    def stop(self) -> None:
+        """Before the slot reports that it has halted: nothing of the query runs after this."""
+        self._stopping = True
+        self._stop()
+
+    def close(self) -> None:
+        """The same."""
+        self.stop()
+
+    # --- the query
+
+    def _check_edits(self, now_ms: int) -> None:
+        """Stop a query whose pipeline was edited: it starts again with the new revision."""
+        if self.running is None or now_ms < self._refreshed_ms + self._resources.settings.refresh_ms:
+            return
+        self._refreshed_ms = now_ms
+        pipeline, _ = self._pipeline()
+        if pipeline.revision != self.running.revision.version:
+            self._stop()
+
+    def _pipeline(self) -> tuple[Pipeline, Generation]:
+        pipeline = self._store.pipeline()
+        found = [each for each in pipeline.generations if each.number == self._run.generation]
+        if not found or found[0].retired:
+            raise PermanentError(f"generation {self._run.generation} is retired")
+        if pipeline.revision == 0:
+            raise PermanentError("the pipeline is incomplete: " + "; ".join(pipeline.problems))
+        return pipeline, found[0]
+
+    def _start(self, epoch: int) -> None:
+        """Own the record, make the folder, raise the fence, start."""
+        pipeline, generation = self._pipeline()
+        revision = self._store.revision(pipeline.revision)
+        resources, run = self._resources, self._run
+        session = stream_session(resources.jobs, revision.query)
+        store = StreamStore(
+            resources.store,
+            registry_namespace(run.pipeline_id, run.generation),
+            epoch,
+            clock=resources.clock,
+            random=resources.random,
+            timeout_ms=resources.settings.store_timeout_ms,
+        )
+        record = store.claim()
+        failpoints.reached("stream.claimed")
+        if not record.starts:
+            record = self._decide_starts(store, revision, generation)
+        query = self._build(session, revision, record)
+        target = self._target(revision, query)
+        sink = target.open()
+        running = RunningQuery(epoch, revision, store, self._folders(), sink)
+        self.running = running  # from here on `_stop` closes it
+        warnings = sink.prepare()
+        self.counters.warn(*(warnings if sink.guarantee == EXACTLY_ONCE else (sink.guarantee, *warnings)))
+        fence = sink.fence(0, epoch)
+        self._take_over(running)
+        batches = self._batches(running, query, target, fence)
+        self._launch(running, query, batches)
+
+    def _decide_starts(self, store: StreamStore, revision: Revision, generation: Generation) -> StreamRecord:
+        """Where the sources begin, decided once for the generation and kept from retention."""
+        address = self._resources.cluster_address
+        sources = revision.query.sources
+        given = generation.starts if len(sources) == 1 else {}
+        found = [start_position(source, address, given) for source in sources]
+        starts = tuple(
+            {name: {str(number): at for number, at in topic.offsets.items()} for name, topic in each.topics.items()}
+            for each in found
+        )
+        topics = {name: topic.id for each in found for name, topic in each.topics.items()}
+        return store.update(lambda record: protocol.started(record, starts, topics))
+
+    def _build(self, session: Any, revision: Revision, record: StreamRecord) -> StreamQuery:
+        sink = revision.sink
+        assert isinstance(sink, ClickHouseConfig)
+        return build_query(
+            session,
+            revision.query,
+            order_by=sink.order_by,
+            address=self._resources.cluster_address,
+            starts=record.starts,
+            python_allowed=self._resources.python_queries,
+        )
+
+    def _target(self, revision: Revision, query: StreamQuery) -> BatchTarget:
+        sink = revision.sink
+        assert isinstance(sink, ClickHouseConfig)
+        target = SinkTarget(
+            pipeline_id=self._run.pipeline_id,
+            generation=self._run.generation,
+            revision=revision,
+            columns=query.columns,
+            embedded="" if sink.dsn else self._resources.embedded,
+        )
+        try:
+            made = BatchTarget(target=stream_target(target), output_mode=revision.query.output_mode)
+            made.table()
+        except InvalidError as error:
+            raise PermanentError(str(error)) from None
+        return made
+
+    def _take_over(self, running: RunningQuery) -> None:
+        """A folder of this epoch's own, then the record that names it."""
+        takeover = protocol.take_over(running.store.record)
+        if takeover.record.folder != running.store.record.folder:
+            running.folders.fill(takeover)
+            failpoints.reached("stream.copied")
+            running.store.update(lambda record: takeover.record)
+        failpoints.reached("stream.taken-over")
+
+    def _batches(self, running: RunningQuery, query: StreamQuery, target: BatchTarget, fence: int) -> Batches:
+        sink = running.revision.sink
+        assert isinstance(sink, ClickHouseConfig)
+
+        def target_of(version: int) -> BatchTarget:
+            """Of a batch that was begun under another revision; the query, and so its columns, are the same."""
+            return self._target(self._store.revision(version), query)
+
+        writer = BatchWriter(
+            store=running.store,
+            folders=running.folders,
+            target=target,
+            target_of=target_of,
+            sink=running.sink,
+            fence=fence,
+            objects=self._resources.cluster_address.objects,
+            prefix=f"{self._prefix()}pieces/",
+            order_by=tuple(name for name in sink.order_by if name in query.frame.columns),
+            not_null=query.not_null,
+            may_write=lambda: self._may_write() and not self._stopping,
+            on_done=self._on_done,
+        )
+        return Batches(writer.write)
+
+    def _launch(self, running: RunningQuery, query: StreamQuery, batches: Batches) -> None:
+        interval_ms = running.revision.sink.batch_flush_interval_ms
+        running.batches = batches
+        try:
+            running.query = (
+                query.frame.writeStream.outputMode(running.revision.query.output_mode)
+                .queryName(f"{self._run.name or self._run.pipeline_id}.{self._run.generation}.{running.epoch}")
+                .option("checkpointLocation", running.folders.url(running.epoch))
+                .trigger(processingTime=f"{interval_ms} milliseconds")
+                .foreachBatch(batches)
+                .start()
+            )
+        except Exception as error:
+            raise PermanentError(f"query: {cause_of(error)}") from None
+        _log.info("%s: query started under epoch %d, %s", self._title, running.epoch, _why(running.revision))
+
+    def _watch(self, running: RunningQuery) -> None:
+        """Raise what ended the query; else publish where it is."""
+        assert running.query is not None
+        assert running.batches is not None
+        if not running.query.isActive:
+            failure = running.batches.failure
+            if isinstance(failure, HoldfastError):
+                raise failure
+            raise QueryFailedError(cause_of(running.query.exception() or failure or Exception("the query ended")))
+        self._progress = stream_progress.of_query(running, chosen_engine(running.revision))
+        if self._done_batches:
+            self._retries.turn_succeeded()
+        if running.batches.idle:
+            self._settle(running)
+
+    def _settle(self, running: RunningQuery) -> None:
+        """Between two batches: let retention go on once Spark has committed the last, and remove what former owners left."""
+        record = running.store.record
+        done = None if record.intent is not None or not record.retain else record.done
+        if done is not None and running.folders.has_committed(running.epoch, done.batch):
+            running.store.update(lambda now: protocol.committed(now) if now.done == done else now)
+        if not running.cleaned and record.done is not None:
+            running.cleaned = True
+            running.folders.remove_others(running.epoch)
+            kept = frozenset(piece.key for piece in record.intent.pieces) if record.intent else frozenset()
+            for epoch in range(max(1, running.epoch - 100), running.epoch):
+                delete_pieces(self._resources.cluster_address.objects, f"{self._prefix()}pieces/{epoch}/", kept=kept)
+            self._remove_retired(running)
+
+    def _remove_retired(self, running: RunningQuery) -> None:
+        """Checkpoints of generations that are retired, and of pipelines that were deleted."""
+        pipeline = self._store.pipeline()
+        live = {str(each.number) for each in pipeline.generations if not each.retired}
+        newer = {
+            name
+            for name in running.folders.siblings(levels=1)
+            if name.isdecimal() and int(name) > pipeline.generations[-1].number
+        }
+        running.folders.remove_siblings(live | newer, levels=1)
+        kept = [name for name in running.folders.siblings(levels=2) if self._exists(name)]
+        running.folders.remove_siblings(kept, levels=2)
+
+    def _exists(self, pipeline_id: str) -> bool:
+        try:
+            self._store.pipeline_named(pipeline_id)
+        except UnknownPipelineError:
+            return False
+        return True
+
+    def _on_done(self, batch: int, rows: int) -> None:
+        self._done_batches += 1
+        self.counters.batches += 1
+        self.counters.rows += rows
+
+    def _stop(self) -> None:
+        if self.running is not None:
+            running, self.running = self.running, None
+            running.stop()
+            self._done_batches = 0
+
+    def _folders(self) -> CheckpointFolders:
+        resources = self._resources
+        root = checkpoint_root(resources.checkpoints, resources.cluster_address.objects)
+        return CheckpointFolders(resources.jobs.spark, f"{root}/{self._prefix().rstrip('/')}")
+
+    def _prefix(self) -> str:
+        """Of the generation's objects, below the cluster's own."""
+        access = wait_for(open_cluster(self._resources.cluster_address))
+        if access.direct is None:
+            raise PermanentError(
+                "engine structured-streaming needs the URLs of store and objects, as this machine sees them"
+            )
+        return f"{access.direct.owner.prefix}{FOLDER}/{self._run.pipeline_id}/{self._run.generation}/"
+
+
+class QueryFailedError(HoldfastError):
+    """Spark ended the query. It is started again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def _why(revision: Revision) -> str:
+    chosen = chosen_engine(revision)
+    return f"{chosen.engine} ({chosen.reason})"

@@ -1,0 +1,224 @@
+"""From a revision's query to a streaming DataFrame: views over topics, Spark SQL or a Python file, and what is refused.
+
+The one rule: what would make state or rows depend on chance is refused before anything runs. Rows of a batch are computed once and
+stored, so chance in them is harmless; in state it is not, because a rerun of the batch would leave other state than its rows show.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.clickhouse.quoting import invalid_name_reason
+from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.driver.sql import column_of, first_line
+from holdfast.pipeline.driver.sql_plan import PlanNode, nodes_of
+from holdfast.pipeline.model.column_mapping import Column
+from holdfast.pipeline.model.query import QueryConfig, StreamSource
+from holdfast.pipeline.model.stored import EARLIEST, LATEST
+from holdfast.pipeline.sinks.clickhouse.stream_sink import RESERVED_BY_STREAMS
+from holdfast.spark.ranges import Planner
+from holdfast.spark.source.options import parse_source_options
+from holdfast.spark.source.plan import initial_position
+from holdfast.spark.source.positions import StreamPosition
+from holdfast.vocabulary.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SESSION: Final = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    # State files get the name of their attempt: two owners, or two attempts of a task, never write one file.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stopTimeout": "0",
+}
+RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+"""Of a record, beside the fields of its value: `_key`, `_topic`, …"""
+
+_STATEFUL: Final = frozenset(
+    {
+        "Aggregate", "Distinct", "Join", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit", "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark", "Window",
+    }
+)  # fmt: skip
+_LEAVES: Final = frozenset(
+    {
+        "StreamingRelation",
+        "StreamingRelationV2",
+        "StreamingDataSourceV2Relation",
+        "LocalRelation",
+        "OneRowRelation",
+        "Range",
+    }
+)
+_REFLECTION: Final = ("CallMethodViaReflection", "TryReflect", "StaticInvoke", "Invoke")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A query that can be started. `columns`: those of its table; `not_null`: which of them the table's key needs."""
+
+    frame: "DataFrame"
+    columns: tuple[Column, ...]
+    not_null: tuple[str, ...]
+    stateful: bool
+
+
+def stream_session(jobs: SparkJobs, config: QueryConfig) -> "SparkSession":
+    """A session of the query's own."""
+    if jobs.remote:
+        raise PermanentError(
+            "engine structured-streaming needs a Spark master; Spark Connect (spark.remote) is not enough"
+        )
+    session = jobs.spark.newSession()
+    for name, value in SESSION.items():
+        session.conf.set(name, value)
+    partitions = config.shuffle_partitions or jobs.spark.sparkContext.defaultParallelism
+    session.conf.set("spark.sql.shuffle.partitions", str(max(1, partitions)))
+    return session
+
+
+def start_position(source: StreamSource, address: ClusterAddress, given: Mapping[str, int]) -> StreamPosition:
+    """Where a source begins now. `given`: offsets by partition that a rewind named."""
+    options = {**_address(address), "topics": source.topic}
+    if given:
+        options["startingOffsets"] = json.dumps({source.topic: dict(given)})
+    elif source.start in (EARLIEST, LATEST):
+        options["startingOffsets"] = source.start
+    else:
+        options |= {"startingTimestamp": source.start, "startingOffsetsByTimestampStrategy": "latest"}
+    return initial_position(parse_source_options(options, streaming=True), Planner(address))
+
+
+def build_query(
+    session: "SparkSession",
+    config: QueryConfig,
+    *,
+    order_by: tuple[str, ...],
+    address: ClusterAddress,
+    starts: tuple[dict[str, dict[str, int]], ...],
+    python_allowed: bool,
+) -> StreamQuery:
+    """The query over its sources. `PermanentError`: it cannot run, or not exactly once."""
+    if config.python and not python_allowed:
+        raise PermanentError(
+            "query.python runs code in the driver, which this worker does not allow: set worker.python_queries=true"
+        )
+    try:
+        views = {
+            source.name: source_view(session, source, address, start, config.rows_per_batch_max)
+            for source, start in zip(config.sources, starts, strict=True)
+        }
+        for name, view in views.items():
+            view.createOrReplaceTempView(name)
+        frame = _from_python(session, config.python, views) if config.python else session.sql(config.sql)
+        stateful = check_streaming_plan(frame, restricted=not config.python)
+        if config.output_mode == "update" and not stateful:
+            raise PermanentError(
+                "query.outputMode: update needs a query that keeps state; without, rows have no versions"
+            )
+        columns = _columns(frame, order_by)
+    except InvalidError as error:
+        raise PermanentError(str(error)) from None
+    except PermanentError:
+        raise
+    except Exception as error:  # Spark's analysis, or the Python file
+        raise PermanentError(f"query: {type(error).__name__}: {first_line(error)}") from None
+    return StreamQuery(frame, columns, tuple(name for name in order_by if name in frame.columns), stateful)
+
+
+def source_view(
+    session: "SparkSession",
+    source: StreamSource,
+    address: ClusterAddress,
+    start: Mapping[str, Mapping[str, int]],
+    rows_max: int,
+) -> "DataFrame":
+    """A topic as the query sees it: the fields of its values and `_key`, `_topic`, …; or, without a schema, its records."""
+    from pyspark.sql import functions as f
+
+    reader = session.readStream.format("holdfast").option("topics", source.topic)
+    for name, value in _address(address).items():
+        reader = reader.option(name, value)
+    reader = reader.option("startingOffsets", json.dumps(start)).option("maxRowsPerTrigger", str(rows_max))
+    frame = reader.load()
+    if source.schema:
+        parsed = f.from_json(frame["value"].cast("string"), source.schema)
+        carried = [frame[name].alias(f"_{name}") for name in RECORD_COLUMNS]
+        frame = frame.select(parsed.alias("value"), *carried).select(
+            "value.*", *(f"_{name}" for name in RECORD_COLUMNS)
+        )
+    mark = source.watermark
+    return frame.withWatermark(mark.column, mark.delay) if mark.column else frame
+
+
+def _address(address: ClusterAddress) -> dict[str, str]:
+    given = {"bootstrap": address.bootstrap, "store": address.store, "objects": address.objects}
+    return {name: value for name, value in given.items() if value}
+
+
+def _from_python(session: "SparkSession", text: str, views: Mapping[str, "DataFrame"]) -> "DataFrame":
+    from pyspark.sql import DataFrame
+
+    module = ModuleType("holdfast_pipeline")  # in no table of modules: Spark sends its functions by value
+    exec(compile(text, "query.python", "exec"), module.__dict__)  # noqa: S102 (the operator allowed it)
+    frame = module.pipeline(session, dict(views))
+    if not isinstance(frame, DataFrame):
+        raise PermanentError(f"query.python: pipeline() returned {type(frame).__name__}, not a DataFrame")
+    return frame
+
+
+def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> bool:
+    """Whether the query keeps state. Refuses one that cannot be exact and, if `restricted`, one that reads anything but its
+    sources."""
+    if not frame.isStreaming:
+        raise PermanentError("query: it reads none of its sources as a stream")
+    analysed: Any = frame._jdf.queryExecution().analyzed()
+    nodes = nodes_of(analysed.toJSON())
+    names = {node.kind.rpartition(".")[2] for node in nodes}
+    if restricted:
+        _check_restricted(nodes)
+    stateful = bool(names & _STATEFUL)
+    if stateful and not analysed.deterministic():
+        raise PermanentError(
+            "query: a function such as rand() or uuid() in a query that keeps state: a batch that is run again would leave "
+            "other state than the rows that were written"
+        )
+    return stateful
+
+
+def _check_restricted(nodes: list[PlanNode]) -> None:
+    for node in nodes:
+        name = node.kind.rpartition(".")[2]
+        if not node.children and name not in _LEAVES:
+            raise PermanentError(f"query.sql: {name} is not one of its sources")
+        for root in node.expressions():
+            if found := [each.name for each in _all(root) if each.name in _REFLECTION]:
+                raise PermanentError(f"query.sql: {found[0]} calls code of the server's, which a pipeline may not")
+
+
+def _all(node: PlanNode) -> list[PlanNode]:
+    return [node, *(inner for child in node.children for inner in _all(child))]
+
+
+def _columns(frame: "DataFrame", order_by: tuple[str, ...]) -> tuple[Column, ...]:
+    """The columns of the result, as the table has them. Those of its key are never null."""
+    found: list[Column] = []
+    for field in frame.schema.fields:
+        if (allowed := invalid_name_reason(field.name)) is not None or field.name in RESERVED_BY_STREAMS:
+            raise InvalidError("query: column", field.name, allowed or "a name that the pipeline does not reserve")
+        column = column_of(field.name, field.dataType, field.nullable and field.name not in order_by)
+        if any(each.column == column.column for each in found):
+            raise InvalidError("query: column", field.name, "unique")
+        found.append(column)
+    for name in order_by:
+        if name not in frame.columns:
+            raise InvalidError("sink.orderBy", name, "one of the query's columns: " + ", ".join(frame.columns))
+    return tuple(found)

@@ -1,0 +1,249 @@
+"""Batches of a streaming query into ClickHouse, by output mode.
+
+    append      token, fence and provenance, as ranges are written: a piece is stored once
+    update      the last version of a key wins; without ReplacingMergeTree the table is a log of changes, stored once
+    complete    a table beside is filled, then exchanged with it
+
+The one rule: a piece is identified by generation, batch and number, never by its writer. What a writer of an older epoch sends is
+refused by the fence, which one number for the whole generation raises.
+"""
+
+# ruff: noqa: S608 (every name and text goes through `quoting`)
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.clickhouse.errors import ClickHouseError
+from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar
+from holdfast.pipeline.mapping.ddl import TableSpec, create_table
+from holdfast.pipeline.mapping.table_diff import ExistingTable, compare_table
+from holdfast.pipeline.model.column_mapping import RESERVED, Column, Mapping
+from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.pipeline.model.query import OutputMode
+from holdfast.pipeline.sinks.clickhouse import statements, tables
+from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table
+from holdfast.pipeline.sinks.clickhouse.expressions import normalized
+from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
+from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, blocked_by_server
+from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, SinkTarget
+from holdfast.pipeline.sinks.provenance import PIPELINE_COLUMN, with_pipeline
+from holdfast.vocabulary import failpoints
+from holdfast.vocabulary.errors import FencedError, InvalidError
+
+PROVENANCE: Final = {
+    PIPELINE_COLUMN: "LowCardinality(String)",
+    "_generation": "UInt32",
+    "_batch": "UInt64",
+    "_piece": "UInt32",
+    "_row": "UInt32",
+}
+VERSION: Final = "_version"
+RESERVED_BY_STREAMS: Final = RESERVED | PROVENANCE.keys() | {VERSION}
+NEXT_SUFFIX: Final = "_next_"
+_FENCE_NAME: Final = "~stream"  # no topic has this name
+_BATCHES_MAX: Final = 1 << 40
+_PLAIN: Final = ("MergeTree", "ReplacingMergeTree")
+
+
+def stream_target(target: SinkTarget) -> SinkTarget:
+    """The target as executors get it: without the query, and with the one fence of its generation."""
+    revision = msgspec.structs.replace(
+        target.revision, source=KafkaConfig(topic=_FENCE_NAME), query=type(target.revision.query)()
+    )
+    return replace(target, revision=revision)
+
+
+def stream_table(target: SinkTarget, output_mode: OutputMode) -> TableSpec:
+    """The table of a query's result."""
+    config = tables.config_of(target)
+    provenance = {**PROVENANCE, **({VERSION: "UInt64"} if output_mode == "update" else {})}
+    return TableSpec(
+        database=tables.database_of(target),
+        name=config.table,
+        mapping=Mapping(tuple(target.columns)),
+        order_by=config.order_by or _proposed_order(target.columns),
+        engine=config.engine,
+        version_column=VERSION if config.engine == "ReplacingMergeTree" else None,
+        partition_by=config.partition_by,
+        primary_key=config.primary_key,
+        ttl=config.ttl,
+        settings=tuple(config.table_settings.items()),
+        window=config.dedup_window,
+        provenance=tuple(provenance.items()),
+    )
+
+
+def _proposed_order(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Times and numbers that are never null, then the place in the batch."""
+    sortable = [
+        column.column
+        for column in columns
+        if isinstance(column.kind, DateTime | DateTime64)
+        or (isinstance(column.kind, Scalar) and column.kind.name in (*INTEGERS, "Date"))
+    ]
+    return (*sortable[:2], "_batch", "_piece", "_row")
+
+
+class ClickHouseStreamSink(ClickHouseSink):
+    """One target in one process. `fence` and `close` are the range sink's; partition 0 is the whole generation."""
+
+    def __init__(self, target: SinkTarget, output_mode: OutputMode) -> None:
+        super().__init__(target, table=stream_table(target, output_mode))
+        self._output_mode = output_mode
+        self._replaces = self._table.engine == "ReplacingMergeTree"
+        self._repeatable = self._replaces or output_mode == "complete"  # rows that are inserted twice do no harm
+
+    @blocked_by_server()
+    def prepare(self) -> tuple[str, ...]:
+        """Create or check the table. `BlockedError`: it cannot take the result exactly once."""
+        connection = self._connection
+        try:
+            table = normalized(connection, self._table)
+        except InvalidError as error:
+            raise BlockedError(str(error)) from None
+        has = describe_table(connection, table)
+        if has is None:
+            if not tables.config_of(self._target).create_table_if_missing:
+                raise BlockedError(f"table {table.full_name} does not exist, and createTableIfMissing is off")
+            connection.command(create_table(table))
+            has = describe_table(connection, table)
+        if has is None:
+            raise BlockedError(f"table {table.full_name} does not exist right after it was created")
+        connection.command(statements.create_fence(table.database))
+        views = tuple(tables.views_without_window(connection, table))
+        self._check_engine(has, views)
+        self._table_check = tables.check_table(compare_table(table, has), table, has, views)
+        return self._table_check.warnings
+
+    def _check_engine(self, has: ExistingTable, views: tuple[str, ...]) -> None:
+        name, mode = self._table.full_name, self._output_mode
+        if REPLICATED.match(has.engine):
+            raise BlockedError(
+                f"table {name} is a {has.engine}: queries write to tables of one server, where their fence is"
+            )
+        if mode == "append":
+            return
+        if has.engine not in _PLAIN:
+            raise BlockedError(f"table {name} is a {has.engine}: in output mode {mode} rows would count twice")
+        if self.has_views():
+            raise BlockedError(
+                f"table {name} has materialized views, which would count rows of output mode {mode} twice"
+            )
+        if has.engine.endswith("ReplacingMergeTree") != self._replaces:
+            raise BlockedError(f"table {name} is a {has.engine}, the sink's engine is {self._table.engine}")
+        if has.keeps_last_insert:
+            raise BlockedError(f"table {name} is a ReplacingMergeTree without {VERSION}: an older batch could win")
+
+    def has_views(self) -> bool:
+        """Whether materialized views read the table."""
+        base, table = quote_literal(self._table.database), quote_literal(self._table.name)
+        query = f"SELECT sum(length(dependencies_table)) FROM system.tables WHERE database = {base} AND name = {table}"
+        return int(self._connection.value(query) or 0) > 0
+
+    @blocked_by_server()
+    def begin_batch(self, fenced: FencedRange) -> None:
+        """Before the pieces of a batch: in output mode complete, an empty table of this epoch's own to fill."""
+        if self._output_mode != "complete":
+            return
+        base, prefix = quote_literal(self._table.database), quote_literal(self._table.name + NEXT_SUFFIX)
+        left = self._connection.rows(
+            f"SELECT name FROM system.tables WHERE database = {base} AND startsWith(name, {prefix}) "
+            f"AND toUInt64OrZero(substring(name, {len(self._table.name + NEXT_SUFFIX) + 1})) BETWEEN 1 AND {fenced.epoch}"
+        )
+        for row in left:  # of this epoch's last attempt, and of owners that died
+            self._connection.command(f"DROP TABLE IF EXISTS {qualified_name(self._table.database, str(row[0]))} SYNC")
+        self._connection.command(f"CREATE TABLE {self._next_name(fenced)} AS {self._table.full_name}")
+
+    @blocked_by_server()
+    def insert_piece(self, fenced: FencedRange, piece: int, rows: Any) -> None:
+        """One piece of the batch that `fenced` is (its start is the batch). `FencedError`, `BlockedError`."""
+        failpoints.reached("stream.inserting")
+        insert = self._piece_insert(fenced, piece, rows)
+        try:
+            if fenced.may_be_written and not self._repeatable:
+                stored, _ = insert_resolved(self._connection, insert)
+                if stored != rows.num_rows:
+                    raise BlockedError(
+                        f"batch {fenced.start}, piece {piece}: {insert.name} has {stored} of its {rows.num_rows} rows; "
+                        "did somebody delete some, or does a TTL?"
+                    )
+            else:
+                insert_now(self._connection, insert)
+        except ClickHouseError as error:
+            if not statements.is_fence_refusal(error):
+                raise
+            raise self._fenced(fenced) from None
+        failpoints.reached("stream.inserted")
+
+    def _piece_insert(self, fenced: FencedRange, piece: int, rows: Any) -> FencedInsert:
+        target, batch = self._target, fenced.start
+        rows = self._with_provenance(rows, batch, piece)
+        token = f"{target.pipeline_id}:{target.generation}:{batch}:{piece}"
+        if self._repeatable:  # the server may know the token of an attempt whose rows are gone
+            token = f"{token}:{self._random.token()}"
+        complete = self._output_mode == "complete"
+        return FencedInsert(
+            database=self._database,
+            table=f"{self._table.name}{NEXT_SUFFIX}{fenced.epoch}" if complete else self._table.name,
+            kinds=statements.kinds_of(self._table, rows.schema.names),
+            rows=rows,
+            token=token,
+            place=(
+                f"_pipeline = {quote_literal(target.pipeline_id)} AND _generation = {target.generation} "
+                f"AND _batch = {batch} AND _piece = {piece}"
+            ),
+            fence=target.fence_key(0),
+            epoch=statements.number_of(fenced),
+            query=statements.query_id(target, fenced, self._random.token()),
+            timeout_ms=self._timeout_ms,
+            record_column="_row",
+        )
+
+    def _with_provenance(self, rows: Any, batch: int, piece: int) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        count = rows.num_rows
+        rows = with_pipeline(rows, self._target.pipeline_id)
+        added = {
+            "_generation": pa.repeat(pa.scalar(self._target.generation, pa.uint32()), count),
+            "_batch": pa.repeat(pa.scalar(batch, pa.uint64()), count),
+            "_piece": pa.repeat(pa.scalar(piece, pa.uint32()), count),
+            "_row": pa.array(np.arange(count, dtype=np.uint32)),
+        }
+        if self._output_mode == "update":
+            version = self._target.generation * _BATCHES_MAX + batch  # a later generation's rows win
+            added[VERSION] = pa.repeat(pa.scalar(version, pa.uint64()), count)
+        for name, column in added.items():
+            rows = rows.append_column(name, column)
+        return rows
+
+    @blocked_by_server()
+    def finish_batch(self, fenced: FencedRange, rows: int) -> None:
+        """After all pieces of a batch: in output mode complete, the filled table becomes the table.
+
+        The look at the fence and the exchange are two statements: a zombie between them puts an older result in place, which
+        lasts until the owner's next batch.
+        """
+        if self._output_mode != "complete":
+            return
+        following = self._next_name(fenced)
+        stored = int(self._connection.value(f"SELECT count() FROM {following}"))
+        if stored != rows:
+            raise BlockedError(f"{following} has {stored} of the {rows} rows of batch {fenced.start}")
+        if self._newest_fence(self._target.fence_key(0)) > statements.number_of(fenced):
+            raise self._fenced(fenced)
+        failpoints.reached("stream.exchanging")
+        self._connection.command(f"EXCHANGE TABLES {self._table.full_name} AND {following}")
+        self._connection.command(f"DROP TABLE {following} SYNC")
+
+    def _next_name(self, fenced: FencedRange) -> str:
+        return qualified_name(self._table.database, f"{self._table.name}{NEXT_SUFFIX}{fenced.epoch}")
+
+    def _fenced(self, fenced: FencedRange) -> FencedError:
+        key = self._target.fence_key(0)
+        return FencedError(key, fenced.epoch, self._newest_fence(key) // statements.TRIES)
