@@ -1,8 +1,8 @@
 /* Small requests that are appended together: their batches judged with one call, and numbered with another.
  *
  * verify_run(payloads, batch_bytes_max, records_max, bytes_max, records): (batches one behind another, how many, how many records,
- * the greatest timestamp), or None if anything about them is wrong or not plain (compressed, of a producer with an id, …): who
- * called then has them judged one by one. `records`: those inside are checked, too. One payload is returned as it is, several are
+ * the greatest timestamp, how many have a producer's id), or None if anything about them is wrong or not plain (compressed,
+ * transactional, …): who called then has them judged one by one. `records`: those inside are checked, too. One payload is returned as it is, several are
  * copied into one. There is no twin: without it they are judged one by one.
  *
  * number_run(batches, base_offset, epoch): the base offset of each, written into it.
@@ -15,7 +15,7 @@ enum { EPOCH_AT = 12, NOT_PLAIN = CODEC_MASK | APPEND_TIME | TRANSACTIONAL | CON
 typedef struct {
     limits_t limits;
     int records; /* whether they are checked */
-    int64_t batches, offsets, max_timestamp;
+    int64_t batches, offsets, max_timestamp, of_producers;
 } verified_t;
 
 static int is_plain(const uint8_t *batch, const header_t *header, int records)
@@ -24,7 +24,7 @@ static int is_plain(const uint8_t *batch, const header_t *header, int records)
     fault_t fault = {SOUND, 0, -1, 0};
     Py_ssize_t bytes = (Py_ssize_t)header->length + LENGTH_COVERS_FROM;
 
-    if (header->attributes & NOT_PLAIN || header->producer_id != -1)
+    if (header->attributes & NOT_PLAIN)
         return 0;
     if (crc32c(batch + CRC_COVERS_FROM, bytes - CRC_COVERS_FROM) != header->crc)
         return 0;
@@ -47,6 +47,7 @@ static int verify_payload(const uint8_t *p, Py_ssize_t bytes, verified_t *sum)
             return 0;
         sum->batches++;
         sum->offsets += header.count;
+        sum->of_producers += header.producer_id != -1;
         if (header.max_timestamp > sum->max_timestamp)
             sum->max_timestamp = header.max_timestamp;
         at += (Py_ssize_t)header.length + LENGTH_COVERS_FROM;
@@ -95,7 +96,7 @@ PyObject *verify_run(PyObject *module, PyObject *args)
     PyObject *payloads, *one;
     long long batch_bytes_max, records_max;
     Py_ssize_t bytes_max, total;
-    verified_t sum = {{0, 0, 0}, 0, 0, 0, -1};
+    verified_t sum = {{0, 0, 0}, 0, 0, 0, -1, 0};
 
     (void)module;
     if (!PyArg_ParseTuple(args, "O!LLnp", &PyList_Type, &payloads, &batch_bytes_max, &records_max, &bytes_max, &sum.records))
@@ -108,7 +109,8 @@ PyObject *verify_run(PyObject *module, PyObject *args)
     one = total < 0 ? NULL : as_one(payloads, total);
     if (one == NULL)
         return NULL;
-    return Py_BuildValue("(NLLL)", one, (long long)sum.batches, (long long)sum.offsets, (long long)sum.max_timestamp);
+    return Py_BuildValue("(NLLLL)", one, (long long)sum.batches, (long long)sum.offsets, (long long)sum.max_timestamp,
+                         (long long)sum.of_producers);
 }
 
 static void store_u32(uint8_t *p, uint32_t value)

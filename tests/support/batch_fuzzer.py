@@ -46,13 +46,16 @@ def sound_batch(random: "Random") -> bytes:
 
 
 def plain_batch(random: "Random") -> bytes:
-    """What a producer without an id sends that does not compress."""
-    count = random.choice((1, 1, 2, 5, 40))
+    """What a producer sends that does not compress."""
+    count, producer = random.choice((1, 1, 2, 5, 40)), random.choice((-1, 7))
     return encode(
         [
             Record(at, 1_700_000_000_000 + random.randrange(1000), some_bytes(random, 30), some_bytes(random, 200))
             for at in range(count)
         ],
+        producer_id=producer,
+        producer_epoch=min(producer, 0),
+        base_sequence=min(producer, 0),
         kernel=BEST,
     )
 

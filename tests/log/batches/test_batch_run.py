@@ -31,7 +31,7 @@ def accepted(payloads: list[bytes], *, records: bool) -> bool:
             check_records(batches, limits=LIMITS)
     except InvalidBatchError:
         return False
-    return all(not header.attributes & NOT_PLAIN and header.producer_id < 0 for header, _ in batches)
+    return all(not header.attributes & NOT_PLAIN for header, _ in batches)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -55,6 +55,8 @@ def test_a_run_is_what_would_be_accepted_batch_by_batch(seed: int) -> None:
                 assert run.batch_count == len(headers)
                 assert run.record_count == sum(header.count for header in headers)
                 assert run.max_timestamp_ms == max(header.max_timestamp for header in headers)
+                assert run.of_producers == sum(header.producer_id >= 0 for header in headers)
+                assert run.headers() == headers
     assert runs > 200
 
 

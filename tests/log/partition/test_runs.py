@@ -1,11 +1,13 @@
 """Runs: batches of small requests that are appended together, from the append to the segment, and back after every kind of end."""
 
+from contextlib import suppress
+
 import pytest
-from tests.support.partitions import PartitionWorld, append, append_run, batch, published, records
+from tests.support.partitions import OTHER, PartitionWorld, append, append_run, batch, published, records
 
 from holdfast.log.batches import RecordBatchLimits
 from holdfast.log.batches.batch_run import verify_run
-from holdfast.log.errors import NotLeaderError
+from holdfast.log.errors import NotLeaderError, ProducerRefusedError
 from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -76,3 +78,64 @@ async def test_what_a_closed_partition_has_not_published_of_a_run_is_found_again
     await append_run(partition, batch("a"), batch("b", "c"))
     frames = partition.unpublished_frames()
     assert [(each.base_offset, each.count) for each in frames] == [(0, 1), (1, 2)]
+
+
+def sent(producer: int, sequence: int, *values: str) -> bytes:
+    return batch(*(values or (f"{producer}-{sequence}",)), producer=producer, sequence=sequence)
+
+
+async def test_batches_of_producers_are_remembered_as_if_they_had_come_one_by_one(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    together, alone = await ann.open(), await ann.open(OTHER)
+    await together.reserve()
+    payloads = [sent(7, 0), sent(8, 0, "a", "b"), batch("nobody's"), sent(7, 1), sent(8, 2), sent(7, 2)]
+    assert (await append_run(together, *payloads)) is not None
+    for payload in payloads:
+        await append(alone, payload)
+    assert [each._replace(last_timestamp_ms=0) for each in together.producers_at(7)] == [
+        each._replace(last_timestamp_ms=0) for each in alone.producers_at(7)
+    ]
+    again = await append(together, sent(8, 2))
+    assert (again.base_offset, again.duplicate) == (5, True)
+    with pytest.raises(ProducerRefusedError):
+        await append(together, sent(7, 9))
+
+
+@pytest.mark.parametrize("wrong", [sent(7, 0), sent(7, 5), sent(8, 3)], ids=["sent before", "skips ahead", "as well"])
+async def test_a_run_with_a_batch_that_does_not_follow_leaves_nothing_behind(
+    world: PartitionWorld, wrong: bytes
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(7, 0))
+    await append(partition, sent(8, 0))
+    before = partition.producers_at(2)
+    with suppress(ProducerRefusedError):
+        assert await append_run(partition, batch("x"), sent(7, 1), wrong) is None
+    assert partition.next_offset == partition.tail.end == 2
+    assert partition.producers_at(2) == before
+    assert (await append(partition, sent(7, 1))).base_offset == 2
+
+
+async def test_producers_of_a_run_that_met_a_full_disk_send_it_again(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, sent(7, 0))
+    ann.disk.full = True
+    with pytest.raises(UnavailableError):
+        await append_run(partition, sent(7, 1), sent(7, 2))
+    ann.disk.full = False
+    with pytest.raises(ProducerRefusedError, match="to be sent again"):
+        await append(partition, sent(7, 2))
+    assert await append_run(partition, sent(7, 1), sent(7, 2)) == AppendResult(1, 3, offsets=[1, 2])
+
+
+async def test_producers_of_a_run_are_known_after_a_crash(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    await partition.reserve()
+    await append_run(partition, sent(7, 0), sent(7, 1))
+    await ann.end()
+    again = await (await world.owner()).open()
+    assert (await append(again, sent(7, 1))).duplicate
+    assert (await append(again, sent(7, 2))).base_offset == 2

@@ -1,21 +1,23 @@
 """Runs: the plain batches of several small requests, judged and numbered together. No step here is taken for each of them.
 
-The one rule: a run is what `split_batches` and `check_records` would accept, and nothing that needs more than an offset: what is
-compressed, transactional or of a producer with an id is no run, nor is anything with a fault. Who gets None judges batch by batch,
-which also says what is wrong. Without the C extension there are no runs.
+The one rule: a run is what `split_batches` and `check_records` would accept, and nothing that is compressed or transactional, nor
+anything with a fault. Who gets None judges batch by batch, which also says what is wrong. Without the C extension there are no
+runs. Whether batches with a producer's id follow what it sent before is decided where that is known.
 """
 
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from holdfast.log.batches.header import LENGTH_COVERS_FROM
+from holdfast.log.batches.header import LENGTH_COVERS_FROM, BatchHeader
+from holdfast.log.batches.kernels import BEST
 from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.vocabulary.native import native
 from holdfast.vocabulary.settings import MIB
 
 _BYTES_MAX: Final = 2 * MIB  # 0.2 ms
 _LENGTH: Final = Struct(">8xi")
+_NO_LIMIT: Final = 2**31 - 1
 
 
 class BatchRun(NamedTuple):
@@ -25,6 +27,13 @@ class BatchRun(NamedTuple):
     batch_count: int
     record_count: int
     max_timestamp_ms: int
+    of_producers: int  # batches that have a producer's id
+
+    def headers(self) -> list[BatchHeader]:
+        """The header of each."""
+        found = BEST.scan(self.data, False, _NO_LIMIT, _NO_LIMIT, BatchHeader)
+        assert isinstance(found, list), "a run is sound"
+        return found
 
 
 def verify_run(payloads: Sequence[bytearray], *, limits: RecordBatchLimits, records: bool) -> BatchRun | None:

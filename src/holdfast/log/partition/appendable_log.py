@@ -160,14 +160,31 @@ class AppendableLog(VisibleLog):
         return self._append_in_order(batches, copy_below_bytes)
 
     def append_run_now(self, run: BatchRun) -> AppendResult | None:
-        """`append_now` of a run, whose memory the log takes over."""
-        if self._must_wait(run.record_count, len(run.data)):
+        """`append_now` of a run, whose memory the log takes over. None also if some of it was appended before."""
+        if self._must_wait(run.record_count, len(run.data)) or (run.of_producers and not self._recovery.finish_now()):
             return None
         self._check_accepting()
         base, epoch = self._next, self.lease.epoch
-        entry, offsets = assign_run(run, base, epoch)
-        self._log([entry], run_frame(*self.wal_key, epoch, entry, batch_count=run.batch_count))
+        try:
+            if run.of_producers and not self._follows(run.headers()):
+                self._producers.forget_from(base)
+                return None
+            entry, offsets = assign_run(run, base, epoch)
+            self._log([entry], run_frame(*self.wal_key, epoch, entry, batch_count=run.batch_count))
+        except BaseException:
+            self._producers.forget_from(base)
+            raise
         return AppendResult(base, entry.end_offset, offsets=offsets)
+
+    def _follows(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether each batch follows what its producer sent before, which is remembered; False: some were appended before."""
+        at, now_ms = self._next, self._clock.now_ms()
+        for header in headers:
+            if self._producers.validate(header, now_ms) is not None:
+                return False
+            self._producers.append(header, at, now_ms)
+            at += header.last_offset_delta + 1
+        return True
 
     def hold_place(self) -> AppendPlace:
         """What comes after this call is not appended without waiting, until the place is left."""
