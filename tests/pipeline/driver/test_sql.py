@@ -25,6 +25,10 @@ COLUMNS = (
     Column("tags", "tags", "Array(String)"),
 )
 ROW_WISE = {
+    "select named_struct('a', 1, 'b', name) as s, id from rows": [
+        ("s", "Tuple(a Int32, b Nullable(String))"),
+        ("id", "UInt64"),
+    ],
     "select id, upper(name) as shout, at from rows": [
         ("id", "UInt64"),
         ("shout", "Nullable(String)"),
@@ -89,7 +93,7 @@ REFUSED = {
     "select nothing from rows": "nothing",
     "select id from elsewhere": "elsewhere",
     "select id, id from rows": "must be unique",
-    "select id, named_struct('a', 1) as s from rows": "struct",
+    "select id, to_binary(name, 'utf-8') as s from rows": "binary",
     "select id, monotonically_increasing_id() as n from rows": "monotonically_increasing_id",
     "select id, spark_partition_id() as n from rows": "spark_partition_id",
     f"select id, {WIDE}, current_timestamp() as t from rows": "current_timestamp",
@@ -102,6 +106,8 @@ REFUSED = {
     "select id from rows where at > cast('today' as timestamp)": "constant time",
     "select id from rows where at > to_timestamp(concat('n', 'ow'))": "constant time",
     "select id, date 'Yesterday' as t from rows": "Yesterday",
+    "select id, cast(array('today') as array<date>) as t from rows": "constant time",
+    "select id, cast(named_struct('a', 'now') as struct<a: timestamp>) as t from rows": "constant time",
     "select id, timestamp /* a remark */ ' now' as t from rows": "now",
     "select id from rows tablesample (50 percent)": "Sample",
 }
@@ -140,7 +146,8 @@ def test_rows_go_through_sql_and_keep_their_offsets(
     topic = world.topic(2)
     for number in (0, 1):
         world.produce(topic, [*map(event, range(300)), b"bad"], partition=number)
-    text = "select id * 2 as twice, id, name from rows where id % 3 = 0"
+    struct = "if(id % 2 = 0, named_struct('a', id, 'b', name), null) as s"
+    text = f"select id * 2 as twice, id, name, {struct} from rows where id % 3 = 0"
     pipeline = world.pipeline(topic, sink_of(clickhouse, batchSize=200), sql={"sql": text})
     registry = world.registry(pipeline, 2)
     claims = world.claim(registry, "ann", [0, 1])
@@ -148,6 +155,8 @@ def test_rows_go_through_sql_and_keep_their_offsets(
     drain(work, claims, {0: 301, 1: 301})
     third = 2 * sum(range(0, 300, 3))
     assert totals(clickhouse, column="twice") == (200, 200, 2 * third)
+    structs = f"SELECT sum(s.a) AS a, countIf(isNull(s.b)) AS n FROM {clickhouse.database}.orders"
+    assert [int(value) for value in clickhouse.ask(structs)[0].values()] == [2 * sum(range(0, 300, 6)), 100]
     assert totals(clickhouse, "orders_dlq", "recipe")[:2] == (2, 2)
     found = clickhouse.ask(f"SELECT count() AS n FROM {clickhouse.database}.orders WHERE _offset != id")
     assert int(found[0]["n"]) == 0

@@ -115,12 +115,21 @@ def _check_expression(node: PlanNode) -> None:
         raise InvalidError("sql", "a sub-query", "without sub-queries")
     if not node.kind.startswith(PACKAGE) or node.name not in CLASSES:
         raise InvalidError("sql", _function_name(node), f"{_DETERMINISTIC}; it is not known to be so")
-    parses_time = node.name in TIME_PARSERS and (node.name != "Cast" or node.fields.get("dataType") in _TIME_KINDS)
+    parses_time = node.name in TIME_PARSERS and (node.name != "Cast" or _has_time(node.fields.get("dataType")))
     if parses_time and any(map(_may_be_special_time, node.children)):
         raise InvalidError("sql", "a constant time such as 'today'", _DETERMINISTIC)
     for inner in node.expressions():  # arguments that are no children
         for each in _flattened(inner):
             _check_expression(each)
+
+
+def _has_time(kind: Any) -> bool:
+    """Whether a type is a time, or has one inside."""
+    if isinstance(kind, dict):
+        return any(map(_has_time, kind.values()))
+    if isinstance(kind, list):
+        return any(map(_has_time, kind))
+    return isinstance(kind, str) and kind in _TIME_KINDS
 
 
 def _may_be_special_time(node: PlanNode) -> bool:
