@@ -1,18 +1,21 @@
 """From bytes of every format to a table: sampled, inferred, mapped, written, and written again."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.support.format_examples import FORMATS, NEWER_ORDER, avro_bytes, format_example, order
-from tests.support.schema_registry import framed
+from tests.support.schema_registry import framed, schema_registry
 from tests.support.sink_destinations import ClickHouseDatabase
 from tests.support.sink_values import fenced_range
 from tests.support.source_records import records_table
 
 from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import KafkaRecord
+from holdfast.pipeline.formats.decoding import declared_fields
 from holdfast.pipeline.mapping.content_hash import digest_of
 from holdfast.pipeline.mapping.drift import AddColumns, NoDrift, StopPipeline
 from holdfast.pipeline.mapping.transform import map_records, survey
@@ -115,3 +118,65 @@ def test_a_registry_that_is_away_fails_the_range_and_rejects_nothing() -> None:
             survey(other, newer)
         with pytest.raises(UnavailableError, match="status 503"):
             sample(source, 1, [KafkaRecord(0, 0, 0, None, framed(9, b""), ())])
+
+
+def test_a_schema_says_what_a_sample_does_not_show() -> None:
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}
+    inner = {
+        "type": "record",
+        "name": "I",
+        "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": ["null", "int"]}],
+    }
+    kinds = {
+        "id": "long", "seen": ["null", "string"], "price": money, "none": ["null", {"type": "int", "logicalType": "date"}],
+        "inner": ["null", inner], "tags": ["null", {"type": "array", "items": "string"}],
+        "at": ["null", {"type": "long", "logicalType": "timestamp-micros"}],
+    }  # fmt: skip
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]}
+    value = {
+        "id": 1,
+        "seen": "a",
+        "price": Decimal("1.5"),
+        "none": None,
+        "inner": {"x": 1, "y": 2},
+        "tags": ["t"],
+        "at": 5,
+    }
+    with schema_registry() as registry:
+        number = registry.register(schema)
+        payload = framed(number, avro_bytes(schema, value))
+        source = KafkaConfig(topic="t", format="avro", schema_registry=registry.config)
+        taken = sample(source, 1, [KafkaRecord(0, 0, 0, None, payload, ()), KafkaRecord(0, 1, 0, None, b"\1", ())])
+        found = inferred(taken, declared_fields(source, [payload, b"\1", None]))
+    assert {column.column: str(column.kind) for column in found.mapping.columns} == {
+        "id": "Int64",
+        "seen": "Nullable(String)",
+        "price": "Decimal(20, 4)",
+        "none": "Nullable(Date)",
+        "inner_x": "Nullable(Int64)",
+        "inner_y": "Nullable(Int64)",
+        "tags": "Array(String)",
+        "at": "Nullable(DateTime64(6))",
+    }
+    evidence = {each.column: each.why for each in found.evidence}
+    assert evidence["seen"].endswith("the schema says that it may be null")
+    assert found.order_by == ("id",)
+
+
+def test_a_definition_says_which_fields_may_be_absent() -> None:
+    with format_example("protobuf") as example:
+        source, payload = example.source("t"), example.encode(1)
+        assert {path for path, field in declared_fields(source, [payload]).items() if field.nullable} == {"at", "name"}
+    assert declared_fields(KafkaConfig(topic="t"), [b"{}"]) == {}
+
+
+def test_the_schema_of_change_events_is_that_of_their_rows() -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"], "default": None}]
+    states = [
+        {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": fields}], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+    ]
+    schema = {"type": "record", "name": "E", "fields": [*states, {"name": "op", "type": "string"}]}
+    source = KafkaConfig(topic="t", format="avro", schema=msgspec.json.encode(schema).decode(), envelope="debezium")
+    declared = declared_fields(source, [])
+    assert {path: field.nullable for path, field in declared.items()} == {"id": False, "name": True}

@@ -75,6 +75,19 @@ def test_values_are_json_values() -> None:
     ]
 
 
+def test_times_are_those_of_protobufs_own_json() -> None:
+    for seconds in (0, -1, 1_794_729_600, -62_135_596_800, 253_402_300_799):
+        for nanos in (0, 1, 1_000, 1_000_000, 999_999_999, 120_000_000):
+            made = item()
+            made.at.seconds, made.at.nanos = seconds, nanos
+            assert read(made)[0]["at"] == made.at.ToJsonString()
+    for seconds, nanos in ((2**40, 0), (0, -1)):
+        made = item()
+        made.at.seconds, made.at.nanos = seconds, nanos
+        ((_, reason),) = value_decoder(CONFIG).decode([made.SerializeToString()]).bad
+        assert "out of range" in reason
+
+
 def test_bytes_that_are_no_message_are_rejected() -> None:
     found = value_decoder(CONFIG).decode([b"\x08", item(id=1).SerializeToString(), None])
     assert found.values[1] == {**EMPTY, "id": 1}

@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from holdfast.pipeline.formats.avro_schema import AvroSchema, parse_avro
+from holdfast.pipeline.formats.declared_fields import Declared, avro_fields
 from holdfast.pipeline.formats.decoded import BadValueError, Decoded, Payloads, decode_each
 from holdfast.pipeline.formats.registered import RegisteredValues
 from holdfast.pipeline.formats.schema_registry import RegisteredSchema, SchemaRegistryClient
@@ -24,7 +25,9 @@ class AvroDecoder:
     """Values of one schema, without anything before them."""
 
     def __init__(self, schema: AvroSchema, *, skipped: int = 0) -> None:
-        self._schema, self._skipped = schema, skipped
+        from fastavro import schemaless_reader
+
+        self._schema, self._skipped, self._reader = schema, skipped, schemaless_reader
 
     def decode(self, payloads: Payloads) -> Decoded:
         """Read all, then convert column by column; if one is bad, record by record."""
@@ -37,18 +40,20 @@ class AvroDecoder:
             pass
         return decode_each(payloads, self._decode, _ERRORS, _TITLE)
 
+    def declared(self, _payloads: Payloads, *, events: bool) -> Declared:
+        """What the schema declares."""
+        return avro_fields(self._schema.given, events=events)
+
     def _decode(self, payload: bytes) -> Any:
         value = self._read(payload)
         self._schema.convert([value])
         return value
 
     def _read(self, payload: bytes) -> Any:
-        from fastavro import schemaless_reader
-
-        stream = BytesIO(payload)
-        stream.seek(self._skipped)
-        value = schemaless_reader(stream, self._schema.parsed, None)
-        if (left := len(payload) - stream.tell()) != 0:
+        body = payload[self._skipped :] if self._skipped else payload
+        stream = BytesIO(body)
+        value = self._reader(stream, self._schema.parsed, None)
+        if (left := len(body) - stream.tell()) != 0:
             raise BadValueError(f"{_TITLE}: {left} bytes are left behind the value")
         return value
 
@@ -65,6 +70,11 @@ class RegisteredAvro(RegisteredValues):
         """Of one schema."""
         compiled: AvroSchema = self.compiled(number, schema)
         return AvroDecoder(compiled, skipped=5).decode(payloads)
+
+    def declared_by(self, schema: RegisteredSchema, number: int, payload: bytes, *, events: bool) -> Declared:
+        """What a value's schema declares."""
+        compiled: AvroSchema = self.compiled(number, schema)
+        return avro_fields(compiled.given, events=events)
 
     def compile(self, schema: RegisteredSchema) -> AvroSchema:
         """Prepare a schema."""

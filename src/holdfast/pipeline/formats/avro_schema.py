@@ -35,6 +35,8 @@ class AvroSchema:
 
     parsed: Any
     columns: list[_Column] = field(default_factory=list)
+    given: Any = None
+    """The schema's JSON."""
 
     def convert(self, values: Sequence[Any]) -> None:
         """Convert the columns of these records in place. `BadValueError`: some value is out of range."""
@@ -66,7 +68,7 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSch
             fastavro.parse_schema(_inline(other), named_schemas=named)
         columns: list[_Column] = []
         prepared = _Preparation(frozenset(elsewhere), columns).prepared(schema)
-        return AvroSchema(fastavro.parse_schema(prepared, named_schemas=named), columns)
+        return AvroSchema(fastavro.parse_schema(prepared, named_schemas=named), columns, schema)
     except (
         fastavro.schema.SchemaParseException,
         msgspec.DecodeError,

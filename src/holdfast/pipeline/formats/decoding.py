@@ -14,10 +14,12 @@ from holdfast.pipeline.formats.avro_schema import parse_avro
 from holdfast.pipeline.formats.connect_schema import without_schema
 from holdfast.pipeline.formats.csv_rows import CsvDecoder
 from holdfast.pipeline.formats.debezium import Changes, read_changes
+from holdfast.pipeline.formats.declared_fields import Declared
 from holdfast.pipeline.formats.decoded import BadValueError, Decoded, Payloads, ValueDecoder, decode_each
 from holdfast.pipeline.formats.logical_types import base64_text
 from holdfast.pipeline.formats.proto_files import compile_proto
 from holdfast.pipeline.formats.protobuf import ProtobufDecoder, RegisteredProtobuf
+from holdfast.pipeline.formats.registered import RegisteredValues
 from holdfast.pipeline.formats.schema_registry import registry_client
 from holdfast.pipeline.formats.wire_format import PREFIX_BYTES, schema_id
 from holdfast.pipeline.model.definition import DebeziumOptions, KafkaConfig, has_changes
@@ -124,3 +126,11 @@ def envelope_of(config: KafkaConfig) -> Envelope | None:
         config if config.schema_registry.url else msgspec.structs.replace(config, format="json", schema="", message="")
     )
     return Envelope(config.debezium, value_decoder(plain))
+
+
+def declared_fields(config: KafkaConfig, payloads: Payloads) -> Declared:
+    """What the schema of a source's records declares about the fields of its rows; empty: it has none."""
+    decoder = value_decoder(config)
+    if isinstance(decoder, AvroDecoder | ProtobufDecoder | RegisteredValues):
+        return decoder.declared(payloads, events=has_changes(config))
+    return {}

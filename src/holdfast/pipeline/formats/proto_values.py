@@ -6,9 +6,12 @@ as their value; bytes are base64; enums are names.
 """
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
+from holdfast.pipeline.formats.decoded import BadValueError
 from holdfast.pipeline.formats.logical_types import base64_text, decimal_text
 
 ToValue = Callable[[Any], Any]
@@ -17,7 +20,10 @@ _WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-_TEXTS: Final = frozenset(f"google.protobuf.{kind}" for kind in ("Timestamp", "Duration", "FieldMask"))
+_TEXTS: Final = frozenset(f"google.protobuf.{kind}" for kind in ("Duration", "FieldMask"))
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_EPOCH: Final = datetime(1970, 1, 1)
+_YEARS_S: Final = (-62_135_596_800, 253_402_300_799)  # 0001-01-01 to 9999-12-31
 _JSON: Final = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue"))
 _DECIMAL: Final = "confluent.type.Decimal"
 _DATE: Final = "google.type.Date"
@@ -36,6 +42,8 @@ class _Converters:
 
     def of_message(self, descriptor: Any) -> ToValue:
         name = descriptor.full_name
+        if name == _TIMESTAMP:
+            return timestamp_text
         if name in _TEXTS:
             return lambda message: message.ToJsonString()
         if name in _WRAPPERS:
@@ -126,6 +134,26 @@ def _key(key: Any) -> str:
 def base64_of_value(message: Any) -> str:
     """Of a `BytesValue`."""
     return base64_text(message.value)
+
+
+def timestamp_text(message: Any) -> str:
+    """ISO 8601 in UTC with 0, 3, 6 or 9 digits of a second, as Protobuf's own JSON has it; that is written in Python, and slow."""
+    nanos = message.nanos
+    second = _second_text(message.seconds)
+    if not nanos:
+        return f"{second}Z"
+    if not 0 < nanos < 1_000_000_000:
+        raise BadValueError(f"timestamp with {nanos} ns is out of range")
+    if nanos % 1_000_000 == 0:
+        return f"{second}.{nanos // 1_000_000:03d}Z"
+    return f"{second}.{nanos // 1_000:06d}Z" if nanos % 1_000 == 0 else f"{second}.{nanos:09d}Z"
+
+
+@lru_cache(maxsize=10_000)
+def _second_text(seconds: int) -> str:
+    if not _YEARS_S[0] <= seconds <= _YEARS_S[1]:
+        raise BadValueError(f"timestamp {seconds} s is out of range")
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
 
 
 def _json_of(message: Any) -> Any:

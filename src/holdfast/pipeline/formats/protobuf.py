@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.pipeline.formats.declared_fields import Declared, proto_fields
 from holdfast.pipeline.formats.decoded import BadValueError, Decode, Decoded, Payloads, decode_each
 from holdfast.pipeline.formats.proto_files import ProtoFile, compile_proto
 from holdfast.pipeline.formats.proto_values import message_converter
@@ -21,11 +22,16 @@ class ProtobufDecoder:
     """Values of one message, without anything before them."""
 
     def __init__(self, file: ProtoFile, message: str) -> None:
-        self._decode = _message_decoder(file.message_named(message))
+        self._descriptor = file.message_named(message)
+        self._decode = _message_decoder(self._descriptor)
 
     def decode(self, payloads: Payloads) -> Decoded:
         """Decode a batch."""
         return decode_each(payloads, self._decode, _errors(), _TITLE)
+
+    def declared(self, _payloads: Payloads, *, events: bool) -> Declared:
+        """What the message declares."""
+        return proto_fields(self._descriptor, events=events)
 
 
 @dataclass(slots=True)
@@ -61,6 +67,11 @@ class RegisteredProtobuf(RegisteredValues):
             return compiled.decoder(indexes)(payload[begin:])
 
         return decode_each(payloads, decode, _errors(), _TITLE)
+
+    def declared_by(self, schema: RegisteredSchema, number: int, payload: bytes, *, events: bool) -> Declared:
+        """What a value's message declares."""
+        compiled: _CompiledSchema = self.compiled(number, schema)
+        return proto_fields(compiled.file.message_at(message_indexes(payload)[0]), events=events)
 
     def compile(self, schema: RegisteredSchema) -> _CompiledSchema:
         """Compile a schema."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any, ClassVar
 
+from holdfast.pipeline.formats.declared_fields import Declared
 from holdfast.pipeline.formats.decoded import NO_VALUE, BadValueError, Decoded, Payloads
 from holdfast.pipeline.formats.schema_registry import SCHEMAS_CACHED_MAX, RegisteredSchema, SchemaRegistryClient
 from holdfast.pipeline.formats.wire_format import PREFIX_BYTES, schema_id
@@ -30,6 +31,10 @@ class RegisteredValues(ABC):
         """Decode values of one schema, prefix included."""
 
     @abstractmethod
+    def declared_by(self, schema: RegisteredSchema, number: int, payload: bytes, *, events: bool) -> Declared:
+        """What the schema of a value declares about its fields. `BadValueError`."""
+
+    @abstractmethod
     def compile(self, schema: RegisteredSchema) -> Any:
         """What is kept of a schema. `BadValueError`: it cannot be used."""
 
@@ -43,6 +48,17 @@ class RegisteredValues(ABC):
             self._add_group(prefix, rows, payloads, found)
         found.bad.sort()
         return found
+
+    def declared(self, payloads: Payloads, *, events: bool) -> Declared:
+        """What the schema of the last value that has one declares."""
+        for payload in reversed(payloads):
+            if payload is not None:
+                try:
+                    number = schema_id(payload[:PREFIX_BYTES])
+                    return self.declared_by(self._schema(number), number, payload, events=events)
+                except BadValueError:
+                    continue
+        return {}
 
     def _add_group(self, prefix: bytes | None, rows: list[int], payloads: Payloads, found: Decoded) -> None:
         if prefix is None:

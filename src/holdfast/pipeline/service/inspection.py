@@ -18,6 +18,7 @@ from holdfast.pipeline.catalog.revisions import compose, table_of
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.trial import Trial, Tried, try_on
+from holdfast.pipeline.formats.decoding import declared_fields
 from holdfast.pipeline.mapping import ddl
 from holdfast.pipeline.mapping.inference import table_name
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig, TopicSinkConfig
@@ -70,8 +71,8 @@ class PipelineInspection:
         unsaved: Mapping[str, Given] | None = None,
     ) -> Inferred:
         """A mapping proposed from a sample. Nothing is saved."""
-        sample = await self.sample(pipeline_id, limit=limit, where=where, unsaved=unsaved)
-        return await self._connections.work(lambda: samples.inferred(sample))
+        source = _source(await self._parts(pipeline_id, unsaved))
+        return await self._inferred(source, await self._read_sample(source, limit, where))
 
     async def try_filter(
         self,
@@ -103,7 +104,7 @@ class PipelineInspection:
         taken = await self._read_sample(_source(parts), limit, where)
         notes = []
         if "mapping" not in parts:
-            inferred = await self._connections.work(lambda: samples.inferred(taken.sample))
+            inferred = await self._inferred(_source(parts), taken)
             parts["mapping"] = inferred.mapping
             notes.append(INFERRED)
         revision = _revision(parts)
@@ -200,6 +201,10 @@ class PipelineInspection:
     async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
         stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
         return {**stored, **restored_parts(read_parts(unsaved or {}), stored)}
+
+    async def _inferred(self, source: KafkaConfig, taken: _RawSample) -> Inferred:
+        payloads = [record.value for record in taken.records]
+        return await self._connections.work(lambda: samples.inferred(taken.sample, declared_fields(source, payloads)))
 
     async def _read_sample(self, source: KafkaConfig, limit: int, where: Where) -> _RawSample:
         check_between("limit", limit, 1, self._connections.settings.sample_records_max)

@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 
 from holdfast.client.topic_reader import KafkaRecord
 from holdfast.pipeline.formats.debezium import DELETE
+from holdfast.pipeline.formats.declared_fields import Declared
 from holdfast.pipeline.formats.decoding import envelope_of, value_decoder
+from holdfast.pipeline.mapping.declared_columns import with_declared
 from holdfast.pipeline.mapping.inference import infer
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.records import SourceRecords
@@ -94,9 +96,11 @@ def records_of(topic: str, partition: int, sampled: Sequence[SampledRecord]) -> 
     )
 
 
-def inferred(given: Sample) -> Inferred:
-    """A mapping proposed for a sample. `InvalidError`: it has no object."""
-    found = infer([record.value for record in given.records if has_row(record)], given.topic)
+def inferred(given: Sample, declared: Declared | None = None) -> Inferred:
+    """A mapping proposed for a sample, and for what its schema declares. `InvalidError`: it has no object."""
+    found = with_declared(
+        infer([record.value for record in given.records if has_row(record)], given.topic), declared or {}
+    )
     keys = tuple(each.column for each in found.mapping.columns if each.field_path in given.key_fields)
     return Inferred(
         mapping=found.mapping,
