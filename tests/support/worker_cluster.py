@@ -131,6 +131,7 @@ class WorkerCluster:
         generations: tuple[Generation, ...] = (Generation(number=1),),
         topic: bool = True,
         name: str = "",
+        engine: str = "fast",
     ) -> None:
         if topic:
             await self.topics.create(f"topic-{pipeline_id}", partitions)
@@ -147,6 +148,7 @@ class WorkerCluster:
             problems=(),
             state=PipelineState(desired=desired, replicas=replicas),  # type: ignore[arg-type]
             generations=generations,
+            engine=engine,
         )
         await self.store.commit(
             apply=[

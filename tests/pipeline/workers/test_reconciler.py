@@ -231,6 +231,16 @@ async def test_replicas_are_capped_by_partitions_with_a_warning(
     assert sum(warning in each for each in caplog.messages) == 1, "once, not in every pass"
 
 
+async def test_a_query_has_one_slot_with_one_claim_whatever_its_sources_have(world: WorkerCluster) -> None:
+    await world.pipeline("p", partitions=6, replicas=3, engine="structured-streaming")
+    world.hire("ann", "bob")
+    await world.run_until(lambda: len(world.acting()) == 1)
+    await world.run_ms(10_000)
+    assert list(await world.holders("p")) == [0]
+    assert list(world.acting()) == [("p.1", "0")]
+    assert (await world.statuses("p"))["0"].warnings == ("replicas 3 is ignored: a query runs in one slot",)
+
+
 async def test_a_missing_topic_blocks_its_pipeline_with_the_reason_until_it_exists(world: WorkerCluster) -> None:
     await world.pipeline("p", topic=False, replicas=3)
     await world.pipeline("q")

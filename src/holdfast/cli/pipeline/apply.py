@@ -125,7 +125,7 @@ def _apply_file(
             _raise_with_lines(error, file)
     else:
         stored = client.get(f"{path}/parts")
-    if args.infer and "mapping" not in stored:
+    if args.infer and "mapping" not in stored and not stored.get("query", {}).get("sources"):
         infer_mapping(client, path, limit=100, save=True)
     state = {**file.state, **_started(args)}
     if state:

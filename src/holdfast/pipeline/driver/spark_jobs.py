@@ -109,6 +109,10 @@ class SparkJobs:
         found: SparkSession = self._own.session
         return found
 
+    def join_pool(self, slot: str) -> None:
+        """What this thread starts from here on shares the executors fairly with other slots. Not for Spark Connect."""
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", slot_tag(slot))
+
     def _tag(self, slot: str, session: "SparkSession") -> None:
         if self.remote:
             session.clearTags()

@@ -23,6 +23,7 @@ from holdfast.pipeline.mapping import ddl
 from holdfast.pipeline.mapping.inference import table_name
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig, TopicSinkConfig
 from holdfast.pipeline.model.errors import MissingFieldError, NotReadyError
+from holdfast.pipeline.model.query import QueryConfig, is_streaming
 from holdfast.pipeline.service import previews, samples, sink_validation, validation
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.responses import Inferred, Preview, Sample, TableDiff, TableSchema, Validation
@@ -33,6 +34,7 @@ from holdfast.vocabulary.settings import check_between
 
 Validated = Literal["kafka", "sink", "clickhouse", "clickhouse-table"]
 VALIDATED: tuple[Validated, ...] = ("kafka", "sink", "clickhouse", "clickhouse-table")
+OF_QUERY = "a query's columns are known to Spark alone: its worker creates or checks the table"
 INFERRED = "no mapping is saved yet: this one was inferred from the sample"
 
 
@@ -136,6 +138,7 @@ class PipelineInspection:
             )
         if what == "clickhouse-table":
             comparable = sink.table and "mapping" in parts and "source" in parts and not _sql(parts)
+            comparable = comparable and not (isinstance(query := parts.get("query"), QueryConfig) and query.sources)
             table = table_of(_revision(parts)) if comparable else None
             return await self._connections.clickhouse(
                 sink, lambda connection: validation.validate_table(sink, table, connection)
@@ -230,6 +233,8 @@ class PipelineInspection:
         made = compose(parts, 1)
         if not isinstance(made, Revision):
             raise NotReadyError("comparing the table of", pipeline_id, made)
+        if is_streaming(made):
+            raise NotReadyError("comparing the table of", pipeline_id, (OF_QUERY,))
         return made
 
 
@@ -254,7 +259,9 @@ def _sql(parts: Mapping[str, Part]) -> str:
 
 
 def _source(parts: Mapping[str, Part]) -> KafkaConfig:
-    source = parts.get("source")
+    source, query = parts.get("source"), parts.get("query")
+    if isinstance(query, QueryConfig) and query.sources:
+        return KafkaConfig(topic=query.sources[0].topic)
     if not isinstance(source, KafkaConfig):
         raise MissingFieldError("source")
     return source
@@ -282,4 +289,6 @@ def _revision(parts: Mapping[str, Part]) -> Revision:
     made = compose({**parts, "sink": sink}, 1)
     if not isinstance(made, Revision):
         raise NotReadyError("previewing", source.topic, made)
+    if is_streaming(made):
+        raise NotReadyError("previewing", source.topic, (OF_QUERY,))
     return made

@@ -96,6 +96,10 @@ class Reprocessing:
         topic_id, (starts, bounds) = await self._connections.topic(
             revision.source, lambda topic: (topic.topic_id(), rewind_rules.resolve(topic, to))
         )
+        if len(starts) < len(bounds):
+            raise NotReadyError(
+                "rewinding", pipeline.name, ("a query begins anew: give an offset for every partition",)
+            )
         return await self._catalog.rewind(
             pipeline.id, starts, partitions=len(bounds), topic_id=topic_id, expected=expected
         )

@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from tests.support.driver_cluster import DriverCluster
@@ -66,7 +67,7 @@ def windowed(topic: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "steps",
     [
-        ("begun", "inserted", "done"),
+        ("planned", "begun", "inserted", "done"),
         pytest.param((*IN_BATCH, *AT_START), marks=pytest.mark.long, id="all"),
     ],
     ids=str,
@@ -90,6 +91,9 @@ def test_owners_that_die_at_every_step_are_succeeded_without_loss_or_repetition(
     progress = successor.processor.progress().stream
     assert progress is not None
     assert (progress.engine, progress.epoch) == ("structured-streaming", successor.claims[0])
+    successor.run_until(lambda: not successor.record.retain)  # Spark has committed the last batch
+    folders = Path(urlsplit(world.cluster_address.objects).path).rglob(f"streams/{pipeline.id}/1/e*")
+    assert [each.name for each in folders] == [f"e{successor.claims[0]}"], "those of the dead are removed"
     before = successor.record
     for owner in dead:  # they were only paused, and go on where they were
         owner.processor.turn(owner.claims)

@@ -14,6 +14,7 @@ from holdfast.pipeline.driver.streaming.protocol import (
     claimed,
     committed,
     decide_batch,
+    epoch_of_piece,
     files_to_copy,
     finished,
     started,
@@ -105,6 +106,14 @@ def test_a_first_owner_starts_with_an_empty_folder_of_its_own() -> None:
     assert (taken.copy_from, taken.write, taken.record.folder) == (0, {}, 7)
 
 
+def test_state_of_attempts_is_not_copied_before_a_first_batch_is_done() -> None:
+    fresh = take_over(claimed(None, "p:1", 1)).record
+    assert take_over(claimed(fresh, "p:1", 2)).copy_from == 0
+    first = begun(fresh, intent(0, offsets(5)))
+    taken = take_over(claimed(first, "p:1", 2))
+    assert (taken.copy_from, taken.write) == (0, {"offsets/0": offsets(5)})
+
+
 def test_what_a_sleeper_went_on_to_write_in_its_folder_is_not_copied() -> None:
     names = [
         "metadata",
@@ -118,7 +127,9 @@ def test_what_a_sleeper_went_on_to_write_in_its_folder_is_not_copied() -> None:
         "state/0/_metadata/metadata",
         "state/0/0/_metadata/schema",
         "state/0/0/4_01014fed-40d4-4c4c-8b08-077ed8ae5b87.zip",
+        "state/0/0/4_01014fed-40d4-4c4c-8b08-077ed8ae5b87.zip.crc",
         "state/0/0/5_9ede04c2-2abe-45ab-bb35-ec6e127d424b.zip",
+        "state/0/0/5_9ede04c2-2abe-45ab-bb35-ec6e127d424b.zip.crc",
         "state/0/0/.4_01014fed.zip.crc",
         "state/0/0/SSTs/000008-de8b6a13-11b1-4b35-8401-deb9b05c929d.sst",
         "state/0/0/4_01014fed_9ede04c2.changelog",
@@ -130,9 +141,16 @@ def test_what_a_sleeper_went_on_to_write_in_its_folder_is_not_copied() -> None:
         "state/0/_metadata/metadata",
         "state/0/0/_metadata/schema",
         "state/0/0/4_01014fed-40d4-4c4c-8b08-077ed8ae5b87.zip",
+        "state/0/0/4_01014fed-40d4-4c4c-8b08-077ed8ae5b87.zip.crc",
         "state/0/0/SSTs/000008-de8b6a13-11b1-4b35-8401-deb9b05c929d.sst",
         "state/0/0/4_01014fed_9ede04c2.changelog",
     ]
+
+
+def test_only_pieces_of_older_epochs_are_leftovers() -> None:
+    prefix = "c1/streams/p/1/pieces/"
+    assert epoch_of_piece(f"{prefix}12/4/x.arrow", prefix) == 12
+    assert epoch_of_piece("c1/streams/p/1/other", prefix) > 1 << 60
 
 
 def test_retention_keeps_what_may_be_read_again() -> None:

@@ -5,7 +5,7 @@ and nobody reads the old one again.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -102,19 +102,18 @@ class CheckpointFolders:
         with _blocked_by_files(self._root):
             return bool(self._files().exists(self._path(f"{self.url(epoch)}/{COMMITS}/{batch}")))
 
-    def remove_others(self, epoch: int) -> None:
-        """Remove the folders of other epochs, once the record names this one."""
+    def remove_older(self, epoch: int) -> None:
+        """Remove the folders of older epochs, once the record names this one's."""
         with _blocked_by_files(self._root):
             for name in self._folders(self._root):
-                if name.startswith("e") and name[1:].isdecimal() and name != f"e{epoch}":
+                if name.startswith("e") and name[1:].isdecimal() and int(name[1:]) < epoch:
                     self._files().delete(self._path(f"{self._root}/{name}"), True)
 
-    def remove_siblings(self, kept: Iterable[str], *, levels: int) -> None:
-        """Remove what lies beside this generation's folder (`levels` 1) or its pipeline's (2), except for these names."""
+    def remove_sibling(self, name: str, *, levels: int) -> None:
+        """Remove a folder beside this generation's (`levels` 1), or beside its pipeline's (2)."""
         above = self._root.rsplit("/", levels)[0]
         with _blocked_by_files(above):
-            for name in set(self._folders(above)) - set(kept):
-                self._files().delete(self._path(f"{above}/{name}"), True)
+            self._files().delete(self._path(f"{above}/{name}"), True)
 
     def siblings(self, *, levels: int) -> list[str]:
         """Names of the folders beside this generation's, or beside its pipeline's."""

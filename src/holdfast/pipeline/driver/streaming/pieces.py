@@ -4,7 +4,7 @@ The one rule: a piece is complete before its key leaves the task, and never chan
 what no intent names is removed with the epoch that made it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -125,11 +125,11 @@ def _stored(objects: str, key: str) -> bytes:
     return body
 
 
-def delete_pieces(objects: str, prefix: str, *, kept: frozenset[str] = frozenset()) -> None:
-    """Remove the objects below a prefix, except for these."""
+def delete_pieces(objects: str, prefix: str, *, doomed: Callable[[str], bool] = lambda key: True) -> None:
+    """Remove the objects below a prefix, or some of them."""
 
     async def delete() -> None:
         async with open_objects(objects, clock=RealClock(), random=SystemRandom()) as opened:
-            await opened.delete([info.key async for info in opened.list(prefix) if info.key not in kept])
+            await opened.delete([info.key async for info in opened.list(prefix) if doomed(info.key)])
 
     run(delete())

@@ -30,7 +30,7 @@ from holdfast.vocabulary.errors import FencedError
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
 METADATA: Final = "metadata"
-_STATE_VERSION: Final = re.compile(r"(\d+)(?:_[0-9a-f-]+)*\.(?:zip|changelog|delta|snapshot)$")
+_STATE_VERSION: Final = re.compile(r"(\d+)(?:_[0-9a-f-]+)*\.(?:zip|changelog|delta|snapshot)(?:\.crc)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ def take_over(record: StreamRecord) -> Takeover:
         write[f"{OFFSETS}/{record.done.batch}"] = record.done.offsets
     if record.intent is not None:
         write[f"{OFFSETS}/{record.intent.batch}"] = record.intent.offsets
-    return Takeover(msgspec.structs.replace(record, folder=record.epoch), record.folder, write)
+    # Before a first batch is done there is no state: what lies in the folder is of attempts, and Spark refuses a new one with it.
+    copy_from = 0 if record.done is None else record.folder
+    return Takeover(msgspec.structs.replace(record, folder=record.epoch), copy_from, write)
 
 
 def files_to_copy(names: Iterable[str], done_batch: int) -> list[str]:
@@ -76,9 +78,7 @@ def files_to_copy(names: Iterable[str], done_batch: int) -> list[str]:
 def _is_kept(name: str, done_batch: int) -> bool:
     folder, _, rest = name.partition("/")
     leaf = name.rpartition("/")[2]
-    if leaf.startswith(".") or leaf.endswith(
-        (".crc", ".tmp")
-    ):  # checksums are written anew; unfinished files are nobody's
+    if leaf.startswith(".") or leaf.endswith(".tmp"):  # unfinished, or checksums of a file system that writes them anew
         return False
     if name == METADATA:  # the query's id: every epoch has its own
         return False
@@ -87,6 +87,12 @@ def _is_kept(name: str, done_batch: int) -> bool:
     if folder == "state" and (found := _STATE_VERSION.match(leaf)) is not None:
         return int(found[1]) <= done_batch + 1  # the state after batch N is version N + 1
     return True
+
+
+def epoch_of_piece(key: str, prefix: str) -> int:
+    """The epoch that stored a piece; beyond all: a key of another form, which is nobody's to remove."""
+    epoch = key.removeprefix(prefix).partition("/")[0]
+    return int(epoch) if epoch.isdecimal() else 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

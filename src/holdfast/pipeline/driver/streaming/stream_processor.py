@@ -6,9 +6,7 @@ that was given away. After any failure the generation is taken over again, as a 
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from threading import Condition
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.client.loop_thread import run as wait_for
 from holdfast.pipeline.driver.owned_partitions import SlotCounters
@@ -16,82 +14,35 @@ from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.slot_context import DriverResources
 from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.driver.slot_store import SlotStore
+from holdfast.pipeline.driver.source_topic import recreated
 from holdfast.pipeline.driver.spark_jobs import cause_of
 from holdfast.pipeline.driver.streaming import protocol, stream_progress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
-from holdfast.pipeline.driver.streaming.pieces import delete_pieces
-from holdfast.pipeline.driver.streaming.stream_query import StreamQuery, build_query, start_position, stream_session
+from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
+from holdfast.pipeline.driver.streaming.running_query import Batches, RunningQuery
+from holdfast.pipeline.driver.streaming.stream_query import (
+    QueryFailedError,
+    StreamQuery,
+    build_query,
+    start_position,
+    stream_session,
+)
 from holdfast.pipeline.driver.streaming.stream_record import StreamRecord
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.model.definition import ClickHouseConfig, Generation, Pipeline, Revision, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress, StreamProgress, slot_title
-from holdfast.pipeline.model.errors import UnknownPipelineError
 from holdfast.pipeline.model.query import chosen_engine
-from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink, stream_target
-from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, SinkTarget
+from holdfast.pipeline.sinks.clickhouse.stream_sink import stream_target
+from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, SinkTarget
+from holdfast.registry.model import SourceTopic
 from holdfast.spark.clusters import open_cluster
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _log: Final = logging.getLogger(__name__)
 
 FOLDER: Final = "streams"
-
-
-class Batches:
-    """Spark's calls of `foreachBatch`, counted, so that a stop can wait for the one under way."""
-
-    def __init__(self, write: Callable[["DataFrame", int], None]) -> None:
-        self._write, self._changed, self._running = write, Condition(), 0
-        self.failure: Exception | None = None
-
-    def __call__(self, frame: "DataFrame", batch: int) -> None:
-        with self._changed:
-            self._running += 1
-        try:
-            self._write(frame, batch)
-        except Exception as error:
-            self.failure = error
-            raise
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
-
-    @property
-    def idle(self) -> bool:
-        """Whether none is under way."""
-        return self._running == 0
-
-    def wait(self) -> None:
-        """Until none is under way. A stopped query does not wait for Python."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._running == 0)
-
-
-class RunningQuery:
-    """A started query and what it writes with."""
-
-    def __init__(
-        self, epoch: int, revision: Revision, store: StreamStore, folders: CheckpointFolders, sink: ClickHouseStreamSink
-    ) -> None:
-        self.epoch, self.revision, self.store, self.folders, self.sink = epoch, revision, store, folders, sink
-        self.query: Any = None
-        self.batches: Batches | None = None
-        self.cleaned = False
-
-    def stop(self) -> None:
-        """Stop it, and wait until nothing of it runs."""
-        if self.query is not None:
-            with suppress(Exception):  # it may have failed by itself
-                self.query.stop()
-        if self.batches is not None:
-            self.batches.wait()
-        self.sink.close()
 
 
 class StreamProcessor:
@@ -230,6 +181,9 @@ class StreamProcessor:
             for each in found
         )
         topics = {name: topic.id for each in found for name, topic in each.topics.items()}
+        fixed = SourceTopic(sources[0].topic, generation.topic_id if given else "")
+        if wrong := recreated(fixed, topics.get(fixed.topic, "")):
+            raise BlockedError(wrong)
         return store.update(lambda record: protocol.started(record, starts, topics))
 
     def _build(self, session: Any, revision: Revision, record: StreamRecord) -> StreamQuery:
@@ -295,8 +249,11 @@ class StreamProcessor:
         return Batches(writer.write)
 
     def _launch(self, running: RunningQuery, query: StreamQuery, batches: Batches) -> None:
+        from pyspark.errors import AnalysisException
+
         interval_ms = running.revision.sink.batch_flush_interval_ms
         running.batches = batches
+        self._resources.jobs.join_pool(self._run.slot)
         try:
             running.query = (
                 query.frame.writeStream.outputMode(running.revision.query.output_mode)
@@ -306,8 +263,10 @@ class StreamProcessor:
                 .foreachBatch(batches)
                 .start()
             )
-        except Exception as error:
+        except AnalysisException as error:
             raise PermanentError(f"query: {cause_of(error)}") from None
+        except Exception as error:  # the checkpoint's file system, for one
+            raise QueryFailedError(cause_of(error)) from None
         _log.info("%s: query started under epoch %d, %s", self._title, running.epoch, _why(running.revision))
 
     def _watch(self, running: RunningQuery) -> None:
@@ -323,41 +282,10 @@ class StreamProcessor:
         if self._done_batches:
             self._retries.turn_succeeded()
         if running.batches.idle:
-            self._settle(running)
-
-    def _settle(self, running: RunningQuery) -> None:
-        """Between two batches: let retention go on once Spark has committed the last, and remove what former owners left."""
-        record = running.store.record
-        done = None if record.intent is not None or not record.retain else record.done
-        if done is not None and running.folders.has_committed(running.epoch, done.batch):
-            running.store.update(lambda now: protocol.committed(now) if now.done == done else now)
-        if not running.cleaned and record.done is not None:
-            running.cleaned = True
-            running.folders.remove_others(running.epoch)
-            kept = frozenset(piece.key for piece in record.intent.pieces) if record.intent else frozenset()
-            for epoch in range(max(1, running.epoch - 100), running.epoch):
-                delete_pieces(self._resources.cluster_address.objects, f"{self._prefix()}pieces/{epoch}/", kept=kept)
-            self._remove_retired(running)
-
-    def _remove_retired(self, running: RunningQuery) -> None:
-        """Checkpoints of generations that are retired, and of pipelines that were deleted."""
-        pipeline = self._store.pipeline()
-        live = {str(each.number) for each in pipeline.generations if not each.retired}
-        newer = {
-            name
-            for name in running.folders.siblings(levels=1)
-            if name.isdecimal() and int(name) > pipeline.generations[-1].number
-        }
-        running.folders.remove_siblings(live | newer, levels=1)
-        kept = [name for name in running.folders.siblings(levels=2) if self._exists(name)]
-        running.folders.remove_siblings(kept, levels=2)
-
-    def _exists(self, pipeline_id: str) -> bool:
-        try:
-            self._store.pipeline_named(pipeline_id)
-        except UnknownPipelineError:
-            return False
-        return True
+            release_committed(running)
+            if not running.cleaned and running.store.record.done is not None:
+                running.cleaned = True
+                remove_leftovers(running, self._store, self._resources.cluster_address.objects, self._prefix())
 
     def _on_done(self, batch: int, rows: int) -> None:
         self._done_batches += 1
@@ -383,17 +311,6 @@ class StreamProcessor:
                 "engine structured-streaming needs the URLs of store and objects, as this machine sees them"
             )
         return f"{access.direct.owner.prefix}{FOLDER}/{self._run.pipeline_id}/{self._run.generation}/"
-
-
-class QueryFailedError(HoldfastError):
-    """Spark ended the query. It is started again."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 def _why(revision: Revision) -> str:

@@ -8,7 +8,7 @@ from holdfast.pipeline.model.driver_protocol import SlotProgress, StreamProgress
 from holdfast.pipeline.model.query import ChosenEngine
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.driver.streaming.stream_processor import RunningQuery
+    from holdfast.pipeline.driver.streaming.running_query import RunningQuery
 
 
 def of_query(running: "RunningQuery", chosen: ChosenEngine) -> StreamProgress:

@@ -24,7 +24,7 @@ from holdfast.spark.ranges import Planner
 from holdfast.spark.source.options import parse_source_options
 from holdfast.spark.source.plan import initial_position
 from holdfast.spark.source.positions import StreamPosition
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +59,17 @@ _LEAVES: Final = frozenset(
     }
 )
 _REFLECTION: Final = ("CallMethodViaReflection", "TryReflect", "StaticInvoke", "Invoke")
+
+
+class QueryFailedError(HoldfastError):
+    """Spark cannot start the query, or ended it. It is started again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +140,16 @@ def build_query(
         raise PermanentError(str(error)) from None
     except PermanentError:
         raise
-    except Exception as error:  # Spark's analysis, or the Python file
-        raise PermanentError(f"query: {type(error).__name__}: {first_line(error)}") from None
+    except Exception as error:
+        reason = f"query: {type(error).__name__}: {first_line(error)}"
+        raise (PermanentError(reason) if config.python or _is_users(error) else QueryFailedError(reason)) from None
     return StreamQuery(frame, columns, tuple(name for name in order_by if name in frame.columns), stateful)
+
+
+def _is_users(error: Exception) -> bool:
+    from pyspark.errors import AnalysisException, IllegalArgumentException
+
+    return isinstance(error, AnalysisException | IllegalArgumentException)
 
 
 def source_view(

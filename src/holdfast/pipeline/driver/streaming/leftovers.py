@@ -1,0 +1,45 @@
+"""What batches, former owners and retired generations leave behind, removed by the owner that runs.
+
+The one rule: an owner removes what is older than itself, by name. It may be a zombie: what a newer owner has made is never touched,
+and no list is taken to be complete.
+"""
+
+from holdfast.pipeline.driver.slot_store import SlotStore
+from holdfast.pipeline.driver.streaming import protocol
+from holdfast.pipeline.driver.streaming.pieces import delete_pieces
+from holdfast.pipeline.driver.streaming.running_query import RunningQuery
+from holdfast.pipeline.model.errors import UnknownPipelineError
+
+
+def release_committed(running: RunningQuery) -> None:
+    """Let retention go on, once Spark has committed the last done batch: nothing of it is read again."""
+    record = running.store.record
+    done = None if record.intent is not None or not record.retain else record.done
+    if done is not None and running.folders.has_committed(running.epoch, done.batch):
+        running.store.update(lambda now: protocol.committed(now) if now.done == done else now)
+
+
+def remove_leftovers(running: RunningQuery, store: SlotStore, objects: str, prefix: str) -> None:
+    """Checkpoints and pieces of older epochs, of retired generations and of deleted pipelines."""
+    record, pieces = running.store.record, f"{prefix}pieces/"
+    kept = {piece.key for piece in record.intent.pieces} if record.intent is not None else set()
+    running.folders.remove_older(running.epoch)
+    delete_pieces(
+        objects, pieces, doomed=lambda key: key not in kept and protocol.epoch_of_piece(key, pieces) < running.epoch
+    )
+    pipeline = store.pipeline()
+    live = {each.number for each in pipeline.generations if not each.retired}
+    for name in running.folders.siblings(levels=1):
+        if name.isdecimal() and int(name) < pipeline.generations[-1].number and int(name) not in live:
+            running.folders.remove_sibling(name, levels=1)
+    for name in running.folders.siblings(levels=2):
+        if not _exists(store, name):
+            running.folders.remove_sibling(name, levels=2)
+
+
+def _exists(store: SlotStore, pipeline_id: str) -> bool:
+    try:
+        store.pipeline_named(pipeline_id)
+    except UnknownPipelineError:
+        return False
+    return True
