@@ -17,6 +17,7 @@ from holdfast.pipeline.driver.streaming.protocol import (
     epoch_of_piece,
     files_to_copy,
     finished,
+    is_operator_metadata,
     started,
     take_over,
 )
@@ -145,6 +146,14 @@ def test_what_a_sleeper_went_on_to_write_in_its_folder_is_not_copied() -> None:
         "state/0/0/SSTs/000008-de8b6a13-11b1-4b35-8401-deb9b05c929d.sst",
         "state/0/0/4_01014fed_9ede04c2.changelog",
     ]
+
+
+def test_what_an_operators_state_is_names_files_by_their_whole_path() -> None:
+    assert is_operator_metadata("state/0/_metadata/v2/0")
+    assert is_operator_metadata("state/12/_metadata/metadata")
+    assert not is_operator_metadata("state/0/0/_metadata/schema")
+    assert not is_operator_metadata("metadata")
+    assert files_to_copy(["state/0/_metadata/v2/0", "state/0/_metadata/v2/0.crc"], 3) == ["state/0/_metadata/v2/0"]
 
 
 def test_only_pieces_of_older_epochs_are_leftovers() -> None:

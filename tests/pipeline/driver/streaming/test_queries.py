@@ -166,3 +166,44 @@ def test_an_edit_of_the_sink_restarts_the_query_where_it_was(
     world.produce(topic, [event(9_001, second=100_000)])
     slot.run_until(lambda: len(windows(clickhouse)) == 7)
     assert sum(n for n, _ in windows(clickhouse).values()) == 101
+
+
+COUNTING = """
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+class Count(StatefulProcessor):
+    def init(self, handle):
+        self.seen = handle.getValueState("seen", "n BIGINT")
+
+    def handleInputRows(self, key, rows, timerValues):
+        before = self.seen.get()[0] if self.seen.exists() else 0
+        after = before + sum(1 for _ in rows)
+        self.seen.update((after,))
+        yield Row(kind=key[0], n=after)
+
+    def close(self):
+        pass
+
+def pipeline(spark, sources):
+    return sources["orders"].groupBy("kind").transformWithState(
+        statefulProcessor=Count(), outputStructType="kind STRING, n BIGINT", outputMode="Update", timeMode="None")
+"""
+
+
+@pytest.mark.long
+def test_state_of_a_programs_own_survives_a_takeover(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
+    topic = world.topic(1)
+    sink = stream_sink(clickhouse, engine="ReplacingMergeTree", orderBy=["kind"])
+    query = {"sources": [source(topic, "orders")], "python": COUNTING, "outputMode": "update"}
+    pipeline = stream_pipeline(world, sink, query)
+    world.produce(topic, events(range(30)))
+    dead = StreamSlot(world, jobs, pipeline, "dead", python_queries=True)
+    dead.run_until(dead.has_read(**{topic: 30}))
+    world.produce(topic, events(range(30, 36)))
+    dead.fail_at("stream.begun")
+    successor = StreamSlot(world, jobs, pipeline, "successor", python_queries=True)
+    successor.run_until(successor.has_read(**{topic: 36}))
+    assert kinds(clickhouse, "FINAL") == {"k0": 12, "k1": 12, "k2": 12}

@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from holdfast.pipeline.driver.spark_jobs import cause_of
-from holdfast.pipeline.driver.streaming.protocol import COMMITS, METADATA, OFFSETS, Takeover, files_to_copy
+from holdfast.pipeline.driver.streaming.protocol import (
+    COMMITS,
+    METADATA,
+    OFFSETS,
+    Takeover,
+    files_to_copy,
+    is_operator_metadata,
+)
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import InvalidError
 
@@ -80,9 +87,12 @@ class CheckpointFolders:
 
         files, copy = self._files(), self._jvm.org.apache.hadoop.fs.FileUtil.copy
         for name in files_to_copy(self._names(self.url(source)), done_batch):
-            at, to = self._path(f"{self.url(source)}/{name}"), self._path(f"{self.url(epoch)}/{name}")
+            at, to = f"{self.url(source)}/{name}", f"{self.url(epoch)}/{name}"
             try:
-                copy(files, at, files, to, False, True, self._conf)
+                if is_operator_metadata(name):
+                    self._write(to, self._read(at).replace(self._plain(source), self._plain(epoch)))
+                else:
+                    copy(files, self._path(at), files, self._path(to), False, True, self._conf)
             except Py4JJavaError as error:
                 if "FileNotFoundException" not in str(error):  # a former owner's upkeep removes old state
                     raise
@@ -91,11 +101,18 @@ class CheckpointFolders:
         """The text of a batch's offsets, as Spark wrote it before it ran the batch."""
         url = f"{self.url(epoch)}/{OFFSETS}/{batch}"
         with _blocked_by_files(url):
-            stream = self._files().open(self._path(url))
-            try:
-                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
-            finally:
-                stream.close()
+            return self._read(url)
+
+    def _read(self, url: str) -> str:
+        stream = self._files().open(self._path(url))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+        finally:
+            stream.close()
+
+    def _plain(self, epoch: int) -> str:
+        """An epoch's folder as Spark writes it into files: without what stands before the path, which has several spellings."""
+        return f"{self._path(self.url(epoch)).toUri().getPath()}/"
 
     def has_committed(self, epoch: int, batch: int) -> bool:
         """Whether Spark has committed a batch."""

@@ -32,6 +32,8 @@ COMMITS: Final = "commits"
 METADATA: Final = "metadata"
 _STATE_VERSION: Final = re.compile(r"(\d+)(?:_[0-9a-f-]+)*\.(?:zip|changelog|delta|snapshot)(?:\.crc)?$")
 
+_OPERATOR_METADATA: Final = re.compile(r"state/\d+/_metadata/(?:metadata|v\d+/\d+)")
+
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
@@ -75,10 +77,17 @@ def files_to_copy(names: Iterable[str], done_batch: int) -> list[str]:
     return [name for name in names if _is_kept(name, done_batch)]
 
 
+def is_operator_metadata(name: str) -> bool:
+    """Whether a file says what an operator's state is. It names schema files of `transformWithState` by their whole path."""
+    return _OPERATOR_METADATA.fullmatch(name) is not None
+
+
 def _is_kept(name: str, done_batch: int) -> bool:
     folder, _, rest = name.partition("/")
     leaf = name.rpartition("/")[2]
     if leaf.startswith(".") or leaf.endswith(".tmp"):  # unfinished, or checksums of a file system that writes them anew
+        return False
+    if leaf.endswith(".crc") and is_operator_metadata(name.removesuffix(".crc")):  # its text changes
         return False
     if name == METADATA:  # the query's id: every epoch has its own
         return False

@@ -100,6 +100,9 @@ class StreamProcessor:
         except HoldfastError as error:
             self._stop()
             self._retry_at_ms = self._retries.back_off(str(error))
+        except Exception:  # what was half started must not be watched
+            self._stop()
+            raise
         return poll_ms
 
     def finished(self, claims: dict[int, int]) -> bool:
