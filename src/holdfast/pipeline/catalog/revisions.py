@@ -139,12 +139,14 @@ def _change_conflicts(revision: Revision) -> list[str]:
             f"source.envelope: {envelope} needs a ClickHouse sink: rows in a {kind} sink are never updated or deleted"
         ]
     found = []
-    if sink.engine != REPLACING:
+    if not sink.engine.endswith(REPLACING):
         found.append(
             f"sink.engine: {envelope} needs {REPLACING}: a {sink.engine} keeps every version of a row, and deleted ones"
         )
     if sink.version_column != VERSION_COLUMN:
         found.append(f"sink.versionColumn: must be empty with {envelope}, whose changes have a version of their own")
+    if sink.deleted_column:
+        found.append(f"sink.deletedColumn: must be empty with {envelope}, whose changes say what is deleted")
     if not sink.order_by:
         found.append(
             f"sink.orderBy: {envelope} needs the columns of the primary key, which updates and deletes are found by"
