@@ -41,6 +41,7 @@ FRAMES = st.builds(
     ),
     kind=st.sampled_from([DATA, NOTE]),
     checksum=st.none(),
+    batch_count=st.just(1),
 )
 
 
