@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.broker import Broker, serving
@@ -14,7 +13,7 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import close as close_loop
 from holdfast.pipeline.model.definition import TopicSinkConfig
 from holdfast.pipeline.sinks.contract import BlockedError, SinkTarget
-from holdfast.pipeline.sinks.topic import TopicSink, json_values
+from holdfast.pipeline.sinks.topic import TopicSink
 from holdfast.spark.clusters import discover_urls
 from holdfast.vocabulary.errors import InvalidError
 
@@ -64,23 +63,6 @@ def records(broker: Broker, topic: str, partitions: int) -> list[Any]:
 def topic_of(target: SinkTarget) -> str:
     assert isinstance(target.revision.sink, TopicSinkConfig)
     return target.revision.sink.topic
-
-
-def test_a_map_is_an_object_and_an_array_an_array_also_when_they_are_empty() -> None:
-    kind = pa.map_(pa.string(), pa.int64())
-    rows = pa.table(
-        {
-            "map": pa.array([[("a", 1)], [], None], kind),
-            "list": pa.array([[1], [], None], pa.list_(pa.int64())),
-            "maps": pa.array([[[]], [[("b", 2)], []], None], pa.list_(kind)),
-            "map of maps": pa.array([[("c", [])], [], None], pa.map_(pa.string(), kind)),
-        }
-    )
-    assert [json.loads(value) for value in json_values(rows)] == [
-        {"map": {"a": 1}, "list": [1], "maps": [{}], "map of maps": {"c": {}}},
-        {"map": {}, "list": [], "maps": [{"b": 2}, {}], "map of maps": {}},
-        {"map": None, "list": None, "maps": None, "map of maps": None},
-    ]
 
 
 def test_a_range_is_published_once_by_any_publisher(broker: Broker, target: SinkTarget) -> None:

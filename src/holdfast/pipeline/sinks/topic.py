@@ -9,11 +9,7 @@ Values are the columns as a JSON object; dead letters go to `{topic}.dlq` under 
 
 import base64
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any, Final
-
-import msgspec
 
 from holdfast.client.loop_thread import run
 from holdfast.contracts.executors import Executors
@@ -27,6 +23,7 @@ from holdfast.pipeline.sinks.contract import (
     SinkTarget,
     WriteResult,
 )
+from holdfast.pipeline.sinks.json_rows import json_rows, key_texts
 from holdfast.spark.ranges import Planner
 from holdfast.spark.sink.executor_publishing import StagedBatch
 from holdfast.spark.sink.options import SinkOptions
@@ -116,13 +113,12 @@ class TopicSink:
     def _records(self, rows: Any) -> Any:
         import pyarrow as pa
 
-        plain = _plain_rows(rows)
         key = self._config.key_column
         return pa.RecordBatch.from_pydict(
             {
-                "topic": pa.array([self._config.topic] * len(plain), pa.string()),
-                "key": pa.array([None if not key else _text(row[key]) for row in plain], pa.binary()),
-                "value": pa.array([_json(row) for row in plain], pa.binary()),
+                "topic": pa.repeat(pa.scalar(self._config.topic, pa.string()), rows.num_rows),
+                "key": key_texts(rows.column(key)) if key else pa.nulls(rows.num_rows, pa.binary()),
+                "value": json_rows(rows),
             }
         )
 
@@ -157,41 +153,3 @@ class TopicSink:
                 "headers": pa.array(headers, pa.list_(header)),
             }
         )
-
-
-def json_values(rows: Any) -> list[bytes]:
-    """The values of records: each row as a JSON object."""
-    return [_json(row) for row in _plain_rows(rows)]
-
-
-def _plain_rows(rows: Any) -> list[dict[str, Any]]:
-    # Maps as objects: as a list of pairs, Arrow's default, an empty map is no different from an empty array.
-    plain: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="lossy")
-    return plain
-
-
-def _json(row: dict[str, Any]) -> bytes:
-    """A row as a JSON object; maps as objects, times as ISO 8601, decimals as text."""
-    return msgspec.json.encode({name: _plain(value) for name, value in row.items()})
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return format(value, "f")
-        case dict():
-            return {name: _plain(inner) for name, inner in value.items()}
-        case list():
-            return [_plain(each) for each in value]
-    return value
-
-
-def _text(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    plain = _plain(value)
-    return plain.encode() if isinstance(plain, str) else msgspec.json.encode(plain)
