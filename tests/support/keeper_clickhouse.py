@@ -19,7 +19,8 @@ def configure(address: str) -> None:
 
     def with_keeper(*given: Any) -> Path:
         config = write(*given)
-        node = f"<zookeeper><node><host>{host}</host><port>{port}</port></node></zookeeper>"
+        waits = "<session_timeout_ms>120000</session_timeout_ms><operation_timeout_ms>60000</operation_timeout_ms>"
+        node = f"<zookeeper><node><host>{host}</host><port>{port}</port></node>{waits}</zookeeper>"
         more = (
             f"{node}<keeper_map_path_prefix>/keeper_map</keeper_map_path_prefix><macros><replica>r1</replica></macros>"
         )

@@ -33,13 +33,13 @@ class ZooKeeper(ServerProcess):
         super().prepare()
         (self.directory / "zoo.cfg").write_text(
             f"dataDir={self.data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
-            "4lw.commands.whitelist=ruok\nforceSync=no\n"
+            "4lw.commands.whitelist=srvr\nforceSync=no\ntickTime=6000\n"  # sessions may last 20 ticks: the machine may be busy
         )
 
     def ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+            connection.sendall(b"srvr")
+            return b"Mode: standalone" in b"".join(iter(lambda: connection.recv(4096), b""))
         return False
 
 

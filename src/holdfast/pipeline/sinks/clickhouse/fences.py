@@ -69,23 +69,26 @@ class Fence:
             self._raise_in_keeper(connection, key, number)
 
     def _raise_in_keeper(self, connection: ClickHouseClient, key: str, number: int) -> None:
+        refused = ""
         for _ in range(RAISES_MAX):
-            found, newest = connection.rows(
-                f"SELECT count(), max(epoch) FROM {self._name} WHERE k = {quote_literal(key)}"
-            )[0]
-            if int(newest) >= number:
-                return
-            raised = (
-                update_in_keeper(self._name, key, number) if int(found) else insert_in_keeper(self._name, key, number)
-            )
             try:
-                connection.command(raised)
-            except ClickHouseError as error:
+                if self._try_to_raise(connection, key, number):
+                    return
+            except ClickHouseError as error:  # another was faster, or the server has lost its session
                 if error.code != ClickHouseErrorCode.KEEPER_EXCEPTION:
                     raise
-        raise BlockedError(
-            f"the fence of {key} could not be raised to {number} in {RAISES_MAX} attempts: Keeper refuses it"
-        )
+                refused = error.reason
+        raise BlockedError(f"the fence of {key} could not be raised to {number} in {RAISES_MAX} attempts: {refused}")
+
+    def _try_to_raise(self, connection: ClickHouseClient, key: str, number: int) -> bool:
+        """Whether the number, or a higher one, is there."""
+        found, newest = connection.rows(f"SELECT count(), max(epoch) FROM {self._name} WHERE k = {quote_literal(key)}")[
+            0
+        ]
+        if int(newest) < number:
+            raised = update_in_keeper if int(found) else insert_in_keeper
+            connection.command(raised(self._name, key, number))
+        return int(newest) >= number
 
     @property
     def _name(self) -> str:
