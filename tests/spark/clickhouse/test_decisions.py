@@ -36,6 +36,17 @@ FLOW = "file:///p/_checkpoints/sink/flow"
         (PLAIN, {"checkpointlocation": f"{FLOW}/0", "queryname": "flow"}, Scope(f"flow/{FLOW}", 0)),
         (PLAIN, {"checkpointLocation": f"{FLOW}/12/", "queryName": "c.d.flow"}, Scope(f"flow/{FLOW}", 12)),
         (PLAIN, {"checkpointlocation": f"{FLOW}/1", "queryname": "other"}, Scope("query/id", 0)),
+        (
+            PLAIN,
+            {"checkpointlocation": "file:/p/_checkpoints/sink/flow/0", "queryname": "flow"},
+            Scope(f"flow/{FLOW}", 0),
+        ),
+        (PLAIN, {"checkpointlocation": "/p//_checkpoints/sink/flow/2", "queryname": "flow"}, Scope(f"flow/{FLOW}", 2)),
+        (
+            PLAIN,
+            {"checkpointlocation": "s3a://b/_checkpoints/sink/flow/2", "queryname": "flow"},
+            Scope("flow/s3a://b/_checkpoints/sink/flow", 2),
+        ),
         (ClickHouseOptions(url="http://ch", table="t", scope="mine"), {}, Scope("scope/mine")),
     ],
 )

@@ -32,10 +32,16 @@ def stream_scope(options: ClickHouseOptions, spark_options: Mapping[str, str], q
     if options.scope:
         return Scope(f"scope/{options.scope}")
     known = {name.lower(): value for name, value in spark_options.items()}
-    found = _FLOW_CHECKPOINT.fullmatch(known.get("checkpointlocation", ""))
+    found = _FLOW_CHECKPOINT.fullmatch(_one_spelling(known.get("checkpointlocation", "")))
     if found is not None and known.get("queryname", "").rpartition(".")[2] == found["name"]:
         return Scope(f"flow/{found['flow']}", int(found["number"]))
     return Scope(f"query/{query}", 0)
+
+
+def _one_spelling(location: str) -> str:
+    """A location as a URI. Spark writes one folder as `file:/x` before it exists, and as `file:///x` afterwards."""
+    path = location.removeprefix("file:")
+    return "file://" + re.sub("^/+", "/", path).replace("//", "/") if path.startswith("/") else location
 
 
 def write_scope(write_id: str) -> Scope:
