@@ -1,14 +1,17 @@
 """Filters as conditions of Spark SQL: the same records are kept, or the filter is not translated."""
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.parser import parse
 from holdfast.pipeline.filters.spark_sql import NotTranslatedError, filter_sql
 from holdfast.pipeline.model.records import SourceRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TRANSLATED = [
     "total > 10",
@@ -53,7 +56,7 @@ def test_what_spark_would_decide_otherwise_is_not_translated(expression: str) ->
         filter_sql(parse(expression))
 
 
-def test_spark_keeps_the_records_that_the_filter_keeps(spark: SparkSession) -> None:
+def test_spark_keeps_the_records_that_the_filter_keeps(spark: "SparkSession") -> None:
     rows = [("orders", n % 2, n, f"k{n}".encode(), json.dumps(record).encode()) for n, record in enumerate(RECORDS)]
     records = spark.createDataFrame(rows, "topic STRING, partition INT, offset LONG, key BINARY, value BINARY")
     parsed = records.selectExpr("*", "parse_json(CAST(value AS STRING)) AS record")
