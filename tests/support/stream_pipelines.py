@@ -1,7 +1,7 @@
 """Streaming pipelines in tests: events with times, queries over them, and a slot that runs them in this process."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -84,8 +84,9 @@ class StreamSlot:
             return False
         return bool(running.query.isActive) or not running.batches.idle
 
-    def run_until(self, reached: Callable[[], bool], *, turns_max: int = 1_500) -> None:
-        for _ in range(turns_max):
+    def run_until(self, reached: Callable[[], bool], *, within_s: float = 110) -> None:
+        """Work until a condition holds. Long: the first batch of a JVM on a busy machine takes half a minute."""
+        for _ in self._turns(within_s):
             self.processor.drop_unclaimed(self.claims)
             self.processor.turn(self.claims)
             if reached():
@@ -93,10 +94,15 @@ class StreamSlot:
             RealClockPause.wait(0.02)
         raise AssertionError(f"not reached; blocked: {self.processor.progress().blocked}; {self.record}")
 
-    def fail_at(self, step: str, *, turns_max: int = 1_500) -> None:
+    def _turns(self, within_s: float) -> Iterator[None]:
+        until_ms = self._world.clock.boot_ms() + 1_000 * within_s
+        while self._world.clock.boot_ms() < until_ms:
+            yield
+
+    def fail_at(self, step: str, *, within_s: float = 110) -> None:
         """Work until this step fails, once or as often as it is tried."""
         with failpoints.installed(fail_at(step)):
-            for _ in range(turns_max):
+            for _ in self._turns(within_s):
                 try:
                     self.processor.turn(self.claims)
                 except FailpointError:

@@ -29,7 +29,7 @@ from holdfast.vocabulary import failpoints
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a cold JVM on a busy machine
 
 ROOT = Path(__file__).parents[4]
 CLOSING = [event(9_000, second=100_000), event(9_001, second=100_001)]

@@ -4,7 +4,7 @@ The one rule: nothing is inserted that is not in the record's intent, and Spark 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -52,7 +52,7 @@ class InsertPieces:
     """A task: pieces that are in object storage, inserted by the executor that reads them."""
 
     batch_target: BatchTarget
-    objects: str
+    objects: str = field(repr=False)
     fenced: FencedRange
     pieces: tuple[tuple[int, Piece], ...]
 
