@@ -7,13 +7,14 @@ from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.driver.streaming.stream_processor import StreamProcessor
 from holdfast.pipeline.model.driver_protocol import RunSlot
-from holdfast.pipeline.model.query import STREAMING
+from holdfast.pipeline.model.errors import UnknownPipelineError
+from holdfast.pipeline.model.query import FAST, STREAMING
 
 Processor = SlotProcessor | StreamProcessor
 
 
 def open_processor(run: RunSlot, resources: DriverResources, may_write: Callable[[], bool]) -> Processor:
-    """The processor of a slot. A pipeline without a revision gets the fast path's, which says so."""
+    """The processor of a slot. A pipeline that is gone or without a revision gets the fast path's, which says so."""
     store = SlotStore(
         resources.store,
         clock=resources.clock,
@@ -23,6 +24,10 @@ def open_processor(run: RunSlot, resources: DriverResources, may_write: Callable
         consumer=run.slot,
         timeout_ms=resources.settings.store_timeout_ms,
     )
-    if store.pipeline().engine == STREAMING:
+    try:
+        engine = store.pipeline().engine
+    except UnknownPipelineError:
+        engine = FAST
+    if engine == STREAMING:
         return StreamProcessor(run, resources, may_write)
     return SlotProcessor(run, resources, may_write)
