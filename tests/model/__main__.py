@@ -69,8 +69,8 @@ def main() -> int:
                 missed.append(bug)
             steps = "not found" if shortest is None else f"{len(shortest.schedule)} steps: {shortest.violation}"
             print(f"{bug}: {steps}", flush=True)
-        if told.write:
-            write_schedules({bug: schedules[bug] for bug in PLANTED_BUGS if bug in schedules})
+            if told.write:
+                write_schedules({each: schedules[each] for each in PLANTED_BUGS if each in schedules})
         print(
             f"{len(PLANTED_BUGS) - len(missed)} of {len(PLANTED_BUGS)} found by walks; known schedules: {len(schedules)}"
         )
