@@ -1,6 +1,8 @@
 """A schema registry with Confluent's HTTP API on a port of its own: what a pipeline asks for, and how it fails."""
 
+import itertools
 import json
+import os
 import threading
 from base64 import b64encode
 from collections import Counter
@@ -14,6 +16,7 @@ from urllib.parse import unquote
 from holdfast.pipeline.model.definition import SchemaRegistry
 
 USER, PASSWORD = "reader", "s3cret"
+_numbers = itertools.count(1)
 
 
 @dataclass
@@ -70,11 +73,11 @@ def _error(code: int, message: str) -> bytes:
 @contextmanager
 def schema_registry(*, with_auth: bool = False) -> Iterator[RegistryServer]:
     """Serving until the block ends; connections are refused then."""
-    registry = RegistryServer(with_auth=with_auth)
+    registry, base = RegistryServer(with_auth=with_auth), f"/r{os.getpid()}-{next(_numbers)}"
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = registry.answer(self.path, self.headers.get("authorization", ""))
+            status, body = registry.answer(self.path.removeprefix(base), self.headers.get("authorization", ""))
             self.send_response(status)
             self.send_header("content-type", "application/vnd.schemaregistry.v1+json")
             self.send_header("content-length", str(len(body)))
@@ -85,8 +88,9 @@ def schema_registry(*, with_auth: bool = False) -> Iterator[RegistryServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    registry.url = f"http://127.0.0.1:{server.server_port}"
+    server.daemon_threads = False  # closing the server waits for them
+    # Clients keep schemas for as long as their process lives, and ports are used again: every registry has a URL of its own.
+    registry.url = f"http://127.0.0.1:{server.server_port}{base}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -98,6 +98,7 @@ def test_facts_of_the_event_can_be_columns() -> None:
         ({"sink": {**SINK, "orderBy": []}}, "sink.orderBy: debezium needs the columns of the primary key"),
         ({"sink": {**SINK, "versionColumn": "id"}}, "sink.versionColumn: must be empty with debezium"),
         ({"sink": {**SINK, "deletedColumn": "id"}}, "sink.deletedColumn: must be empty with debezium"),
+        ({"sink": {**SINK, "orderBy": ["id", "toString(name)"]}}, "needs the columns of the primary key"),
         ({"sql": {"sql": "select * from rows"}}, "sql: must be empty with debezium"),
         ({"mapping": {"columns": [*COLUMNS, VERSION]}}, "_version is a column of debezium itself"),
     ],

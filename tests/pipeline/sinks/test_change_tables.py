@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.change_events import SourceTable
-from tests.support.change_revisions import SINK, change_revision
+from tests.support.change_revisions import COLUMNS, SINK, change_revision
 from tests.support.format_examples import avro_bytes
 from tests.support.schema_registry import framed, schema_registry
 from tests.support.sink_destinations import ClickHouseDatabase, lose_parts
@@ -93,6 +93,25 @@ def test_a_token_without_its_rows_loses_no_change(clickhouse: ClickHouseDatabase
         sink.write(replace(of, may_be_written=True), rows, ())
         assert final_rows(clickhouse) == {1: "b"}
     sink.close()
+
+
+def test_rows_that_a_ttl_has_deleted_do_not_come_back(clickhouse: ClickHouseDatabase) -> None:
+    source = SourceTable()
+    for name in ("a", "b"):
+        source.upsert(1, name)
+    at = {"fieldPath": "$timestamp", "column": "at", "type": "DateTime"}  # of 2023
+    sink_part = {**SINK, "dsn": clickhouse.server.url, "database": clickhouse.database, "ttl": "at + INTERVAL 1 DAY"}
+    made = change_revision(sink=sink_part, mapping={"columns": [*COLUMNS, at]})
+    target = SinkTarget(pipeline_id="p1", generation=1, revision=made, columns=made.mapping.columns)
+    mapped = map_records(made, 1, records_table(*(value for _, value in source.log), first=0, partition=0))
+    sink = ClickHouseSink(target)
+    sink.prepare()
+    sink.write(fenced_range(0, 2), pa.Table.from_batches([mapped.rows]), ())
+    clickhouse.run(f"OPTIMIZE TABLE {clickhouse.database}.orders FINAL")
+    clickhouse.run(f"SYSTEM STOP MERGES {clickhouse.database}.orders")  # which would delete them once more
+    sink.write(replace(fenced_range(0, 2), may_be_written=True), pa.Table.from_batches([mapped.rows]), ())
+    sink.close()
+    assert final_rows(clickhouse) == {}
 
 
 def test_avro_with_keys_of_its_own_schema(clickhouse: ClickHouseDatabase) -> None:

@@ -147,7 +147,7 @@ def _change_conflicts(revision: Revision) -> list[str]:
         found.append(f"sink.versionColumn: must be empty with {envelope}, whose changes have a version of their own")
     if sink.deleted_column:
         found.append(f"sink.deletedColumn: must be empty with {envelope}, whose changes say what is deleted")
-    if not sink.order_by:
+    if not sink.order_by or not set(sink.order_by) <= {column.column for column in revision.mapping.columns}:
         found.append(
             f"sink.orderBy: {envelope} needs the columns of the primary key, which updates and deletes are found by"
         )

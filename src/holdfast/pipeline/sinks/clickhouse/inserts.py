@@ -95,7 +95,8 @@ def insert_resolved(connection: ClickHouseClient, insert: FencedInsert) -> tuple
         return stored
     if insert.replaces:
         # How many should be left cannot be told. Under a token that nobody has used they are certainly there.
-        insert_now(connection, replace(insert, token=f"{insert.token}:{insert.query}", query=f"{insert.query}:again"))
+        again = replace(insert, token=f"{insert.token}:{insert.query}", query=f"{insert.query}:again")
+        insert_now(connection, again, only=f"({insert.ttl}) > now()" if insert.ttl else "")
         return made
     partitioning = tables.table_partitioning(connection, insert.database, insert.table, insert.kinds)
     return stored if partitioning is None else _insert_missing(connection, insert, partitioning)
