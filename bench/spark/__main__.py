@@ -13,13 +13,13 @@ from tests.support.spark_kafka import spark_kafka_jars
 
 from bench.figures import Figure, table
 from bench.kafka.results import BenchResults
-from bench.spark import batch_reads, sinks, streams
+from bench.spark import batch_reads, sinks, streams, topic_sink
 from bench.spark.data import filled, served, write_parquet
 from holdfast.spark.settings import SparkSettings
 from holdfast.spark.spark_session import session
 from holdfast.vocabulary.errors import UnavailableError
 
-PARTS = ("batch", "stream", "latency", "clickhouse")
+PARTS = ("batch", "stream", "latency", "clickhouse", "topic")
 
 
 def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> tuple[list[Figure], BenchResults]:
@@ -54,6 +54,9 @@ def run(parts: list[str], records: int, rounds: int, directory: Path | None) -> 
                 if "clickhouse" in parts:
                     console.log("into ClickHouse")
                     figures += sinks.measure(spark, data, rounds, found, folder)
+                if "topic" in parts:
+                    console.log("into a topic")
+                    figures += topic_sink.measure(spark, data, rounds, found)
             finally:
                 spark.stop()
     return figures, found

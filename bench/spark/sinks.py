@@ -88,7 +88,7 @@ class _Slot:
     """A pipeline with one slot that has all partitions."""
 
     def __init__(self, spark: "SparkSession", data: Data, store: Store, server: ClickHouseServer) -> None:
-        pipeline, self._claims = run(_pipeline(store, data, server))
+        pipeline, self._claims = run(claimed_pipeline(store, data, "bench", _clickhouse_sink(server)))
         resources = DriverResources(
             jobs=SparkJobs(spark, remote=False),
             store=store,
@@ -117,12 +117,8 @@ class _Slot:
         self._work.close()
 
 
-async def _pipeline(store: Store, data: Data, server: ClickHouseServer) -> tuple[Pipeline, dict[int, int]]:
-    catalog = PipelineStore(store, clock=_CLOCK, random=_CHANCE)
-    made = await catalog.create("bench")
-    columns = [{"fieldPath": name, "column": name, "type": "Int64", "nullable": False} for name in _NUMBERS]
-    columns += [{"fieldPath": name, "column": name, "type": "String", "nullable": False} for name in _TEXTS]
-    sink = {
+def _clickhouse_sink(server: ClickHouseServer) -> dict[str, Any]:
+    return {
         "kind": "clickhouse",
         "dsn": server.url,
         "database": "default",
@@ -130,6 +126,16 @@ async def _pipeline(store: Store, data: Data, server: ClickHouseServer) -> tuple
         "batchSize": BLOCK_ROWS,
         "batchFlushIntervalMs": 100,
     }
+
+
+async def claimed_pipeline(
+    store: Store, data: Data, name: str, sink: dict[str, Any]
+) -> tuple[Pipeline, dict[int, int]]:
+    """A pipeline from the topic into a sink, all of its partitions claimed for the slot `bench`."""
+    catalog = PipelineStore(store, clock=_CLOCK, random=_CHANCE)
+    made = await catalog.create(name)
+    columns = [{"fieldPath": name, "column": name, "type": "Int64", "nullable": False} for name in _NUMBERS]
+    columns += [{"fieldPath": name, "column": name, "type": "String", "nullable": False} for name in _TEXTS]
     await catalog.put_parts(made.id, {"source": {"topic": data.topic}, "sink": sink, "mapping": {"columns": columns}})
     pipeline = await catalog.set_state(made.id, desired="started")
     settings = RegistrySettings(namespace=registry_namespace(pipeline.id, 1), partitions=PARTITIONS)
