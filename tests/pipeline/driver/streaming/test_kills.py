@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1_200)]
 
 
+@pytest.mark.parametrize("steps", [IN_BATCH[:4], IN_BATCH[4:], AT_START], ids=["before-inserts", "inserts", "takeover"])
 def test_drivers_that_are_killed_at_every_step_lose_and_repeat_nothing(
-    world: DriverCluster, spark: "SparkSession", clickhouse: ClickHouseDatabase, tmp_path: Path
+    steps: tuple[str, ...], world: DriverCluster, spark: "SparkSession", clickhouse: ClickHouseDatabase, tmp_path: Path
 ) -> None:
     topic = world.topic(1)
     pipeline = stream_pipeline(world, stream_sink(clickhouse), windowed(topic))
     registry = world.registry(pipeline, 1)
     failpoints = FailpointFolder(tmp_path / "failpoints")
-    for number, step in enumerate((*IN_BATCH, *AT_START)):
+    for number, step in enumerate(steps):
         world.produce(topic, events(range(number * 150, number * 150 + 150)))
         folder = tmp_path / step
         folder.mkdir()
