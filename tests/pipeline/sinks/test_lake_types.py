@@ -13,8 +13,8 @@ from holdfast.pipeline.mapping.coercion import make_coercion_plan
 pa = pytest.importorskip("pyarrow")
 from holdfast.pipeline.mapping.arrow import arrow_type  # noqa: E402
 from holdfast.pipeline.mapping.arrow_columns import coerce_all  # noqa: E402
+from holdfast.pipeline.sinks.json_rows import json_rows  # noqa: E402
 from holdfast.pipeline.sinks.lake import lake_type, to_lake  # noqa: E402
-from holdfast.pipeline.sinks.topic import json_values  # noqa: E402
 
 KINDS = {
     "address": "IPv6",
@@ -47,7 +47,7 @@ def test_unsigned_numbers_inside_are_stored_in_types_a_lake_has() -> None:
 
 
 def test_a_topic_gets_objects_for_tuples() -> None:
-    (value,) = map(json.loads, json_values(mapped()))
+    (value,) = map(json.loads, json_rows(mapped()).to_pylist())
     assert value["line"] == {"id": 2**64 - 1, "at": "2026-11-15T10:00:00Z"}
     assert value["lines"] == [{"id": 1, "tags": {"7": "x"}}]
 
