@@ -101,7 +101,8 @@ def test_owners_that_die_at_every_step_are_succeeded_without_loss_or_repetition(
     assert windows(clickhouse) == expected
 
 
-@pytest.mark.parametrize("step", ["begun", pytest.param("staged", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["begun", "staged"])
 def test_a_sleeper_that_wakes_in_its_batch_after_others_took_over_adds_nothing(
     step: str, world: DriverCluster, jobs: SparkJobs, spark: "SparkSession", clickhouse: ClickHouseDatabase
 ) -> None:
