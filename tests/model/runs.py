@@ -7,11 +7,11 @@ from tests.model.state import Limits
 SMALL_RUNS: Final[dict[str, Limits]] = {
     "three replicas, two epochs": Limits(epochs=2, appends=1),
     "two replicas and a lost disk": Limits(agents=2, epochs=2, appends=1, lost_disks=1, sets=(2,)),
-    "two replicas, three epochs": Limits(agents=2, epochs=3, appends=1, sets=(2,)),
 }
 
 RUNS: Final[dict[str, Limits]] = {
     **SMALL_RUNS,
+    "two replicas, three epochs": Limits(agents=2, epochs=3, appends=1, sets=(2,)),
     "core, a lost disk": Limits(epochs=2, appends=2, lost_disks=1),
     "core, more appends": Limits(epochs=2, appends=3),
     "core, three epochs": Limits(epochs=3, appends=1),
