@@ -2,8 +2,9 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,8 +24,9 @@ from tests.support.kafka_wire import (
 )
 from tests.support.partitions import batch, records
 
+from holdfast.gateways.kafka.api import ClientInfo, RequestContext
 from holdfast.gateways.kafka.produce import PRODUCE_API
-from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run
+from holdfast.gateways.kafka.produce_runs import ProduceRun, ProduceRuns, scan_run
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.pending_produce import PendingProduce
 
@@ -251,6 +253,59 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
                     assert answer.responses[0].partition_responses[0].error_code.value == 0
                 assert await broken.hung_up()  # it would take the next response for that of another request
         assert sorted(await stored(gateway)) == sorted(["first", "x", "y", "z", *(["lost"] if sound else [])])
+
+
+class Waiting:
+    """A run of a connection of its own."""
+
+    def __init__(self, gateway: KafkaGateway, *batches: bytes) -> None:
+        correlations, payload = list(range(len(batches))), bytearray(b"".join(batches))
+        self.run = ProduceRun(len(payload), VERSION, "tests", -1, 10_000, "orders", 0, correlations, payload)
+        self.call = RequestContext(PRODUCE_API, VERSION, 0, "tests", ClientInfo("here", 1), gateway.backend)
+        self.answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.was_split = False
+
+    def respond(self, response: object) -> None:
+        self.answered.set_result(response)
+
+    def split(self) -> Callable[[], None]:
+        self.was_split = True
+        return partial(self.answered.set_result, None)
+
+
+async def appended_in_one_turn(gateway: KafkaGateway, *runs: Waiting) -> list[bool]:
+    """Which of the runs were split, after all were answered."""
+    produce_runs, led = ProduceRuns(gateway.backend), gateway.backend.log._serving("orders", 0)
+    assert led is not None
+    await led.reserve(100)
+    for each in runs:
+        produce_runs.add(each)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(each.answered for each in runs))
+    return [each.was_split for each in runs]
+
+
+async def test_what_is_too_much_for_one_append_is_appended_in_parts(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, _):
+        runs = [Waiting(gateway, *(batch(f"{run}{at}" + "x" * 250_000) for at in range(2))) for run in range(5)]
+        assert not any(await appended_in_one_turn(gateway, *runs))
+        for offset, expected in enumerate((f"{run}{at}" for run in range(5) for at in range(2)), 1):
+            found = records((await gateway.backend.log.fetch("orders", 0, offset, bytes_max=1)).batches)
+            assert [(at, value[:2]) for at, value in found] == [(offset, expected)]
+
+
+@pytest.mark.parametrize("fault", ["checksum", "sent before"])
+async def test_a_run_at_fault_is_split_and_those_of_others_are_not(tmp_path: Path, fault: str) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        known = batch("known", producer=7, sequence=0)
+        assert await answers(client, [produce_request("orders", {0: known}, topic_id=NO_ID)]) == [(0, 1)]
+        bad = bytearray(known)
+        if fault == "checksum":
+            bad[-1] ^= 1
+        sound = [Waiting(gateway, batch(value), batch(value.upper())) for value in "abcde"]
+        runs = [*sound[:3], Waiting(gateway, batch("f"), bytes(bad)), *sound[3:]]
+        assert await appended_in_one_turn(gateway, *runs) == [False, False, False, True, False, False]
+        assert await stored(gateway) == ["first", "known", *"aAbBcCdDeE"]
 
 
 async def test_an_unexpected_error_closes_the_connections_of_its_group_alone(

@@ -5,8 +5,9 @@ brought in one turn of the event loop is appended per partition with one call, b
 with one callback. So requests cost least when there are most of them, and a queue that formed while a disk stood still is gone
 at once.
 
-The one rule: nothing but speed depends on it. Batches that cannot be appended together at once, for whatever reason, are split into
-the requests they came in, and those go the way of every other request, in the order of their arrival.
+The one rule: nothing but speed depends on it. What cannot be appended together at once, for whatever reason, is halved down to the
+runs of single connections, and a run that fails by itself is split into the requests it came in: those go the way of every other
+request, in the order of their arrival.
 """
 
 import asyncio
@@ -128,8 +129,13 @@ class ProduceRuns:
             appended = self._backend.log.produce_together(topic, partition, payloads)
         except Exception as error:  # unexpected, so the outcome is unknown: it closes these connections, and no others
             return [partial(_respond, waiting, error) for waiting in group]
+        if appended is None and len(group) > 1:
+            # Too much for one append, or one of them is at fault, which must not cost the others the short way.
+            half = len(group) // 2
+            halves = group[:half], group[half:]
+            return [each for part in halves for each in self._append_together(topic, partition, part)]
         if appended is None:
-            return [waiting.split() for waiting in group]
+            return [group[0].split()]
         offsets, at = appended.offsets, 0
         self.requests_together.observe(len(offsets))
         pending: dict[tuple[int, int], _PendingRuns] = {}
