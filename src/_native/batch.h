@@ -120,6 +120,7 @@ void check_payload(const uint8_t *p, Py_ssize_t bytes, const header_t *header, i
 /* run.c */
 PyObject *verify_run(PyObject *module, PyObject *args);
 PyObject *number_run(PyObject *module, PyObject *args);
+PyObject *locate_run(PyObject *module, PyObject *args);
 
 /* index.c */
 PyObject *read_blocks(PyObject *module, PyObject *args);

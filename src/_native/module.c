@@ -19,6 +19,7 @@ static PyMethodDef methods[] = {
     {"crc32c", crc32c_of, METH_VARARGS, "The CRC-32C of bytes, by the processor's instruction or by a table."},
     {"verify_run", verify_run, METH_VARARGS, "Plain batches of several payloads, verified and joined, or None."},
     {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},
+    {"locate_run", locate_run, METH_VARARGS, "Where the batches of a run lie that a read from an offset on returns."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
     {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},

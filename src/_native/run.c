@@ -7,7 +7,10 @@
  *
  * number_run(batches, base_offset, epoch): the base offset of each, written into it.
  *
- * Neither lets go of the interpreter: a thread that waits for it would take it, and the event loop get it back a wake-up later. */
+ * locate_run(batches, offset, below, bytes_max, one): (start, end), where those lie that end behind `offset` and at or below
+ * `below`, in at most `bytes_max` bytes; `one`: the first of them in any case. The twin is holdfast.log.batches.batch_run's own.
+ *
+ * None lets go of the interpreter: a thread that waits for it would take it, and the event loop get it back a wake-up later. */
 #include "batch.h"
 
 enum { EPOCH_AT = 12, NOT_PLAIN = CODEC_MASK | APPEND_TIME | TRANSACTIONAL | CONTROL };
@@ -156,4 +159,40 @@ PyObject *number_run(PyObject *module, PyObject *args)
     }
     PyBuffer_Release(&data);
     return bases;
+}
+
+PyObject *locate_run(PyObject *module, PyObject *args)
+{
+    static const limits_t stored = {1, INT64_MAX, INT64_MAX};
+    Py_buffer data;
+    long long offset, below;
+    int one, sound = 1;
+    header_t header;
+    int64_t given, last;
+    Py_ssize_t bytes_max, at = 0, next, start = -1, end = 0;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*LLnp", &data, &offset, &below, &bytes_max, &one))
+        return NULL;
+    for (; at < data.len; at = next) {
+        sound = check_header((const uint8_t *)data.buf + at, data.len - at, &stored, &header, &given) == SOUND;
+        if (!sound)
+            break;
+        next = at + (Py_ssize_t)header.length + LENGTH_COVERS_FROM;
+        last = header.base_offset + header.last_offset_delta;
+        if (last >= below)
+            break;
+        if (last < offset)
+            continue;
+        if (start < 0)
+            start = end = at;
+        if (next - start > bytes_max && !(one && at == start))
+            break;
+        end = next;
+    }
+    PyBuffer_Release(&data);
+    if (sound)
+        return Py_BuildValue("(nn)", start < 0 ? 0 : start, end);
+    PyErr_SetString(PyExc_ValueError, "not a run of batches");
+    return NULL;
 }

@@ -10,8 +10,8 @@ from tests.support.batch_fuzzer import broken, plain_batch, sound_batch
 from tests.support.partitions import batch
 from tests.support.steps import executed_lines
 
-from holdfast.log.batches import InvalidBatchError, RecordBatchLimits, parse_header, split_batches
-from holdfast.log.batches.batch_run import cut_run, number_run, verify_run
+from holdfast.log.batches import InvalidBatchError, RecordBatchLimits, batch_run, parse_header, split_batches
+from holdfast.log.batches.batch_run import cut_run, locate_in_run, number_run, verify_run
 from holdfast.log.batches.header import APPEND_TIME, CODEC_MASK, CONTROL, CRC_AT, TRANSACTIONAL, checksum
 from holdfast.log.batches.record_checks import check_records
 from holdfast.log.partition.offset_assignment import assign_offsets
@@ -70,6 +70,26 @@ def test_a_run_is_numbered_as_its_batches_would_be(counts: list[int], base_offse
     assert number_run(run, base_offset=base_offset, epoch=epoch) == [each.base_offset for each in expected]
     assert cut_run(run.data) == [each.data for each in expected]
     assert [parse_header(each) for each in cut_run(run.data)] == [each.header for each in expected]
+
+
+@given(
+    st.lists(st.integers(1, 3), max_size=6),
+    st.integers(-1, 20),
+    st.integers(-1, 20),
+    st.integers(-1, 600),
+    st.booleans(),
+)
+def test_a_part_of_a_run_is_found_as_its_twin_finds_it(
+    counts: list[int], offset: int, below: int, bytes_max: int, one: bool
+) -> None:
+    data = bytearray(b"".join(batch(*"x" * count) for count in counts))
+    native.number_run(data, 0, 1)
+    found = locate_in_run(data, offset, below=below, bytes_max=bytes_max, one=one)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_run, "native", None)
+        assert locate_in_run(data, offset, below=below, bytes_max=bytes_max, one=one) == found
+    with pytest.raises(ValueError, match="not a run"):
+        native.locate_run(data + b"x", offset, 1 << 62, 1 << 62, one)
 
 
 def test_a_later_timestamp_than_the_batch_says_is_no_fault() -> None:

@@ -177,6 +177,17 @@ def put_run(tail: Tail, at: int, *batches: Sequence[str], at_ms: int = 1_000) ->
     return added
 
 
+def test_a_read_from_inside_a_run_takes_no_step_for_each_batch_it_does_not_return() -> None:
+    pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+
+    def lines(count: int) -> int:
+        tail = Tail(0)
+        put_run(tail, 0, *["x"] * count)
+        return executed_lines(lambda: tail.read(count - 2, below=count, bytes_max=1))
+
+    assert lines(10) == lines(1_000)
+
+
 @given(
     st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), max_size=6),
     st.integers(0, 30),

@@ -51,6 +51,37 @@ def number_run(run: BatchRun, *, base_offset: int, epoch: int) -> list[int]:
     return native.number_run(run.data, base_offset, epoch)
 
 
+def locate_in_run(
+    data: bytes | bytearray | memoryview, offset: int, *, below: int, bytes_max: int, one: bool
+) -> tuple[int, int]:
+    """Where those of numbered batches lie that end behind `offset` and at or below `below`, in at most `bytes_max` bytes.
+
+    `one`: the first of them in any case.
+    """
+    if native is not None:
+        return native.locate_run(data, offset, below, bytes_max, one)
+    start, end, at = -1, 0, 0
+    for header in run_headers(data):
+        at, begin = at + header.size_bytes, at
+        if header.last_offset >= below:
+            break
+        if header.last_offset < offset:
+            continue
+        if start < 0:
+            start = end = begin
+        if at - start > bytes_max and not (one and begin == start):
+            break
+        end = at
+    return max(start, 0), end
+
+
+def run_headers(data: bytes | bytearray | memoryview) -> list[BatchHeader]:
+    """The header of each of numbered batches."""
+    found = BEST.scan(data, True, _NO_LIMIT, _NO_LIMIT, BatchHeader)
+    assert isinstance(found, list), "a run is sound"
+    return found
+
+
 def cut_run(data: bytes | bytearray | memoryview) -> list[memoryview]:
     """Each batch of sound ones that lie one behind another."""
     view, at, found = memoryview(data), 0, []

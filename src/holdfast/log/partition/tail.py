@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.log.batches import BatchHeader, Buffer, parse_header
-from holdfast.log.batches.batch_run import cut_run
+from holdfast.log.batches import BatchHeader, Buffer
+from holdfast.log.batches.batch_run import cut_run, locate_in_run, run_headers
 from holdfast.log.partition.tail_budget import TailBudget
 
 
@@ -40,12 +40,16 @@ class TailRun(NamedTuple):
     max_timestamp_ms: int
 
     def batches(self) -> list[TailBatch]:
-        """Each of them."""
-        found = []
-        for data in cut_run(self.data):
-            header = parse_header(data)
-            found.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
-        return found
+        """Each of them. Who wants few of many calls `part`."""
+        return [
+            TailBatch(header.base_offset, header.last_offset + 1, data, header)
+            for header, data in zip(run_headers(self.data), cut_run(self.data), strict=True)
+        ]
+
+    def part(self, offset: int, *, below: int, bytes_max: int, one: bool) -> tuple[list[memoryview], int, bool]:
+        """What `Tail.read` returns of it, how many bytes that is, and whether it ends with the run; `one`: at least one batch."""
+        start, end = locate_in_run(self.data, offset, below=below, bytes_max=bytes_max, one=one)
+        return cut_run(memoryview(self.data)[start:end]), end - start, end == len(self.data)
 
 
 TailEntry = TailBatch | TailRun
@@ -105,22 +109,17 @@ class Tail:
             entry = self._entries[at]
             if entry.end_offset <= offset:
                 continue  # the offset lies in a gap behind it
-            if (
-                isinstance(entry, TailRun)
-                and offset <= entry.base_offset
-                and entry.end_offset <= below
-                and size + len(entry.data) <= bytes_max
-            ):
-                found += cut_run(entry.data)
-                size += len(entry.data)
-                continue
-            for batch in entry.batches():
-                if batch.end_offset <= offset:
-                    continue
-                if batch.end_offset > below or (found and size + len(batch.data) > bytes_max):
+            if isinstance(entry, TailRun):
+                part, part_bytes, whole = entry.part(offset, below=below, bytes_max=bytes_max - size, one=not found)
+                found += part
+                size += part_bytes
+                if not whole:
                     return found
-                found.append(batch.data)
-                size += len(batch.data)
+                continue
+            if entry.end_offset > below or (found and size + len(entry.data) > bytes_max):
+                return found
+            found.append(entry.data)
+            size += len(entry.data)
         return found
 
     def entries(self, start: int, end: int) -> list[TailEntry]:
