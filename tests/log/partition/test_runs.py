@@ -4,12 +4,13 @@ from contextlib import suppress
 
 import pytest
 from tests.support.partitions import OTHER, PartitionWorld, append, append_run, batch, published, records
+from tests.support.steps import executed_lines
 
 from holdfast.log.batches import RecordBatchLimits
 from holdfast.log.batches.batch_run import verify_run
 from holdfast.log.errors import NotLeaderError, ProducerRefusedError
 from holdfast.log.partition.appendable_log import AppendResult
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.errors import ClosedError, UnavailableError
 
 pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
 
@@ -75,9 +76,25 @@ async def test_what_a_closed_partition_has_not_published_of_a_run_is_found_again
     ann = await world.owner()
     partition = await ann.open()
     await partition.reserve()
+    await append(partition, batch("published"))
+    await ann.publisher.publish([partition])
     await append_run(partition, batch("a"), batch("b", "c"))
+    await append(partition, batch("d"))
     frames = partition.unpublished_frames()
-    assert [(each.base_offset, each.count) for each in frames] == [(0, 1), (1, 2)]
+    assert [(each.base_offset, each.count) for each in frames] == [(1, 3), (4, 1)]
+    await ann.lose_session()
+    partition.close(ClosedError("partition"))
+    again = await ann.open(leftovers=frames)
+    assert records(again.read_tail(1, bytes_max=1 << 20) or []) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+async def test_remembering_what_is_not_published_takes_no_step_for_each_batch(world: PartitionWorld) -> None:
+    ann = await world.owner()
+    partition, other = await ann.open(), await ann.open(OTHER)
+    for each, count in ((partition, 2), (other, 90)):
+        await each.reserve()
+        assert await append_run(each, *[batch("x")] * count) is not None
+    assert executed_lines(partition.unpublished_frames) == executed_lines(other.unpublished_frames)
 
 
 def sent(producer: int, sequence: int, *values: str) -> bytes:

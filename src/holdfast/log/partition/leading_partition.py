@@ -15,10 +15,10 @@ from holdfast.kernel.lease import Lease
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.appendable_log import AppendableLog
-from holdfast.log.partition.offset_assignment import wal_frame
+from holdfast.log.partition.offset_assignment import run_frame, wal_frame
 from holdfast.log.partition.producer_footer import forget_silent, next_section
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.partition.tail import TailBatch, TailPiece
+from holdfast.log.partition.tail import TailBatch, TailPiece, TailRun
 from holdfast.log.segments import ProducerSection, ProducerSnapshot
 from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
@@ -179,4 +179,9 @@ class LeadingPartition(AppendableLog):
 
     def unpublished_frames(self) -> list[WalFrame]:
         """What is durable here and not published, for the next takeover in this process."""
-        return [wal_frame(*self.wal_key, batch.header.leader_epoch, (batch,)) for batch in self.publishable()]
+        return [
+            run_frame(*self.wal_key, self.lease.epoch, entry)  # a run is of our own leadership
+            if isinstance(entry, TailRun)
+            else wal_frame(*self.wal_key, entry.header.leader_epoch, (entry,))
+            for entry in self.tail.entries(self.record.published, self._durable)
+        ]

@@ -60,7 +60,7 @@ def assign_run(run: BatchRun, base_offset: int, epoch: int) -> tuple[TailRun, li
     return TailRun(base_offset, base_offset + run.record_count, run.data, run.max_timestamp_ms), offsets
 
 
-def run_frame(topic_id: bytes, partition: int, epoch: int, run: TailRun, *, batch_count: int) -> WalFrame:
+def run_frame(topic_id: bytes, partition: int, epoch: int, run: TailRun, *, batch_count: int = 1) -> WalFrame:
     """What the WAL keeps of a run."""
     count = run.end_offset - run.base_offset
     return WalFrame(topic_id, partition, epoch, run.base_offset, count, [run.data], batch_count=batch_count)
