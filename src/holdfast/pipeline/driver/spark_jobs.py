@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.contracts.executors import Task
 from holdfast.pipeline.driver import task_outcomes
-from holdfast.pipeline.driver.sql_plan import FULL_TEXT
+from holdfast.pipeline.driver.sql_plan import FULL_TEXT, NO_SUBSTITUTION
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
 from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
@@ -103,7 +103,7 @@ class SparkJobs:
             session = self.spark.newSession()
             session.conf.set("spark.sql.ansi.enabled", "false")
             session.conf.set("spark.sql.session.timeZone", "UTC")
-            for name, value in FULL_TEXT.items() if self.remote else ():
+            for name, value in {**NO_SUBSTITUTION, **(FULL_TEXT if self.remote else {})}.items():
                 session.conf.set(name, value)
             self._own.session = session
         found: SparkSession = self._own.session

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FULL_TEXT: Final = {"spark.sql.debug.maxToStringFields": "1000000"}
 """Settings of a session in which plans are written in full."""
+NO_SUBSTITUTION: Final = {"spark.sql.variable.substitute": "false"}
+"""Settings of a session in which `${env:NAME}` in SQL is text, and not the driver's environment or a setting of Spark's."""
 
 _NODES: Final = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "LocalRelation", "LogicalRDD"})
 _ROW_BY_ROW: Final = (

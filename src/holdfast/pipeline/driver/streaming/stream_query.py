@@ -15,7 +15,8 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.driver.sql import column_of, first_line
-from holdfast.pipeline.driver.sql_plan import PlanNode, nodes_of
+from holdfast.pipeline.driver.sql_plan import NO_SUBSTITUTION, nodes_of
+from holdfast.pipeline.driver.streaming.restricted_sql import check_reads, check_statement
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.query import QueryConfig, StreamSource
 from holdfast.pipeline.model.stored import EARLIEST, LATEST
@@ -34,6 +35,7 @@ SESSION: Final = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.runSQLOnFiles": "false",
+    **NO_SUBSTITUTION,
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     # State files get the name of their attempt: two owners, or two attempts of a task, never write one file.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
@@ -48,17 +50,6 @@ _STATEFUL: Final = frozenset(
         "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark", "Window",
     }
 )  # fmt: skip
-_LEAVES: Final = frozenset(
-    {
-        "StreamingRelation",
-        "StreamingRelationV2",
-        "StreamingDataSourceV2Relation",
-        "LocalRelation",
-        "OneRowRelation",
-        "Range",
-    }
-)
-_REFLECTION: Final = ("CallMethodViaReflection", "TryReflect", "StaticInvoke", "Invoke")
 
 
 class QueryFailedError(HoldfastError):
@@ -129,7 +120,7 @@ def build_query(
         }
         for name, view in views.items():
             view.createOrReplaceTempView(name)
-        frame = _from_python(session, config.python, views) if config.python else session.sql(config.sql)
+        frame = _from_python(session, config.python, views) if config.python else _from_sql(session, config.sql)
         stateful = check_streaming_plan(frame, restricted=not config.python)
         if config.output_mode == "update" and not stateful:
             raise PermanentError(
@@ -182,6 +173,11 @@ def _address(address: ClusterAddress) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
+def _from_sql(session: "SparkSession", sql: str) -> "DataFrame":
+    check_statement(session, sql)
+    return session.sql(sql)
+
+
 def _from_python(session: "SparkSession", text: str, views: Mapping[str, "DataFrame"]) -> "DataFrame":
     from pyspark.sql import DataFrame
 
@@ -199,10 +195,10 @@ def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> bool:
     if not frame.isStreaming:
         raise PermanentError("query: it reads none of its sources as a stream")
     analysed: Any = frame._jdf.queryExecution().analyzed()
-    nodes = nodes_of(analysed.toJSON())
-    names = {node.kind.rpartition(".")[2] for node in nodes}
+    text = analysed.toJSON()
+    names = {node.kind.rpartition(".")[2] for node in nodes_of(text)}
     if restricted:
-        _check_restricted(nodes)
+        check_reads(text)
     stateful = bool(names & _STATEFUL)
     if stateful and not analysed.deterministic():
         raise PermanentError(
@@ -210,20 +206,6 @@ def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> bool:
             "other state than the rows that were written"
         )
     return stateful
-
-
-def _check_restricted(nodes: list[PlanNode]) -> None:
-    for node in nodes:
-        name = node.kind.rpartition(".")[2]
-        if not node.children and name not in _LEAVES:
-            raise PermanentError(f"query.sql: {name} is not one of its sources")
-        for root in node.expressions():
-            if found := [each.name for each in _all(root) if each.name in _REFLECTION]:
-                raise PermanentError(f"query.sql: {found[0]} calls code of the server's, which a pipeline may not")
-
-
-def _all(node: PlanNode) -> list[PlanNode]:
-    return [node, *(inner for child in node.children for inner in _all(child))]
 
 
 def _columns(frame: "DataFrame", order_by: tuple[str, ...]) -> tuple[Column, ...]:
