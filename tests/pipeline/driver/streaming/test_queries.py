@@ -118,7 +118,10 @@ def test_a_python_file_is_run_where_the_operator_allows_it_and_large_pieces_go_t
         ({"sql": "SELECT kind, sum(rand()) AS r FROM orders GROUP BY kind"}, r"rand\(\)"),
         ({"sql": "SELECT kind, count(uuid()) AS r FROM orders GROUP BY kind"}, r"uuid\(\)"),
         ({"sql": "SELECT reflect('java.lang.System', 'getenv', kind) AS e FROM orders"}, "a pipeline may not"),
-        ({"sql": "SELECT o.id AS id FROM orders o JOIN csv.`/etc/passwd` p ON o.kind = p._c0"}, "is not one of its sources"),
+        (
+            {"sql": "SELECT o.id AS id FROM orders o JOIN csv.`/etc/passwd` p ON o.kind = p._c0"},
+            "is not one of its sources",
+        ),
         ({"sql": "SELECT window(at, '1 minute') AS w, count(*) AS n FROM orders GROUP BY 1"}, "sink.orderBy 'id'"),
         ({"sql": "SELECT id AS _batch FROM orders"}, "_batch"),
         ({"sql": "SELECT id FROM orders", "outputMode": "update"}, "update needs a query that keeps state"),
