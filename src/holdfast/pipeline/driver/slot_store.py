@@ -14,7 +14,7 @@ from holdfast.client.loop_thread import loop_thread
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, Revision, registry_namespace
-from holdfast.pipeline.model.errors import EditConflictError
+from holdfast.pipeline.model.errors import EditConflictError, UnknownPipelineError
 from holdfast.pipeline.sinks.contract import FencedRange
 from holdfast.registry import PARTITIONS_MAX, PartitionState, RegistrySettings, RegistryStore
 from holdfast.registry.model import SourceTopic
@@ -54,9 +54,13 @@ class SlotStore:
         """The pipeline as it is now."""
         return self._wait(self._catalog.get(self._pipeline_id))
 
-    def pipeline_named(self, pipeline_id: str) -> Pipeline:
-        """Another pipeline. `UnknownPipelineError`."""
-        return self._wait(self._catalog.get(pipeline_id))
+    def exists(self, pipeline_id: str) -> bool:
+        """Whether there is another pipeline."""
+        try:
+            self._wait(self._catalog.get(pipeline_id))
+        except UnknownPipelineError:
+            return False
+        return True
 
     def revision(self, version: int) -> Revision:
         """A revision; it never changes, so it is read once."""

@@ -8,7 +8,6 @@ from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.driver.streaming import protocol
 from holdfast.pipeline.driver.streaming.pieces import delete_pieces
 from holdfast.pipeline.driver.streaming.running_query import RunningQuery
-from holdfast.pipeline.model.errors import UnknownPipelineError
 
 
 def release_committed(running: RunningQuery) -> None:
@@ -33,13 +32,5 @@ def remove_leftovers(running: RunningQuery, store: SlotStore, objects: str, pref
         if name.isdecimal() and int(name) < pipeline.generations[-1].number and int(name) not in live:
             running.folders.remove_sibling(name, levels=1)
     for name in running.folders.siblings(levels=2):
-        if not _exists(store, name):
+        if not store.exists(name):
             running.folders.remove_sibling(name, levels=2)
-
-
-def _exists(store: SlotStore, pipeline_id: str) -> bool:
-    try:
-        store.pipeline_named(pipeline_id)
-    except UnknownPipelineError:
-        return False
-    return True

@@ -167,6 +167,7 @@ class StreamProcessor:
         running = RunningQuery(epoch, revision, store, self._folders(), sink)
         self.running = running  # from here on `_stop` closes it
         warnings = sink.prepare()
+        sink.check_alone(self._store.exists)
         self.counters.warn(*(warnings if sink.guarantee == EXACTLY_ONCE else (sink.guarantee, *warnings)))
         fence = sink.fence(0, epoch)
         self._take_over(running)

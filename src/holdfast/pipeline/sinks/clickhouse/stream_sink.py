@@ -10,7 +10,7 @@ refused by the fence, which one number for the whole generation raises.
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,10 +43,12 @@ PROVENANCE: Final = {
 }
 VERSION: Final = "_version"
 RESERVED_BY_STREAMS: Final = RESERVED | PROVENANCE.keys() | {VERSION}
-NEXT_SUFFIX: Final = "_next_"
+NEXT_PREFIX: Final = "holdfast_next_"
+"""Of tables that are about to replace another. Pipeline and epoch follow: nobody else has tables of these names."""
 _FENCE_NAME: Final = "~stream"  # no topic has this name
 _BATCHES_MAX: Final = 1 << 40
 _PLAIN: Final = ("MergeTree", "ReplacingMergeTree")
+_GENERATIONS_FENCED_MAX: Final = 100
 
 
 def stream_target(target: SinkTarget) -> SinkTarget:
@@ -96,6 +98,8 @@ class ClickHouseStreamSink(ClickHouseSink):
         self._output_mode = output_mode
         self._replaces = self._table.engine == "ReplacingMergeTree"
         self._repeatable = self._replaces or output_mode == "complete"  # rows that are inserted twice do no harm
+        self._replaced = {target.pipeline_id}
+        """Pipelines whose rows output mode complete may remove."""
 
     @blocked_by_server()
     def prepare(self) -> tuple[str, ...]:
@@ -138,6 +142,38 @@ class ClickHouseStreamSink(ClickHouseSink):
         if has.keeps_last_insert:
             raise BlockedError(f"table {name} is a ReplacingMergeTree without {VERSION}: an older batch could win")
 
+    def fence(self, partition: int, epoch: int) -> int:
+        """As of every sink; earlier generations are fenced as well, whose records nobody writes any more."""
+        number = super().fence(partition, epoch)
+        newest = self._target.generation
+        earlier = range(max(1, newest - _GENERATIONS_FENCED_MAX), newest)
+        if keys := [replace(self._target, generation=each).fence_key(partition) for each in earlier]:
+            with blocked_by_server():
+                self._connection.command(statements.write_fences(self._database, keys, number))
+        return number
+
+    @blocked_by_server()
+    def check_alone(self, exists: Callable[[str], bool]) -> None:
+        """In output mode complete: `BlockedError` if the table has rows of another pipeline that `exists`."""
+        if self._output_mode != "complete":
+            return
+        others = {name for (name,) in self._connection.rows(self._others())}
+        self._replaced |= {name for name in others if name and not exists(name)}
+        self._check_alone()
+
+    def _check_alone(self) -> None:
+        if others := self._connection.rows(f"{self._others()} LIMIT 1"):
+            raise BlockedError(
+                f"table {self._table.full_name} has rows of pipeline {others[0][0] or '(unknown)'}, which output mode complete "
+                "would remove: name another table, or delete them"
+            )
+
+    def _others(self) -> str:
+        known = ", ".join(map(quote_literal, sorted(self._replaced)))
+        return (
+            f"SELECT DISTINCT {PIPELINE_COLUMN} FROM {self._table.full_name} WHERE {PIPELINE_COLUMN} NOT IN ({known})"
+        )
+
     def has_views(self) -> bool:
         """Whether materialized views read the table."""
         base, table = quote_literal(self._table.database), quote_literal(self._table.name)
@@ -149,10 +185,11 @@ class ClickHouseStreamSink(ClickHouseSink):
         """Before the pieces of a batch: in output mode complete, an empty table of this epoch's own to fill."""
         if self._output_mode != "complete":
             return
-        base, prefix = quote_literal(self._table.database), quote_literal(self._table.name + NEXT_SUFFIX)
+        prefix = self._next_table("")
         left = self._connection.rows(
-            f"SELECT name FROM system.tables WHERE database = {base} AND startsWith(name, {prefix}) "
-            f"AND toUInt64OrZero(substring(name, {len(self._table.name + NEXT_SUFFIX) + 1})) BETWEEN 1 AND {fenced.epoch}"
+            f"SELECT name FROM system.tables WHERE database = {quote_literal(self._table.database)} "
+            f"AND startsWith(name, {quote_literal(prefix)}) "
+            f"AND toUInt64OrZero(substring(name, {len(prefix) + 1})) BETWEEN 1 AND {fenced.epoch}"
         )
         for row in left:  # of this epoch's last attempt, and of owners that died
             self._connection.command(f"DROP TABLE IF EXISTS {qualified_name(self._table.database, str(row[0]))} SYNC")
@@ -166,10 +203,10 @@ class ClickHouseStreamSink(ClickHouseSink):
         try:
             if fenced.may_be_written and not self._repeatable:
                 stored, _ = insert_resolved(self._connection, insert)
-                if stored != rows.num_rows:
+                if stored != rows.num_rows and not (stored < rows.num_rows and self._expires(insert)):
                     raise BlockedError(
                         f"batch {fenced.start}, piece {piece}: {insert.name} has {stored} of its {rows.num_rows} rows; "
-                        "did somebody delete some, or does a TTL?"
+                        "did somebody delete some?"
                     )
             else:
                 insert_now(self._connection, insert)
@@ -178,6 +215,11 @@ class ClickHouseStreamSink(ClickHouseSink):
                 raise
             raise self._fenced(fenced) from None
         failpoints.reached("stream.inserted")
+
+    def _expires(self, insert: FencedInsert) -> bool:
+        """Whether a TTL deletes rows of the table."""
+        found = tables.table_partitioning(self._connection, insert.database, insert.table, insert.kinds)
+        return found is not None and found.expires
 
     def _piece_insert(self, fenced: FencedRange, piece: int, rows: Any) -> FencedInsert:
         target, batch = self._target, fenced.start
@@ -188,7 +230,7 @@ class ClickHouseStreamSink(ClickHouseSink):
         complete = self._output_mode == "complete"
         return FencedInsert(
             database=self._database,
-            table=f"{self._table.name}{NEXT_SUFFIX}{fenced.epoch}" if complete else self._table.name,
+            table=self._next_table(fenced.epoch) if complete else self._table.name,
             kinds=statements.kinds_of(self._table, rows.schema.names),
             rows=rows,
             token=token,
@@ -201,6 +243,7 @@ class ClickHouseStreamSink(ClickHouseSink):
             query=statements.query_id(target, fenced, self._random.token()),
             timeout_ms=self._timeout_ms,
             record_column="_row",
+            ttl="" if complete else self._table.ttl,
         )
 
     def _with_provenance(self, rows: Any, batch: int, piece: int) -> Any:
@@ -237,12 +280,16 @@ class ClickHouseStreamSink(ClickHouseSink):
             raise BlockedError(f"{following} has {stored} of the {rows} rows of batch {fenced.start}")
         if self._newest_fence(self._target.fence_key(0)) > statements.number_of(fenced):
             raise self._fenced(fenced)
+        self._check_alone()
         failpoints.reached("stream.exchanging")
         self._connection.command(f"EXCHANGE TABLES {self._table.full_name} AND {following}")
         self._connection.command(f"DROP TABLE {following} SYNC")
 
     def _next_name(self, fenced: FencedRange) -> str:
-        return qualified_name(self._table.database, f"{self._table.name}{NEXT_SUFFIX}{fenced.epoch}")
+        return qualified_name(self._table.database, self._next_table(fenced.epoch))
+
+    def _next_table(self, epoch: int | str) -> str:
+        return f"{NEXT_PREFIX}{self._target.pipeline_id}_{epoch}"
 
     def _fenced(self, fenced: FencedRange) -> FencedError:
         key = self._target.fence_key(0)

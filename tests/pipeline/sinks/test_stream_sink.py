@@ -1,0 +1,101 @@
+"""Batches of streaming queries into ClickHouse, without Spark: neighbours' tables and rows, earlier generations, TTL."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.support.sink_destinations import ClickHouseDatabase
+from tests.support.sink_values import fenced_range, target_of
+
+from holdfast.pipeline.model.query import OutputMode
+from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink, stream_target
+from holdfast.pipeline.sinks.contract import BlockedError, FencedRange
+from holdfast.vocabulary.errors import FencedError
+
+
+def opened(
+    clickhouse: ClickHouseDatabase, mode: OutputMode, *, pipeline: str = "p1", generation: int = 1, **config: Any
+) -> ClickHouseStreamSink:
+    target = replace(target_of(clickhouse.config(**config), pipeline_id=pipeline), generation=generation)
+    sink = ClickHouseStreamSink(stream_target(target), mode)
+    sink.prepare()
+    return sink
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{each}" for each in ids]})
+
+
+def write(sink: ClickHouseStreamSink, of: FencedRange, *ids: int) -> None:
+    sink.begin_batch(of)
+    sink.insert_piece(of, 0, rows(*ids))
+    sink.finish_batch(of, len(ids))
+
+
+def ids(clickhouse: ClickHouseDatabase, table: str = "orders") -> list[int]:
+    return [int(row["id"]) for row in clickhouse.ask(f"SELECT id FROM {clickhouse.database}.{table} ORDER BY id")]
+
+
+def batch(number: int, *, epoch: int = 1, fence: int = 0, again: bool = False) -> FencedRange:
+    return fenced_range(number, number + 1, epoch=epoch, fence=fence, may_be_written=again)
+
+
+def test_complete_mode_drops_no_table_but_its_own(clickhouse: ClickHouseDatabase) -> None:
+    clickhouse.run(f"CREATE TABLE {clickhouse.database}.orders_next_7 (id Int64) ENGINE = MergeTree ORDER BY id")
+    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders_next_7 VALUES (1)")
+    sink = opened(clickhouse, "complete")
+    for number in range(2):
+        write(sink, batch(number, epoch=9), 4, 5)
+    assert ids(clickhouse, "orders_next_7") == [1]
+    assert ids(clickhouse) == [4, 5]
+    left = clickhouse.ask(
+        f"SELECT name FROM system.tables WHERE database = '{clickhouse.database}' AND name LIKE '%next%'"
+    )
+    assert [row["name"] for row in left] == ["orders_next_7"]
+
+
+def test_complete_mode_replaces_no_rows_of_a_pipeline_that_exists(clickhouse: ClickHouseDatabase) -> None:
+    write(opened(clickhouse, "append", pipeline="neighbour"), batch(0), 1, 2)
+    sink = opened(clickhouse, "complete")
+    with pytest.raises(BlockedError, match="has rows of pipeline neighbour, which output mode complete would remove"):
+        sink.check_alone({"neighbour"}.__contains__)
+    sink.check_alone(lambda pipeline: False)  # it was deleted
+    write(sink, batch(0), 4)
+    assert ids(clickhouse) == [4]
+    write(opened(clickhouse, "append", pipeline="late"), batch(0), 7)
+    with pytest.raises(BlockedError, match="has rows of pipeline late"):
+        write(sink, batch(1), 5)
+    assert ids(clickhouse) == [4, 7]
+
+
+@pytest.mark.parametrize("mode", ["append", "complete"])
+def test_a_sleeper_of_an_earlier_generation_writes_nothing(clickhouse: ClickHouseDatabase, mode: OutputMode) -> None:
+    asleep = opened(clickhouse, mode)
+    asleep_fence = asleep.fence(0, 3)
+    owner = opened(clickhouse, mode, generation=2)
+    write(owner, batch(0, epoch=4, fence=owner.fence(0, 4)), 4)
+    with pytest.raises(FencedError):
+        write(asleep, batch(8, epoch=3, fence=asleep_fence), 1, 2)
+    assert ids(clickhouse) == [4]
+
+
+@pytest.mark.parametrize("of_sink", [True, False])
+def test_a_piece_of_which_a_ttl_has_deleted_rows_is_written(clickhouse: ClickHouseDatabase, of_sink: bool) -> None:
+    ttl = "toDateTime('2001-01-01 00:00:00', 'UTC') + toIntervalYear(if(id < 3, 0, 100))"
+    sink = opened(clickhouse, "append", order_by=("id",), ttl=ttl if of_sink else "")
+    if not of_sink:
+        clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders MODIFY TTL {ttl}")
+    sink.insert_piece(batch(0), 0, rows(1, 2, 3, 4))
+    clickhouse.run(f"OPTIMIZE TABLE {clickhouse.database}.orders FINAL")
+    assert ids(clickhouse) == [3, 4]
+    sink.insert_piece(batch(0, again=True), 0, rows(1, 2, 3, 4))
+    assert ids(clickhouse) == [3, 4]
+
+
+def test_a_piece_of_which_somebody_has_deleted_rows_blocks(clickhouse: ClickHouseDatabase) -> None:
+    sink = opened(clickhouse, "append", order_by=("id",))
+    sink.insert_piece(batch(0), 0, rows(1, 2, 3, 4))
+    clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders DELETE WHERE id < 3 SETTINGS mutations_sync = 1")
+    with pytest.raises(BlockedError, match="has 2 of its 4 rows"):
+        sink.insert_piece(batch(0, again=True), 0, rows(1, 2, 3, 4))
