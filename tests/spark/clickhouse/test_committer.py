@@ -72,6 +72,39 @@ def test_a_commit_that_died_at_any_step_is_finished_by_the_next_one(table: Table
     assert table.staged_rows() == 0 or step == "owned"
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_batch_that_was_begun_is_finished_before_a_later_one_begins(
+    clickhouse: ClickHouseServer, clickhouse_database: str, lost: bool
+) -> None:
+    """A series of writes that goes on after one of them has failed, or a `foreachBatch` that swallows the error."""
+    table = TableUnderTest(clickhouse, clickhouse_database, {"inlineBytes": "0", "insertRowsMax": "1"})
+    table.commit(batch_of(0), [0])
+    with failpoints.installed(DieAt("piece-inserted")), pytest.raises(DiedError):
+        table.commit(batch_of(1), [1, 2], [3, 4])
+    assert table.ids() == [0, 1, 2]
+    if lost:
+        table.client.command(f"TRUNCATE TABLE {table.target.staged.full_name}")
+        with pytest.raises(BatchBlockedError, match="batch 1 of query/q into .* what was staged for it is gone"):
+            table.commit(batch_of(2, run="run-2"), [5])
+        assert table.ids() == [0, 1, 2]
+    else:
+        table.commit(batch_of(2, run="run-2"), [])
+        assert table.ids() == [0, 1, 2, 3, 4]
+        table.commit(batch_of(2, run="run-2"), [5])
+        assert table.ids() == [0, 1, 2, 3, 4, 5]
+        assert table.staged_rows() == 0
+    table.client.close()
+
+
+def test_empty_batches_of_a_new_generation_do_not_delete_again(table: TableUnderTest) -> None:
+    table.commit(batch_of(0), [0])
+    for number in range(3):
+        table.commit(batch_of(number, run="run-2", generation=1), [])
+    assert table.ids() == []
+    found = table.client.value(f"SELECT count() FROM system.mutations WHERE database = {quote_literal(table.database)}")
+    assert found == 1
+
+
 @pytest.mark.parametrize("before", [False, pytest.param(True, marks=pytest.mark.long)], ids=["after", "before"])
 @pytest.mark.parametrize(
     "statement",

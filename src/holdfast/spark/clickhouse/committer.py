@@ -100,6 +100,8 @@ class Committer:
     ) -> None:
         last = self._take_over(key, own, known, repeated=repeated)
         failpoints.reached("spark-clickhouse.owned")
+        if last is not None and not last.done and last.batch < identity.batch and not self._replaces:
+            self._finish(key, own, last)
         plan, content = self._plan(identity, staged)
         if not content.rows and not self._replaces and (last is None or last.batch != identity.batch):
             return
@@ -114,6 +116,15 @@ class Committer:
         for each in {(each.staged_table, each.staged_batch) for each in used}:
             self._drop_staged(*each)
 
+    def _finish(self, key: ScopeKey, own: Run, begun: BatchRecord) -> None:
+        """Write the rest of a batch that nobody repeats: a part of it may be visible."""
+        if not self._is_staged(begun.plan):
+            raise self._staged_is_gone(_batch_title(begun.batch, key))
+        record = replace(begun, epoch=own.epoch, run=own.run)
+        self._write(key, own, record, self._inserter(key, own, begun.batch), resumed=True)
+        _log.warning("%s was begun and not repeated; it was finished", _batch_title(begun.batch, key))
+        self._drop_staged(begun.plan.staged_table, begun.plan.staged_batch)
+
     def _take_over(self, key: ScopeKey, own: Run, known: Sequence[Run], *, repeated: bool) -> BatchRecord | None:
         """The last batch. If this run has not recorded it, another may be at work still: its inserts are ended first."""
         last = self._last_batch(key, own)
@@ -126,13 +137,16 @@ class Committer:
         return last
 
     def _next_step(self, key: ScopeKey, last: BatchRecord | None, record: BatchRecord, inserter: BatchInserter) -> Step:
-        what, keep = f"batch {record.batch} of {key}", self._options.on_different_replay == "keep"
+        what, keep = _batch_title(record.batch, key), self._options.on_different_replay == "keep"
         step = next_step(last, record.batch, record.content, what=what, keep=keep, replaces=self._replaces)
         if last is None or step is not Step.RESUME or self._is_staged(last.plan):
             return step
         if inserter.has_none_of_batch():
             return Step.BEGIN  # nothing of it is visible: what is staged now is as good
-        raise BatchBlockedError(
+        raise self._staged_is_gone(what)
+
+    def _staged_is_gone(self, what: str) -> BatchBlockedError:
+        return BatchBlockedError(
             what,
             f"it was begun, and what was staged for it is gone (stagedHours is {self._options.staged_hours}). "
             "Delete the batch's rows from the table, if it has provenance, and start again; else compare them by hand",
@@ -221,6 +235,8 @@ class Committer:
                 f"{key}: generation {own.generation} begins, and the rows of earlier ones cannot be told apart: the table has no "
                 "provenance columns. Empty the table and give onNewGeneration=keep"
             )
+        if not self._client.rows(key.find_generations_before(own.generation)):
+            return  # they are deleted already, or had no rows
         self._client.command(key.delete_generations_before(own.generation))
         _log.warning("%s: generation %d begins; the rows of earlier ones were deleted", key, own.generation)
 
@@ -237,3 +253,7 @@ class Committer:
             self._client.command(statements.drop_staged(self._target.database, table, staged_batch))
         except (ClickHouseError, ClickHouseUnreachableError) as error:  # the server deletes it when it is old
             _log.warning("cannot delete staged rows: %s", error.reason)
+
+
+def _batch_title(batch: int, key: ScopeKey) -> str:
+    return f"batch {batch} of {key}"

@@ -115,10 +115,15 @@ class ScopeKey:
 
     def delete_generations_before(self, generation: int) -> str:
         """Delete the rows of earlier generations, and return when they are gone."""
-        mine = f"_scope = {quote_literal(self.scope)} AND _generation < {generation}"
-        return (
-            f"ALTER TABLE {qualified_name(self.database, self.table)} DELETE WHERE {mine} SETTINGS mutations_sync = 1"
-        )
+        name = qualified_name(self.database, self.table)
+        return f"ALTER TABLE {name} DELETE WHERE {self._before(generation)} SETTINGS mutations_sync = 1"
+
+    def find_generations_before(self, generation: int) -> str:
+        """A row of an earlier generation."""
+        return f"SELECT 1 FROM {qualified_name(self.database, self.table)} WHERE {self._before(generation)} LIMIT 1"
+
+    def _before(self, generation: int) -> str:
+        return f"_scope = {quote_literal(self.scope)} AND _generation < {generation}"
 
     @property
     def next_tables(self) -> str:
