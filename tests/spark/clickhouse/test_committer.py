@@ -84,7 +84,7 @@ def test_a_batch_that_was_begun_is_finished_before_a_later_one_begins(
     assert table.ids() == [0, 1, 2]
     if lost:
         table.client.command(f"TRUNCATE TABLE {table.target.staged.full_name}")
-        with pytest.raises(BatchBlockedError, match="batch 1 of query/q into .* what was staged for it is gone"):
+        with pytest.raises(BatchBlockedError, match=r"batch 1 of query/q into .* what was staged for it is gone"):
             table.commit(batch_of(2, run="run-2"), [5])
         assert table.ids() == [0, 1, 2]
     else:
@@ -93,6 +93,30 @@ def test_a_batch_that_was_begun_is_finished_before_a_later_one_begins(
         table.commit(batch_of(2, run="run-2"), [5])
         assert table.ids() == [0, 1, 2, 3, 4, 5]
         assert table.staged_rows() == 0
+    table.client.close()
+
+
+def test_the_runs_of_a_scope_are_not_all_read(table: TableUnderTest) -> None:
+    """Every named batch write is a run, and stays."""
+    for number in range(5):
+        table.commit(batch_of(number, run=f"run-{number}"), [number])
+    table.commit(batch_of(0, run="other", query="other", scope="query/other"), [7])
+    read = table.client.rows(key_of(table).read_runs("run-2"))
+    assert sorted((int(epoch), run) for _, epoch, run, _ in read) == [(3, "run-2"), (5, "run-4")]
+    with pytest.raises(RunFencedError):
+        table.commit(batch_of(5, run="run-2"), [5])
+
+
+def test_tables_of_overwrites_that_nobody_finished_are_dropped_when_they_are_old(
+    clickhouse: ClickHouseServer, clickhouse_database: str
+) -> None:
+    table = TableUnderTest(clickhouse, clickhouse_database, replaces=True)
+    for run in ("a", "b"):
+        with failpoints.installed(DieAt("exchanging")), pytest.raises(DiedError):
+            table.commit(WriteIdentity(scope=None, query="", run=run, batch=0), [1])
+    key = key_of(table, "unnamed/c")
+    assert len(table.client.rows(key.list_next_tables(hours=0))) == 2
+    assert table.client.rows(key.list_next_tables(hours=1)) == []  # they may be in use
     table.client.close()
 
 

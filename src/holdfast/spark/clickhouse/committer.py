@@ -85,7 +85,7 @@ class Committer:
         try:
             self._commit_owned(key, own, known, identity, staged, repeated=repeated)
         except ClickHouseError:  # the fence, or a table that a newer run has dropped
-            check_newest(own, max(known_runs(self._client, key)), resource=str(key))
+            check_newest(own, max(known_runs(self._client, key, own.run)), resource=str(key))
             raise
 
     def _commit_owned(
@@ -241,7 +241,7 @@ class Committer:
         _log.warning("%s: generation %d begins; the rows of earlier ones were deleted", key, own.generation)
 
     def _check_owner(self, key: ScopeKey, own: Run) -> None:
-        check_newest(own, max(known_runs(self._client, key)), resource=str(key))
+        check_newest(own, max(known_runs(self._client, key, own.run)), resource=str(key))
 
     def _inserter(self, key: ScopeKey, own: Run, batch: int) -> BatchInserter:
         return BatchInserter(

@@ -64,7 +64,7 @@ class BatchInserter:
         An exchange cannot carry the fence. So each run has a table of its own for it, and a newer run drops those of older ones:
         what is exchanged too late does not exist, or is replaced by what the newer run exchanges after it.
         """
-        for (left,) in self._client.rows(self._key.list_next_tables()):
+        for (left,) in self._client.rows(self._key.list_next_tables(hours=self._options.staged_hours)):
             self._client.command(f"DROP TABLE IF EXISTS {qualified_name(self._target.database, left)} SYNC")
         epoch = self._own.epoch if self._own is not None else 0
         next_name = qualified_name(self._target.database, f"{self._key.next_tables}{epoch}")

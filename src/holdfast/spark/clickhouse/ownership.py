@@ -18,20 +18,19 @@ _POLL_MS: Final = 50
 _WAIT_BEYOND_MS: Final = 10_000
 
 
-def known_runs(client: ClickHouseClient, key: ScopeKey) -> list[Run]:
-    """The runs of a scope."""
-    return [
-        Run(int(generation), int(epoch), run, query) for generation, epoch, run, query in client.rows(key.read_runs())
-    ]
+def known_runs(client: ClickHouseClient, key: ScopeKey, run: str) -> list[Run]:
+    """The runs of a scope that matter to one of them: itself, and the greatest of each query and generation."""
+    found = client.rows(key.read_runs(run))
+    return [Run(int(generation), int(epoch), name, query) for generation, epoch, name, query in found]
 
 
 def take_ownership(client: ClickHouseClient, key: ScopeKey, identity: WriteIdentity) -> tuple[Run, list[Run]]:
-    """This run, added if it is new, and all runs. `RunFencedError`, `GenerationFencedError`: another has replaced it."""
-    known = known_runs(client, key)
+    """This run, added if it is new, and those that matter to it. `RunFencedError`, `GenerationFencedError`: it was replaced."""
+    known = known_runs(client, key, identity.run)
     own = admit(known, identity, resource=str(key))
     if own not in known:
         client.command(key.add_run(own))
-        known = known_runs(client, key)
+        known = known_runs(client, key, identity.run)
         check_newest(own, max(known), resource=str(key))
     return own, known
 

@@ -60,9 +60,14 @@ class ScopeKey:
         """The beginning of the ids of its inserts."""
         return f"holdfast-spark:{digest(self.database, self.table, self.scope)}:"
 
-    def read_runs(self) -> str:
-        """The runs of the scope."""
-        return f"SELECT generation, epoch, run, query FROM {qualified_name(self.database, RUNS)} WHERE {self.of_scope}"
+    def read_runs(self, run: str) -> str:
+        """The greatest run of each query and generation of the scope, and `run`: of named batch writes, each is one."""
+        runs = f"{qualified_name(self.database, RUNS)} WHERE {self.of_scope}"
+        greatest = f"SELECT max((generation, epoch, run)) AS found, query FROM {runs} GROUP BY query, generation"
+        return (
+            f"SELECT found.1, found.2, found.3, query FROM ({greatest}) "
+            f"UNION ALL SELECT generation, epoch, run, query FROM {runs} AND run = {quote_literal(run)}"
+        )
 
     def add_run(self, run: Run) -> str:
         """Add a run."""
@@ -130,10 +135,11 @@ class ScopeKey:
         """The beginning of the names of tables whose content is about to replace the table's."""
         return f"{NEXT_PREFIX}{digest(self.table, self.scope)}_"
 
-    def list_next_tables(self) -> str:
-        """Those of all runs."""
-        place = f"database = {quote_literal(self.database)} AND startsWith(name, {quote_literal(self.next_tables)})"
-        return f"SELECT name FROM system.tables WHERE {place}"
+    def list_next_tables(self, *, hours: int) -> str:
+        """Those of all runs, and of all writes that began so many hours ago: one without a name is not repeated."""
+        mine = f"startsWith(name, {quote_literal(self.next_tables)})"
+        old = f"startsWith(name, {quote_literal(NEXT_PREFIX)}) AND metadata_modification_time <= now() - INTERVAL {hours} HOUR"
+        return f"SELECT name FROM system.tables WHERE database = {quote_literal(self.database)} AND ({mine} OR ({old}))"
 
 
 def create_runs(database: str) -> str:
