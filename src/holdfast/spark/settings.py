@@ -78,10 +78,15 @@ def _unpickle(values: dict[str, object]) -> SparkSettings:
     return SparkSettings(**values)  # type: ignore[arg-type]
 
 
+# Spark writes options of sources into plans, and plans into errors, logs and its UI. By default it hides what is named like a secret.
+HIDDEN_OPTIONS: Final = {"spark.sql.redaction.options.regex": "(?i)url|^(store|objects)$"}
+
+
 def sql_properties(settings: SparkSettings) -> dict[str, str]:
     """Properties that can be set on any session, also a remote one."""
     tuned = {
         "spark.sql.session.timeZone": "UTC",
+        **HIDDEN_OPTIONS,
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A Python task pays per batch; a batch is also what one task holds in memory at a time.

@@ -102,3 +102,14 @@ def test_nor_into_the_sql_of_a_mapping(jobs: SparkJobs) -> None:
     rows = session.createDataFrame([], view_schema((), overflow=False))
     frame = selected(session, rows, "SELECT '${env:PATH}' AS a FROM rows")
     assert "${env:PATH} AS a" in frame._jdf.queryExecution().analyzed().toString()
+
+
+def test_the_address_of_the_cluster_is_in_no_error(jobs: SparkJobs) -> None:
+    """Spark prints the options of sources with plans, which its errors hold and its log has."""
+    session = stream_query.stream_session(jobs, QueryConfig(shuffle_partitions=2))
+    rows = session.readStream.format("rate").option("store", "postgresql://u:hunter2@h/db")
+    rows.option("objects", "s3://AKIA:hunter3@bucket").load().createOrReplaceTempView("orders")
+    with pytest.raises(Exception, match="Streaming query is not allowed in subquery") as raised:
+        session.sql("SELECT value FROM orders WHERE value IN (SELECT value FROM orders)")
+    assert "StreamingRelationV2" in str(raised.value)
+    assert "hunter" not in str(raised.value)

@@ -104,7 +104,10 @@ def read_piece(objects: str, piece: Piece) -> Any:
     import pyarrow as pa
 
     body = _stored(objects, piece.key) if piece.key else piece.body
-    table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise BlockedError(f"piece {piece.key or '(inline)'}: object storage is damaged: {error}") from None
     if (table.num_rows, rows_hash(table)) != (piece.rows, piece.hash):
         raise BlockedError(
             f"piece {piece.key or '(inline)'} has {table.num_rows} rows ({rows_hash(table)}), {piece.rows} ({piece.hash}) were "

@@ -22,6 +22,7 @@ from holdfast.pipeline.model.query import QueryConfig, StreamSource
 from holdfast.pipeline.model.stored import EARLIEST, LATEST
 from holdfast.pipeline.sinks.clickhouse.stream_sink import RESERVED_BY_STREAMS
 from holdfast.spark.ranges import Planner
+from holdfast.spark.settings import HIDDEN_OPTIONS
 from holdfast.spark.source.options import parse_source_options
 from holdfast.spark.source.plan import initial_position
 from holdfast.spark.source.positions import StreamPosition
@@ -36,6 +37,7 @@ SESSION: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.runSQLOnFiles": "false",
     **NO_SUBSTITUTION,
+    **HIDDEN_OPTIONS,
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     # State files get the name of their attempt: two owners, or two attempts of a task, never write one file.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
