@@ -78,7 +78,7 @@ def _unpickle(values: dict[str, object]) -> SparkSettings:
     return SparkSettings(**values)  # type: ignore[arg-type]
 
 
-# Spark writes options of sources into plans, and plans into errors, logs and its UI. By default it hides what is named like a secret.
+# Spark writes options of sources into plans, and plans into errors, logs and its UI. By default it hides those named like secrets.
 HIDDEN_OPTIONS: Final = {"spark.sql.redaction.options.regex": "(?i)url|^(store|objects)$"}
 
 
