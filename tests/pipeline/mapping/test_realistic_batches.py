@@ -127,6 +127,18 @@ def test_what_is_odd_becomes_what_it_becomes_one_by_one(name: str, raw: bytes) -
             check(payloads, mapped_by(expression))
 
 
+@pytest.mark.parametrize("raw", [b"NaN", b"-Infinity", b"9" * 5_000], ids=lambda raw: raw[:9].decode())
+def test_what_is_no_json_is_a_dead_letter_also_where_the_filter_would_drop_it(raw: bytes) -> None:
+    other = b'{"id": 2, "amount": %b}' % raw
+    check([payload(), other, payload()], mapped_by("id = 1"))
+    assert [row.offset for row in both([payload(), other, payload()], mapped_by("id = 1"))[0].refused] == [11]
+
+
+def test_a_number_beyond_all_times_is_a_dead_letter_and_fails_no_batch() -> None:
+    quick = both([payload(), payload(ts=10**400), payload(seen=-(10**4_000)), payload(day=10**400)], mapped_by())[0]
+    assert [row.offset for row in quick.refused] == [11, 12, 13]
+
+
 record = st.builds(
     lambda name, raw: payload() if raw is None else with_raw(name, raw),
     *(st.shared(st.sampled_from(sorted(RAW)), key="name"),),

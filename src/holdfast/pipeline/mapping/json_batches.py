@@ -112,7 +112,7 @@ def read_json_batch(made: BatchPlan, payloads: Any) -> BatchRows | None:
     if schema is None or (len(payloads) > 2 * SAMPLE_ROWS and not _has_few_columns(made, schema, payloads)):
         return None
     read = _read(schema, text)
-    if read is None or read.num_rows != len(payloads) or not _others_are_plain(made, read):
+    if read is None or read.num_rows != len(payloads) or not _is_json(made, read):
         return None
     kept = None
     if made.condition is not None:
@@ -228,26 +228,24 @@ def _at(read: Any, steps: Steps) -> Any:
     return pc.struct_field(column, list(steps[1:])) if len(steps) > 1 else column
 
 
-def _others_are_plain(made: BatchPlan, read: Any) -> bool:
-    return all(
-        _is_plain(made, (name,), column)
-        for name, column in zip(read.schema.names, read.columns, strict=True)
-        if (name,) not in made.leaves
-    )
+def _is_json(made: BatchPlan, read: Any) -> bool:
+    """Whether both parsers accept every record, those that the filter drops included."""
+    return all(_is_plain(made, (name,), at) for name, at in zip(read.schema.names, read.columns, strict=True))
 
 
 def _is_plain(made: BatchPlan, steps: Steps, column: Any) -> bool:
-    """Whether both parsers accept the column: Arrow's also accepts NaN, and any depth."""
+    """Whether both parsers accept the column: Arrow's also accepts NaN, numbers of any length, and any depth."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_struct(kind):
-        inner = [((*steps, field.name), at) for at, field in enumerate(kind)]
-        return all(_is_plain(made, at, column.field(number)) for at, number in inner if at not in made.leaves)
-    if pa.types.is_list(kind):
-        return _is_plain(made, (*steps, ""), column.flatten())
     if pa.types.is_floating(kind):
         return bool(pc.all(pc.is_finite(column)).as_py() is not False)
+    if steps in made.leaves:
+        return True
+    if pa.types.is_struct(kind):
+        return all(_is_plain(made, (*steps, field.name), column.field(at)) for at, field in enumerate(kind))
+    if pa.types.is_list(kind):
+        return _is_plain(made, (*steps, ""), column.flatten())
     plain = (pa.types.is_null, pa.types.is_boolean, pa.types.is_int64, pa.types.is_string, pa.types.is_timestamp)
     return any(each(kind) for each in plain)

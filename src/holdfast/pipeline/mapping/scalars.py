@@ -191,7 +191,9 @@ def _ns(value: Any, zone: tzinfo | None = None) -> int:
             return epoch_ns(int(value))
         if len(value) <= 40 and _NUMBER.fullmatch(value) and math.isfinite(number := float(value)):
             return epoch_ns(number)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    elif (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    ):
         return epoch_ns(value)
     raise ConversionError(
         "ISO 8601 (2026-11-15, 2026-11-15T08:30:00.5Z) and seconds, ms, µs or ns since 1970 are a time"
