@@ -122,6 +122,22 @@ def test_any_rows_have_one_outcome(lines: list[bytes]) -> None:
     both_ways(csv(), *lines)
 
 
+BOM = b"\xef\xbb\xbf"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_row_wherever_its_record_is() -> None:
+    bare, marked = b"1,Ann,,,", BOM + b'1,"Ann",,,'
+    for records in ([marked], [bare, marked], [marked, bare, marked]):
+        assert {row[:2] for row in values(both_ways(csv(), *records))} == {(1, "Ann")}
+    named = csv(columns=(), header=True)
+    assert value_decoder(named).decode([BOM + b"h\nx", b"h\nx", b"h\n" + BOM + b"x"]).values == [
+        {"h": "x"},
+        {"h": "x"},
+        {"h": "\ufeffx"},
+    ]
+    assert value_decoder(csv(columns=("a",))).decode([BOM + BOM + b"x", BOM + BOM + b"x"]).values == [{"a": "\ufeffx"}] * 2
+
+
 def test_raw_values_are_one_field() -> None:
     columns = (Column("value", "line", "String"),)
     raw = KafkaConfig(topic="t", format="raw")

@@ -11,6 +11,7 @@ from holdfast.pipeline.formats.decoded import NO_VALUE, BadValueError, Decoded, 
 from holdfast.pipeline.model.definition import CsvOptions
 
 REASON_CHARS_MAX: Final = 300
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class CsvDecoder:
@@ -47,7 +48,7 @@ class CsvDecoder:
             if payload is None:
                 found.bad.append((row, NO_VALUE))
                 continue
-            head, line = self._split(_without_newline(payload))
+            head, line = self._split(_bare(payload))
             if head not in groups and head not in refused:
                 try:
                     groups[head] = (self._names(head), [], [])
@@ -94,7 +95,8 @@ class CsvDecoder:
 
         if len(lines) > 1 and any(b"\n" in line or b"\r" in line for line in lines):
             raise BadValueError("not CSV: rows with newlines are parsed alone")
-        options, text = self._options, b"\n".join(lines) + b"\n"
+        # Arrow takes a byte order mark from the first line, and from no other.
+        options, text = self._options, _BOM + b"\n".join(lines) + b"\n"
         try:
             table = csv.read_csv(
                 pa.BufferReader(text),
@@ -125,5 +127,6 @@ class CsvDecoder:
         return table
 
 
-def _without_newline(payload: bytes) -> bytes:
-    return payload.removesuffix(b"\n").removesuffix(b"\r")
+def _bare(payload: bytes) -> bytes:
+    """Without a byte order mark before it and a newline behind it."""
+    return payload.removeprefix(_BOM).removesuffix(b"\n").removesuffix(b"\r")
