@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -10,6 +12,7 @@ from uuid import UUID
 import fastavro
 import pytest
 
+from holdfast.pipeline.formats.avro import NESTED_MAX
 from holdfast.pipeline.formats.avro_schema import parse_avro
 from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
@@ -85,6 +88,32 @@ def test_types_that_are_used_twice_or_contain_themselves() -> None:
     assert read(node, {"at": AT, "next": {"at": AT, "next": None}}) == [
         {"at": AT_TEXT, "next": {"at": AT_TEXT, "next": None}}
     ]
+
+
+DEEP = """
+import json
+from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.model.definition import KafkaConfig
+
+inside = [["null", "N"], {"type": "array", "items": "N"}, {"type": "map", "values": "N"}]
+for kind, step in zip(inside, [b"\\2", b"\\2", b"\\2\\2k"]):
+    schema = {"type": "record", "name": "N", "namespace": "a.b", "fields": [{"name": "n", "type": kind}]}
+    decoder = value_decoder(KafkaConfig(topic="t", format="avro", schema=json.dumps(schema)))
+    found = decoder.decode([b"\\0", step * 100_000, step * 300 + b"\\0" * 301, b"\\0"])
+    assert [row for row, _ in found.bad] == [1, 2], found.bad
+"""
+
+
+def test_a_value_nested_without_end_is_rejected_and_does_not_end_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_types_that_contain_themselves_are_read_to_a_depth() -> None:
+    schema = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    decoder = value_decoder(KafkaConfig(topic="t", format="avro", schema=json.dumps(schema)))
+    found = decoder.decode([b"\2" * (NESTED_MAX - 1) + b"\0", b"\2" * NESTED_MAX + b"\0"])
+    assert found.bad == [(1, f"not Avro of its schema: nested more than {NESTED_MAX} deep")]
 
 
 def test_a_time_out_of_range_rejects_its_record_alone() -> None:

@@ -135,7 +135,9 @@ def test_a_byte_order_mark_is_no_part_of_a_row_wherever_its_record_is() -> None:
         {"h": "x"},
         {"h": "\ufeffx"},
     ]
-    assert value_decoder(csv(columns=("a",))).decode([BOM + BOM + b"x", BOM + BOM + b"x"]).values == [{"a": "\ufeffx"}] * 2
+    assert (
+        value_decoder(csv(columns=("a",))).decode([BOM + BOM + b"x", BOM + BOM + b"x"]).values == [{"a": "\ufeffx"}] * 2
+    )
 
 
 def test_raw_values_are_one_field() -> None:

@@ -1,5 +1,6 @@
 """Change events: what each does to the row of its key."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -64,6 +65,39 @@ def test_events_with_their_schema_say_what_values_mean() -> None:
     found = read(*((KEY, encoded(with_schema(event("c", None, each)))) for each in (row, *broken, row)))
     assert [number for number, _ in found.bad] == [1, 2, 3]
     assert (found.rows[0], found.rows[4]) == (meant, meant)
+
+
+def decimals(scale: Any) -> dict[str, Any]:
+    price = {"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}
+    return {"fields": [{"field": "after", "fields": [price]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"fields": 5}, "fields of its schema"),
+        ({"fields": ["after"]}, "fields of its schema"),
+        ({"fields": [{"field": "after", "fields": {"a": 1}}]}, "fields of its schema"),
+        ({"fields": [{"field": "after", "fields": [None]}]}, "fields of its schema"),
+        (decimals("x"), "invalid scale"),
+        (decimals([2]), "invalid scale"),
+        (decimals("-999999999"), "invalid scale -999999999"),
+        (decimals(2**31), "invalid scale 2147483648"),
+    ],
+)
+def test_an_event_with_a_broken_schema_is_rejected_alone(schema: Any, says: str) -> None:
+    broken = {"schema": schema, "payload": event("c", None, {"id": 2, "price": "BOI="})}
+    found = read((KEY, encoded(event("c", None, ROW))), (KEY, encoded(broken)), (KEY, encoded(event("c", None, ROW))))
+    ((number, reason),) = found.bad
+    assert number == 1
+    assert says in reason
+    assert (found.rows[0], found.rows[2]) == (ROW, ROW)
+
+
+def test_a_decimal_of_thousands_of_digits_is_rejected_alone() -> None:
+    long = {"schema": decimals("2"), "payload": event("c", None, {"price": b64encode(b"\x7f" * 2_000).decode()})}
+    ((number, reason),) = read((KEY, encoded(event("c", None, ROW))), (KEY, encoded(long))).bad
+    assert (number, reason) == (1, "a decimal of 2000 bytes: at most 1000 are read")
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ _ERRORS: Final = (
     BadValueError, EOFError, ValueError, IndexError, KeyError, OverflowError, RecursionError, TypeError, struct.error,
 )  # fmt: skip
 _TITLE: Final = "not Avro of its schema"
+NESTED_MAX: Final = 100
+"""As deep as a Protobuf value may be. The reader in C has no limit, and deep values end the process."""
 
 
 class AvroDecoder:
     """Values of one schema, without anything before them."""
 
     def __init__(self, schema: AvroSchema, *, skipped: int = 0) -> None:
-        from fastavro import schemaless_reader
-
-        self._schema, self._skipped, self._reader = schema, skipped, schemaless_reader
+        self._schema, self._skipped, self._reader = schema, skipped, _reader(schema)
 
     def decode(self, payloads: Payloads) -> Decoded:
         """Read all, then convert column by column; if one is bad, record by record."""
@@ -55,7 +55,35 @@ class AvroDecoder:
         value = self._reader(stream, self._schema.parsed, None)
         if (left := len(body) - stream.tell()) != 0:
             raise BadValueError(f"{_TITLE}: {left} bytes are left behind the value")
+        if self._schema.recursive and _is_deep(value):
+            raise BadValueError(f"{_TITLE}: nested more than {NESTED_MAX} deep")
         return value
+
+
+def _reader(schema: AvroSchema) -> Any:
+    """The library's reader; of types that contain themselves the one in Python, whose recursion has an end."""
+    if schema.recursive:
+        from fastavro._read_py import schemaless_reader as in_python
+
+        return in_python
+    from fastavro import schemaless_reader
+
+    return schemaless_reader
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether objects and arrays are nested more than `NESTED_MAX` deep."""
+    level = [value]
+    for _ in range(NESTED_MAX + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 class RegisteredAvro(RegisteredValues):

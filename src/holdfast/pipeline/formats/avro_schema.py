@@ -37,6 +37,8 @@ class AvroSchema:
     columns: list[_Column] = field(default_factory=list)
     given: Any = None
     """The schema's JSON."""
+    recursive: bool = False
+    """Whether a type contains itself, so that a value may be nested to any depth."""
 
     def convert(self, values: Sequence[Any]) -> None:
         """Convert the columns of these records in place. `BadValueError`: some value is out of range."""
@@ -68,7 +70,8 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSch
             fastavro.parse_schema(_inline(other), named_schemas=named)
         columns: list[_Column] = []
         prepared = _Preparation(frozenset(elsewhere), columns).prepared(schema)
-        return AvroSchema(fastavro.parse_schema(prepared, named_schemas=named), columns, schema)
+        parsed = fastavro.parse_schema(prepared, named_schemas=named)
+        return AvroSchema(parsed, columns, schema, recursive=any(map(_contains_itself, (schema, *others))))
     except (
         fastavro.schema.SchemaParseException,
         msgspec.DecodeError,
@@ -206,3 +209,23 @@ def _used_elsewhere(
         yield from _used_elsewhere(schema.get("items", schema.get("values")), namespace, inside, plain=False)
     elif isinstance(schema.get("type"), dict | list) or schema.get("type") not in (*_PRIMITIVES, *_NAMED):
         yield from _used_elsewhere(schema["type"], namespace, inside, plain=False)
+
+
+def _contains_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
+    """Whether a type is used within its own definition. Names count without their namespaces: rather too often than not."""
+    if isinstance(schema, str):
+        return schema.rpartition(".")[2] in inside
+    if isinstance(schema, list):
+        return any(_contains_itself(each, inside) for each in schema)
+    match schema["type"]:
+        case "record" | "error":
+            within = (*inside, schema["name"].rpartition(".")[2])
+            return any(_contains_itself(each["type"], within) for each in schema["fields"])
+        case "array":
+            return _contains_itself(schema["items"], inside)
+        case "map":
+            return _contains_itself(schema["values"], inside)
+        case "enum" | "fixed":
+            return False
+        case kind:
+            return _contains_itself(kind, inside)

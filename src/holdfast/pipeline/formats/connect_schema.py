@@ -28,7 +28,11 @@ def converted_rows(values: Sequence[Any]) -> tuple[list[Any], list[tuple[int, st
     events = [without_schema(value) for value in values]
     bad: list[tuple[int, str]] = []
     for schema, numbers in _by_schema(values):
-        columns = _columns(schema)
+        try:
+            columns = _columns(schema)
+        except BadValueError as error:
+            bad += [(number, str(error)) for number in numbers]
+            continue
         if not columns:
             continue
         try:
@@ -51,14 +55,21 @@ def _by_schema(values: Sequence[Any]) -> list[tuple[Mapping[str, Any], list[int]
 
 
 def _columns(schema: Mapping[str, Any]) -> list[_Column]:
-    """The fields that are converted."""
-    states = [each for each in schema.get("fields") or () if isinstance(each, dict) and each.get("field") in _STATES]
+    """The fields that are converted. `BadValueError`: it is no schema."""
+    states = [each for each in _fields(schema) if each.get("field") in _STATES]
     return [
         (str(state["field"]), str(each.get("field")), logical)
         for state in states
-        for each in state.get("fields") or ()
+        for each in _fields(state)
         if (logical := connect_logical(each)) is not None
     ]
+
+
+def _fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    fields = schema.get("fields") or []
+    if not isinstance(fields, list) or not all(isinstance(each, dict) for each in fields):
+        raise BadValueError("not of Kafka Connect: the fields of its schema are no list of objects")
+    return fields
 
 
 def _convert(columns: Sequence[_Column], events: Sequence[Any]) -> None:

@@ -15,6 +15,9 @@ from holdfast.pipeline.formats.decoded import BadValueError
 _SECOND: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _YEARS_S: Final = (-62_135_596_800, 253_402_300_799)  # 0001-01-01 to 9999-12-31
 _DAY_S: Final = 86_400
+SCALE_MAX: Final = 1_000
+DECIMAL_BYTES_MAX: Final = 1_000
+"""No column holds more than 76 digits; a record may say that its number has billions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,16 @@ def connect_logical(schema: Mapping[str, Any]) -> Logical | None:
     """What a field of a Kafka Connect schema means; None: its value is a JSON value as it is."""
     name = str(schema.get("name"))
     if name == CONNECT_DECIMAL:
-        return Logical("decimal", scale=int((schema.get("parameters") or {}).get("scale", 0)))
+        return Logical("decimal", scale=_scale(schema.get("parameters")))
     return _CONNECT.get(name)
+
+
+def _scale(parameters: Any) -> int:
+    given = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
+    try:
+        return int(given)
+    except (TypeError, ValueError):
+        raise BadValueError(f"invalid scale {str(given)[:50]!r} of a decimal: must be a whole number") from None
 
 
 def to_texts(logical: Logical, values: Sequence[Any]) -> list[Any]:
@@ -98,12 +109,16 @@ def base64_text(value: bytes) -> str:
 
 
 def decimal_text(value: bytes, scale: int) -> str:
-    """The number whose unscaled value is in two's complement, with `scale` digits behind the point."""
+    """The number whose unscaled value is in two's complement, with `scale` digits behind the point. `BadValueError`."""
+    if len(value) > DECIMAL_BYTES_MAX:
+        raise BadValueError(f"a decimal of {len(value)} bytes: at most {DECIMAL_BYTES_MAX} are read")
     return scaled_text(int.from_bytes(value, "big", signed=True), scale)
 
 
 def scaled_text(unscaled: int, scale: int) -> str:
-    """`unscaled` × 10^-scale."""
+    """`unscaled` × 10^-scale. `BadValueError`."""
+    if abs(scale) > SCALE_MAX:
+        raise BadValueError(f"invalid scale {scale} of a decimal: must be -{SCALE_MAX} to {SCALE_MAX}")
     if scale <= 0:
         return str(unscaled * 10**-scale)
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
