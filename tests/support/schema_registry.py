@@ -7,7 +7,7 @@ import threading
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,6 +28,8 @@ class RegistryServer:
     """What every request is answered with instead, unless it is 200."""
     body: bytes = b"<html>a secret of another service</html>"
     with_auth: bool = False
+    drips: bool = False
+    """Answers come byte by byte, and stop before their end."""
     asked: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -70,6 +72,14 @@ def _error(code: int, message: str) -> bytes:
     return json.dumps({"error_code": code, "message": message}).encode()
 
 
+def _drip(file: Any) -> None:
+    paused = threading.Event()
+    with suppress(OSError):  # the client has gone
+        for _ in range(200):
+            file.write(b" ")
+            paused.wait(0.02)
+
+
 @contextmanager
 def schema_registry(*, with_auth: bool = False) -> Iterator[RegistryServer]:
     """Serving until the block ends; connections are refused then."""
@@ -82,7 +92,10 @@ def schema_registry(*, with_auth: bool = False) -> Iterator[RegistryServer]:
             self.send_header("content-type", "application/vnd.schemaregistry.v1+json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if registry.drips:
+                _drip(self.wfile)
+            else:
+                self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -4,6 +4,7 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import msgspec
 import pytest
 from tests.support.schema_registry import PASSWORD, framed, schema_registry
 
@@ -71,6 +72,51 @@ def test_a_registry_that_is_gone_rejects_nothing() -> None:
         config = registry.config
     with pytest.raises(UnavailableError, match="the schema registry at http://127"):
         decode(config, framed(1, b""))
+
+
+def test_a_registry_that_answers_byte_by_byte_is_left_after_the_timeout() -> None:
+    with schema_registry() as registry:
+        number = registry.register({**ITEM, "doc": "x" * 1_000})
+        registry.drips = True
+        config = msgspec.structs.replace(registry.config, timeout_ms=500)
+        with pytest.raises(UnavailableError, match="no answer within 500 ms"):
+            SchemaRegistryClient(config).schema(number)
+
+
+@pytest.mark.parametrize(
+    "references",
+    [5, {"name": "a"}, [5], [{"name": "a"}], [{"name": "a", "subject": "s", "version": "v"}], "[" * 100_000],
+    ids=lambda references: str(references)[:20],
+)
+def test_references_that_are_none_reject_nothing(references: Any) -> None:
+    with schema_registry() as registry:
+        number = registry.register(ITEM)
+        registry.schemas[number]["references"] = references
+        with pytest.raises(UnavailableError, match="references"):
+            decode(registry.config, framed(number, b"\x02"))
+
+
+def test_an_answer_nested_without_end_rejects_nothing() -> None:
+    with schema_registry() as registry:
+        registry.status, registry.body = 201, b"[" * 200_000
+        with pytest.raises(UnavailableError, match="status 201"):
+            decode(registry.config, framed(1, b"\x02"))
+
+
+def test_schemas_that_refer_to_each_other_reject_nothing() -> None:
+    with schema_registry() as registry:
+        registry.register(ITEM, subject="a", references=[{"name": "B", "subject": "b", "version": 1}])
+        number = registry.register(ITEM, subject="b", references=[{"name": "A", "subject": "a", "version": 1}])
+        with pytest.raises(UnavailableError, match="references"):
+            decode(registry.config, framed(number, b"\x02"))
+        assert sum(registry.asked.values()) < 10
+
+
+def test_a_schema_whose_type_is_null_is_avro() -> None:
+    with schema_registry() as registry:
+        number = registry.register(ITEM)
+        registry.schemas[number]["schemaType"] = None
+        assert decode(registry.config, framed(number, b"\x02")).values == [{"id": 1}]
 
 
 def test_an_unknown_id_is_asked_for_again() -> None:

@@ -8,10 +8,12 @@ included, is `UnavailableError`: nothing is decided about a record.
 import base64
 import http.client
 import json
+import socket
 import ssl
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -80,24 +82,30 @@ class SchemaRegistryClient:
 
     def _registered(self, answer: Mapping[str, Any]) -> RegisteredSchema:
         references: dict[str, str] = {}
-        self._resolve(answer, references)
-        return RegisteredSchema(self._text(answer), str(answer.get("schemaType", "AVRO")), tuple(references.items()))
+        self._resolve(answer, references, ())
+        return RegisteredSchema(self._text(answer), str(answer.get("schemaType") or "AVRO"), tuple(references.items()))
 
-    def _resolve(self, answer: Mapping[str, Any], references: dict[str, str]) -> None:
+    def _resolve(self, answer: Mapping[str, Any], references: dict[str, str], around: tuple[str, ...]) -> None:
         """Add what a schema refers to, depth first. A version of a subject never changes either."""
-        for each in answer.get("references") or ():
-            name, subject, version = str(each["name"]), str(each["subject"]), int(each["version"])
+        for name, subject, version in self._references(answer):
             if name in references:
                 continue
-            if len(references) >= REFERENCES_MAX:
-                raise self._unavailable(f"a schema has more than {REFERENCES_MAX} references")
+            if name in around or len(references) + len(around) >= REFERENCES_MAX:
+                raise self._unavailable(f"a schema has more than {REFERENCES_MAX} references, or is among its own")
             found = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true")
             if found is None:
                 raise self._unavailable(
                     f"version {version} of subject {subject!r}, which a schema refers to, is unknown"
                 )
-            self._resolve(found, references)
+            self._resolve(found, references, (*around, name))
             references[name] = self._text(found)
+
+    def _references(self, answer: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+        given = answer.get("references") or []
+        try:
+            return [(str(each["name"]), str(each["subject"]), int(each["version"])) for each in given]
+        except (TypeError, KeyError, ValueError):
+            raise self._unavailable("the references of a schema are not those of a registry") from None
 
     def _text(self, answer: Mapping[str, Any]) -> str:
         text = answer.get("schema")
@@ -116,7 +124,7 @@ class SchemaRegistryClient:
         status, body = self._send(self._base + path)
         try:
             answer = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if status == http.client.OK and answer is not None:
             return answer
@@ -129,13 +137,17 @@ class SchemaRegistryClient:
     def _send(self, path: str) -> tuple[int, bytes]:
         connection = self._connection()
         try:
-            connection.request("GET", path, headers=self._headers)
-            answer = connection.getresponse()
-            body = answer.read(RESPONSE_BYTES_MAX + 1)
+            connection.connect()
+            with _time_limit(connection.sock, self._config.timeout_ms) as late:
+                connection.request("GET", path, headers=self._headers)
+                answer = connection.getresponse()
+                body = answer.read(RESPONSE_BYTES_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
             raise self._unavailable(str(error) or type(error).__name__) from None
         finally:
             connection.close()
+        if late.is_set():
+            raise self._unavailable(f"no answer within {self._config.timeout_ms} ms")
         if len(body) > RESPONSE_BYTES_MAX:
             raise self._unavailable(f"an answer has more than {RESPONSE_BYTES_MAX} bytes")
         return answer.status, body
@@ -152,6 +164,25 @@ class SchemaRegistryClient:
 
     def _unavailable(self, reason: str) -> UnavailableError:
         return UnavailableError(f"the schema registry at {redacted_url(self._config.url)}", reason)
+
+
+@contextmanager
+def _time_limit(connected: socket.socket, limit_ms: int) -> Iterator[threading.Event]:
+    """End a connection after a while. The timeout of a socket counts from its last byte, and bytes may come for ever."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(limit_ms / 1_000, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
 
 
 @lru_cache(maxsize=REGISTRIES_CACHED_MAX)
