@@ -20,11 +20,12 @@ from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget, zero_
 from holdfast.pipeline.mapping.json_lines import joined_lines
 from holdfast.pipeline.model.field_paths import follow
 
-SAMPLE_ROWS: Final = 256
+SAMPLE_ROWS: Final = 512
 OTHER_COLUMNS_MAX: Final = 256
 NEW_COLUMNS_MAX: Final = 4
 """Arrow's reader makes a column of every field, as long as the batch: objects whose keys differ from record to record would fill
-the memory. So a sample has few fields, and in its second half hardly any that the first does not have."""
+the memory. So a sample of the whole batch has few fields, and in its second half hardly any that the first does not have."""
+_GOLDEN: Final = 0.6180339887498949  # multiples of it fall evenly between 0 and 1, in no order
 
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -182,8 +183,11 @@ def _fields(nested: dict[str, Any]) -> list[Any]:
 
 
 def _has_few_columns(made: BatchPlan, schema: Any, payloads: Any) -> bool:
-    """Whether the first records have few fields, and few of them are new."""
-    sample = joined_lines(payloads.slice(0, SAMPLE_ROWS))
+    """Whether records from everywhere in the batch have few fields, and few of them are new."""
+    import numpy as np
+
+    rows = (np.arange(SAMPLE_ROWS) * _GOLDEN % 1 * len(payloads)).astype(np.int64)
+    sample = joined_lines(payloads.take(rows))
     read = None if sample is None else _read(schema, sample)
     if read is None:
         return False
