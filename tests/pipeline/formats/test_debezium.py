@@ -117,6 +117,20 @@ def test_what_is_no_change_of_a_row_is_rejected(value: Any, says: str) -> None:
     assert says in reason
 
 
+def test_a_key_with_its_schema_says_what_values_mean() -> None:
+    day = {"type": "int32", "field": "day", "name": "io.debezium.time.Date"}
+    fields = {"type": "struct", "fields": [{"type": "int64", "field": "id"}, day]}
+
+    def key(value: Any) -> bytes | None:
+        return encoded({"schema": fields, "payload": {"id": 1, "day": value}})
+
+    meant = {"id": 1, "day": "2024-10-04"}  # as a row of the table has it
+    assert read((key(20_000), None), (key(20_000), encoded(event("d", None)))).rows == [meant, meant]
+    ((number, reason),) = read((key(20_000), None), (key("x"), None)).bad
+    assert number == 1
+    assert "not a date" in reason
+
+
 def test_a_delete_without_a_row_and_a_key_is_rejected() -> None:
     for key in (None, b"7", b"{"):
         ((_, reason),) = read((key, None)).bad

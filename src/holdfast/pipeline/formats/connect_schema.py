@@ -42,11 +42,28 @@ def converted_rows(values: Sequence[Any]) -> tuple[list[Any], list[tuple[int, st
     return events, bad
 
 
+def converted_keys(values: Sequence[Any]) -> tuple[list[Any], list[tuple[int, str]]]:
+    """The same of keys: a key is a row by itself, and a delete that has nothing else must mean the same values as the row had."""
+    events, bad = converted_rows([_as_event(value) for value in values])
+    return [event["after"] for event in events], bad
+
+
+def _as_event(key: Any) -> dict[str, Any]:
+    event = {"after": without_schema(key)}
+    if not _has_schema(key):
+        return event
+    return {"schema": {"fields": [{"field": "after", "fields": key["schema"].get("fields")}]}, "payload": event}
+
+
+def _has_schema(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == _PARTS and isinstance(value["schema"], dict)
+
+
 def _by_schema(values: Sequence[Any]) -> list[tuple[Mapping[str, Any], list[int]]]:
     """Runs of records with equal schemas. Comparing is much cheaper than compiling, and most are equal to the one before."""
     groups: list[tuple[Mapping[str, Any], list[int]]] = []
     for number, value in enumerate(values):
-        if not (isinstance(value, dict) and value.keys() == _PARTS and isinstance(value["schema"], dict)):
+        if not _has_schema(value):
             continue
         if not groups or groups[-1][0] != value["schema"]:
             groups.append((value["schema"], []))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.pipeline.formats.connect_schema import converted_rows, without_schema
+from holdfast.pipeline.formats.connect_schema import converted_keys, converted_rows
 from holdfast.pipeline.formats.decoded import NO_VALUE, BadValueError, Decoded, Payloads, ValueDecoder
 from holdfast.pipeline.model.definition import DebeziumOptions
 
@@ -136,11 +136,11 @@ def _add_keys(rows: Sequence[int], keys: Payloads, decoder: ValueDecoder, found:
     if not rows:
         return
     decoded = decoder.decode([keys[row] for row in rows])
-    reasons = dict(decoded.bad)
+    found_keys, unfit = converted_keys(decoded.values)
+    reasons = dict([*decoded.bad, *unfit])
     for at, row in enumerate(rows):
-        key = without_schema(decoded.values[at])
-        if isinstance(key, dict):
-            found.rows[row] = key
+        if isinstance(found_keys[at], dict) and at not in reasons:
+            found.rows[row] = found_keys[at]
         else:
             reason = "it has no key" if keys[row] is None else reasons.get(at, "its key is no object")
             found.bad.append((row, f"a delete without a row, and {reason}"))
