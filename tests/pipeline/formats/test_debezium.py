@@ -52,6 +52,15 @@ def test_a_tombstone_deletes_unless_it_repeats_a_delete() -> None:
     assert one({"schema": None, "payload": None}).rows == [{"id": 1}]  # as older converters write it
 
 
+def test_a_tombstone_after_a_delete_without_its_key_deletes() -> None:
+    """Of `REPLICA IDENTITY USING INDEX` the row before has the columns of the index, which need not be the key."""
+    for before in ({"name": "a"}, {"id": None, "name": "a"}):
+        found = read((KEY, encoded(event("d", before))), (KEY, None))
+        assert (found.dropped, found.rows[1], found.deleted[1]) == ([], {"id": 1}, True)
+    assert read((KEY, encoded(event("d", None))), (KEY, None)).dropped == [1]
+    assert read((b"7", encoded(event("d", ROW))), (b"7", None)).dropped == [1]
+
+
 def test_events_with_their_schema_say_what_values_mean() -> None:
     row = {"id": 1, "name": "a", "at": 1_500_000, "day": 20_000, "price": "BOI="}
     meant = {"id": 1, "name": "a", "at": "1970-01-01T00:00:01.500000", "day": "2024-10-04", "price": "12.50"}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.pipeline.formats.connect_schema import converted_keys, converted_rows
+from holdfast.pipeline.formats.connect_schema import converted_keys, converted_rows, without_schema
 from holdfast.pipeline.formats.decoded import NO_VALUE, BadValueError, Decoded, Payloads, ValueDecoder
 from holdfast.pipeline.model.definition import DebeziumOptions
 
@@ -55,6 +55,7 @@ def read_changes(
     found.bad += bad
     refused |= {row for row, _ in bad}
     keyless: list[int] = []  # deletes whose row is that of the record's key
+    repeating: list[int] = []  # tombstones behind the delete of their key
     for row, event in enumerate(events):
         if row in refused:
             continue
@@ -63,11 +64,14 @@ def read_changes(
         except BadValueError as error:
             found.bad.append((row, str(error)))
             continue
-        if event is None and (_are_ignored(options) or _is_repetition(row, keys, found)):
+        if event is None and _are_ignored(options):
             found.dropped.append(row)
+        elif event is None and _follows_delete(row, keys, found):
+            repeating.append(row)
         elif found.deleted[row] and found.rows[row] is None:
             keyless.append(row)
     _add_keys(keyless, keys, key_decoder, found)
+    _drop_repetitions(repeating, keys, key_decoder, found)
     found.bad.sort()
     return found
 
@@ -125,10 +129,26 @@ def _are_ignored(options: DebeziumOptions) -> bool:
     return options.tombstones == "ignore" or options.version != "offset"
 
 
-def _is_repetition(row: int, keys: Payloads, found: Changes) -> bool:
+def _follows_delete(row: int, keys: Payloads, found: Changes) -> bool:
     """Whether a tombstone follows the delete of its key, as it does unless the topic was compacted."""
     before = row - 1
     return row > 0 and found.ops[before] == DELETE and keys[before] == keys[row]
+
+
+def _drop_repetitions(rows: Sequence[int], keys: Payloads, decoder: ValueDecoder, found: Changes) -> None:
+    """Tombstones say nothing new if the delete had their key; its row may be without, and be rejected for it."""
+    if not rows:
+        return
+    decoded = decoder.decode([keys[row] for row in rows])
+    new = list[int]()
+    for row, value in zip(rows, decoded.values, strict=True):
+        key, deleted = without_schema(value), found.rows[row - 1]
+        lacks = isinstance(key, dict) and not (
+            isinstance(deleted, dict) and all(deleted.get(name) is not None for name in key)
+        )
+        (new if lacks else found.dropped).append(row)
+    found.dropped.sort()
+    _add_keys(new, keys, decoder, found)
 
 
 def _add_keys(rows: Sequence[int], keys: Payloads, decoder: ValueDecoder, found: Changes) -> None:
