@@ -10,6 +10,7 @@ WALKS = 40
 SCHEDULES = read_schedules()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", SMALL_RUNS)
 def test_no_schedule_of_a_small_world_breaks_an_invariant(run: str) -> None:
     seen = explore(SMALL_RUNS[run], states_max=100_000)
@@ -18,6 +19,7 @@ def test_no_schedule_of_a_small_world_breaks_an_invariant(run: str) -> None:
     assert seen.states > 1_000
 
 
+@pytest.mark.slow
 def test_no_random_schedule_of_a_larger_world_breaks_an_invariant() -> None:
     for seed in range(WALKS):
         seen = walk(EVERYTHING, seed=seed, length=45)
@@ -30,6 +32,7 @@ def test_every_planted_bug_is_caught(bug: str) -> None:
     assert replay(SCHEDULES[bug], with_bug(bug)._replace(bug="")) is None, "and it was the bug that did it"
 
 
+@pytest.mark.slow
 def test_a_search_finds_a_planted_bug_by_itself() -> None:
     bug = "local opened elsewhere without its WAL"
     seen = explore(with_bug(bug), states_max=100_000)
