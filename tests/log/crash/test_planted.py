@@ -11,7 +11,7 @@ def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: CrashWo
         if world.run(*life) not in (0, -signal.SIGKILL):
             assert "proves that they were written" in str(world.tail())  # recovery has met the hole, and refused it
             return
-    assert world.history().judge().losses
+    assert world.catch().losses
 
 
 def test_acknowledging_before_the_sync_is_caught(world: CrashWorld) -> None:
@@ -36,9 +36,7 @@ def test_showing_what_is_not_durable_is_caught(world: CrashWorld) -> None:
     def caught() -> bool:
         return any("opened at watermark" in fault for fault in world.history().judge().faults)
 
-    for time in range(
-        3, 23, 2
-    ):  # somebody has to look between a write and its sync, which on a busy machine nobody may
+    for time in range(3, 23, 2):  # on a busy machine nobody may have looked between a write and its sync
         world.die_at(f"before sync:{time}", "--quota", "0", "--planted", "show-before-durable")
         world.work_off("--quota", "2")
         if caught():

@@ -5,6 +5,7 @@ is received straight into memory of its own, from which the WAL writes it and fe
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
 from holdfast.gateways.kafka.backend import KafkaBackend
@@ -57,7 +58,7 @@ class ConnectionHost(Protocol):
         ...
 
 
-class FrameReceiver(asyncio.BufferedProtocol):
+class FrameReceiver(asyncio.BufferedProtocol, ABC):
     """The receiving half of a connection. A base class, not a part: it stands in the way of every byte."""
 
     def __init__(self, server: ConnectionHost) -> None:
@@ -150,22 +151,22 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self.frame_at_ms = self._backend.clock.boot_ms()
         return False
 
+    @abstractmethod
     def _accepts_requests(self) -> bool:
         """Whether another request may be in flight."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_run(self, data: memoryview, at: int) -> int:
         """Take whole requests at `at` that can be handled together; how many bytes they were."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _frame_received(self, frame: memoryview) -> None:
         """A whole request, without its length. `MalformedRequestError`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fail(self, error: BaseException) -> None:
         """Close the connection for what it sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _update_flow_control(self) -> None:
         """Pause or resume reading."""
-        raise NotImplementedError

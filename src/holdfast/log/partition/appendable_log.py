@@ -11,6 +11,7 @@ It neither reserves offsets nor publishes: `LeadingPartition` does.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ class AppendResult:
     offsets: list[int] = field(default_factory=list)
 
 
-class AppendableLog(VisibleLog):
+class AppendableLog(VisibleLog, ABC):
     """What producers append to. A base class, not a part: its state is what the partition's other duties are about."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
@@ -231,17 +232,17 @@ class AppendableLog(VisibleLog):
         while self._durable < self._next:
             await self._settled.wait()
 
+    @abstractmethod
     async def reserve(self, count: int = 0) -> None:
         """Reserve offsets in the store, at least `count` beyond the next one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def request_publish(self) -> None:
         """Ask for a publication without delay."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mark_dirty(self) -> None:
         """There is something to publish, or offsets to give back."""
-        raise NotImplementedError
 
     def _must_wait(self, count: int, size: int) -> bool:
         """Whether so many offsets and bytes cannot be appended at once."""
