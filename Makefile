@@ -9,7 +9,8 @@ EXTRAS ?= spark,clickhouse
 EXTRAS_MB := 1530
 DEV_MB := 2300
 
-DIST := --dist loadgroup
+# The order is that of tests/conftest.py: what takes longest begins first.
+DIST := --dist loadgroup --no-loadscope-reorder
 
 # A run of the tests starts hundreds of processes; each would compile everything it imports again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,8 +1,9 @@
 """Every engine's server, started once per worker when it is first wanted, and a fresh namespace for each test.
 
-Everything that needs Spark runs in one worker, so that only one starts a JVM: what asks for the fixture `spark` or is marked so.
-So does, in one of its own, everything on one engine, and everything that uses a fixture of its module: what they start is started
-once. What needs a server or a process of its own is marked `server`: `make test-quick` leaves it out.
+Everything that needs Spark is marked so and runs in one of three workers: pipelines that share the session of the fixture `spark`,
+other tests that share it, and tests whose processes have Sparks of their own. So does, in one of its own, everything on one engine,
+and everything that uses a fixture of its module: what they start is started once. The longest begin first. What needs a server or a
+process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
 import gc
@@ -147,18 +148,24 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, and `-m`, look at the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist, and `-m`, look at the marks; after the shuffle
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if _needs_spark(item):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif item.get_closest_marker("xdist_group") is None and (group := _shared_server(item)):
+        if item.get_closest_marker("xdist_group") is None and (group := _spark_group(item) or _shared_server(item)):
             item.add_marker(pytest.mark.xdist_group(group))
         if _needs_server(item):
             item.add_marker(pytest.mark.server)
         if config.getoption("loadgroup", False):
             _name_group(item)
+    yield
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """What takes longest begins first, so that no worker is left alone with it at the end."""
+    return 0 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("server") else 2
 
 
 def _name_group(item: pytest.Item) -> None:
@@ -173,6 +180,14 @@ def _name_group(item: pytest.Item) -> None:
 
 def _needs_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
+
+
+def _spark_group(item: pytest.Item) -> str:
+    if item.get_closest_marker("spark") is None:
+        return ""
+    if "spark" not in getattr(item, "fixturenames", ()):
+        return "spark-processes"
+    return "spark-pipelines" if item.path.is_relative_to(TESTS / "pipeline") else "spark"
 
 
 def _shared_server(item: pytest.Item) -> str:

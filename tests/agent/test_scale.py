@@ -22,6 +22,8 @@ from holdfast.log.partition.takeover import open_partition
 from holdfast.log.wal import recovered_frames
 from holdfast.vocabulary.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 MANY = 150
 
 

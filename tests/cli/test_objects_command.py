@@ -50,6 +50,7 @@ def test_a_registry_is_not_looked_for_in_a_new_store(run: Run, action: str) -> N
     assert list(Path.cwd().iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_nobody_owns_is_said_to_be_free_and_adopted_without_a_question(run: Run, stores: None) -> None:
     asked = run("objects", "owner", *DATA)
     assert asked.code == 0

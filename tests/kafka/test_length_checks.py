@@ -64,6 +64,7 @@ def test_every_request_is_walked_to_its_end_and_no_part_of_one_passes(key: int, 
                 decode(key, version, memoryview(body[:size]))
 
 
+@pytest.mark.slow
 def test_noise_is_refused_or_understood() -> None:
     for key, version in REQUESTS:
         for size in (1, 5, 20, 200):

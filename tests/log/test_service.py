@@ -311,6 +311,7 @@ async def test_a_batch_no_consumer_could_read_is_not_stored_unless_the_setting_s
         assert (await setting.service.produce("orders", 0, miscounted(sound))).base_offset == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 async def test_a_bomb_is_refused_and_its_neighbours_are_served_meanwhile(
     setting: Setting, compression: str, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,7 @@ def test_one_seed_can_be_traced_from_beginning_to_end(capsys: pytest.CaptureFixt
     assert "all have left" in text
 
 
+@pytest.mark.slow
 def test_json_holds_what_the_text_says(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--seeds", "30", "--planted", "effect-unfenced", "--json"])
     told = msgspec.json.decode(capsys.readouterr().out)
@@ -48,6 +49,7 @@ def test_json_holds_what_the_text_says(capsys: pytest.CaptureFixture[str]) -> No
     assert any("no-old-effect" in line for line in told["transcripts"][str(first["seed"])])
 
 
+@pytest.mark.slow
 def test_a_keep_file_that_cannot_be_written_is_said_not_raised(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

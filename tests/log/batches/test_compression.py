@@ -68,6 +68,7 @@ def test_a_cut_or_followed_stream_is_refused(codec: int) -> None:
             decompress(codec, broken, bytes_max=64 * MIB)
 
 
+@pytest.mark.slow
 def test_what_others_write_is_read() -> None:
     streams = {
         1: [gzip.compress(TEXT, 1), gzip.compress(TEXT, 9)],
@@ -96,6 +97,7 @@ def test_a_snappy_block_is_bounded_by_what_the_others_left() -> None:
             decompress(2, broken, bytes_max=len(TEXT))
 
 
+@pytest.mark.slow
 def test_many_threads_use_the_codecs_at_once() -> None:
     failures: list[object] = []
 

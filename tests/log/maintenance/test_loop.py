@@ -138,6 +138,7 @@ async def test_a_lost_partition_does_not_stop_the_maintenance_of_the_others(worl
     assert len(lost.segments.recent) == 70
 
 
+@pytest.mark.slow
 async def test_damage_is_logged_and_skipped(world: MaintenanceWorld, caplog: pytest.LogCaptureFixture) -> None:
     damaged, sound = await world.open(0), await world.open(1)
     for partition in (damaged, sound):
@@ -166,6 +167,7 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for(world: Maintenance
     assert len(await world.read()) == 140
 
 
+@pytest.mark.slow
 async def test_an_outage_is_one_line_for_all_partitions_and_rounds(
     world: MaintenanceWorld, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -226,6 +226,7 @@ async def test_a_deleted_topic_goes_wholly_and_its_neighbour_stays(world: Mainte
     assert len(await world.read(topic="other")) == 70
 
 
+@pytest.mark.slow
 async def test_a_crash_between_commits_of_a_purge_is_finished_by_the_next(world: MaintenanceWorld) -> None:
     for step in range(10):
         topic = f"topic{step}"

@@ -219,6 +219,7 @@ def test_a_block_that_announces_other_batches_is_not_read_whole(announced: tuple
         read_blocks(header + bytes(payload))
 
 
+@pytest.mark.slow
 def test_a_shared_object_shows_which_segment_is_damaged() -> None:
     built = build_object([build_segment(some_batches(3), topic_id="t", partition=n) for n in range(3)])
     sound = b"".join(built.parts)

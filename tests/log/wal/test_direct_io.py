@@ -59,6 +59,7 @@ def test_bytes_lie_one_behind_another_and_zeros_fill_the_last_block(tmp_path: Pa
     os.close(file.descriptor)
 
 
+@pytest.mark.slow
 def test_large_parts_are_written_from_where_they_lie(tmp_path: Path) -> None:
     """Wherever they lie, whatever stands before them, and however many there are."""
     pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")

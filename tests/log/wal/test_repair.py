@@ -151,6 +151,7 @@ class DyingDisk(BlockDisk):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 async def test_an_interrupted_repair_keeps_the_wal_closed_until_it_is_finished(tmp_path: Path) -> None:
     interrupted = 0
     for calls in range(1, 20):

@@ -114,6 +114,7 @@ CELL = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(CELL, min_size=5, max_size=5).map(lambda cells: ",".join(cells).encode()), min_size=1, max_size=4)

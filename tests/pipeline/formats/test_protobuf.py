@@ -75,6 +75,7 @@ def test_values_are_json_values() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_times_are_those_of_protobufs_own_json() -> None:
     for seconds in (0, -1, 1_794_729_600, -62_135_596_800, 253_402_300_799):
         for nanos in (0, 1, 1_000, 1_000_000, 999_999_999, 120_000_000):

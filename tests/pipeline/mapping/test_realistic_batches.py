@@ -17,6 +17,8 @@ from holdfast.pipeline.model.definition import Revision
 
 pytest.importorskip("pyarrow")
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "ts": "DateTime64(3)",
     "local": "DateTime('Europe/Berlin')",

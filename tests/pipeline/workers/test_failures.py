@@ -14,6 +14,8 @@ from holdfast.pipeline.model.driver_protocol import HaltSlot, RunSlot, SlotClaim
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.vocabulary.clock import FakeClock
 
+pytestmark = pytest.mark.slow
+
 INTENT = '{"end":20,"recipe":1,"start":10}'
 
 

@@ -14,6 +14,8 @@ from holdfast.pipeline.model.driver_protocol import HaltSlot, RunSlot, SlotClaim
 from holdfast.registry.queries import fixed_starts
 from holdfast.vocabulary.clock import FakeClock
 
+pytestmark = pytest.mark.slow
+
 
 async def lease_epochs(world: WorkerCluster, pipeline_id: str, slots: int) -> list[int]:
     return [read_epoch(await world.store.get(epoch_key(f"slot/{pipeline_id}/{number}"))) for number in range(slots)]
