@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kernel.hash_ring import HashRing
-from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
+from holdfast.kernel.placement import Placement, PlacementPlan, PlacementRequests, Workload, make_plan
 from holdfast.kernel.quotas import quotas
 from holdfast.vocabulary.types import Member, TopicPartition
 
@@ -164,3 +164,67 @@ def test_quotas_keep_as_much_as_any_balanced_quotas_could(sizes: list[int], held
 
 def kept(quota: dict[str, dict[str, int]], held: dict[str, dict[str, int]]) -> int:
     return sum(min(room, held[topic].get(agent, 0)) for topic, rooms in quota.items() for agent, room in rooms.items())
+
+
+class TestRequestsOfOperators:
+    def test_a_drained_agent_gets_nothing_and_only_its_partitions_move(self) -> None:
+        before = make_plan({}, agents(1, 2, 3), orders(9))
+        after = make_plan(before, agents(1, 2, 3), orders(9), PlacementRequests({"agent-2"}))
+        assert loads(after)["agent-2"] == 0
+        assert sorted(loads(after).values()) == [4, 5]
+        assert {before["orders"][each.number][0] for each in moved_partitions(before, after)} == {"agent-2"}
+
+    def test_one_that_nobody_can_replace_keeps_its_work(self) -> None:
+        members = [*agents(1), *agents(2, group="bulk")]
+        both = [*orders(4), Workload(topic="logs", partitions=4, group="bulk")]
+        plan = make_plan({}, members, both, PlacementRequests({"agent-1", "agent-2"}))
+        assert loads(plan) == {"agent-1": 4, "agent-2": 4}
+
+    def test_an_assigned_partition_goes_where_it_is_assigned_and_others_make_room(self) -> None:
+        before = make_plan({}, agents(1, 2), orders(6))
+        number = next(n for n, placement in enumerate(before["orders"]) if placement[0] == "agent-1")
+        requests = PlacementRequests(assigned={"orders": {number: ("agent-2",)}})
+        after = make_plan(before, agents(1, 2), orders(6), requests)
+        assert after["orders"][number] == ("agent-2",)
+        assert loads(after) == {"agent-1": 3, "agent-2": 3}
+        assert len(moved_partitions(before, after)) == 2
+        assert make_plan(after, agents(1, 2), orders(6), requests) == after
+
+    def test_more_than_its_share_can_be_assigned_to_an_agent(self) -> None:
+        requests = PlacementRequests(assigned={"orders": dict.fromkeys(range(5), ("agent-1",))})
+        plan = make_plan({}, agents(1, 2), orders(6), requests)
+        assert loads(plan) == {"agent-1": 5, "agent-2": 1}
+
+    def test_an_assignment_to_agents_that_are_gone_or_drained_is_not_followed(self) -> None:
+        requests = PlacementRequests(
+            {"agent-2"}, {"orders": {0: ("agent-9",), 1: ("agent-2", "agent-3"), 7: ("agent-1",)}}
+        )
+        plan = make_plan({}, agents(1, 2, 3), orders(4), requests)
+        assert plan["orders"][1] == ("agent-3",)
+        assert sorted(loads(plan).values()) == [2, 2]
+
+    def test_assigned_replicas_come_before_those_of_the_ring(self) -> None:
+        requests = PlacementRequests(
+            assigned={"orders": {0: ("agent-3", "agent-1"), 1: ("agent-2", "agent-4", "agent-1")}}
+        )
+        plan = make_plan({}, agents(1, 2, 3, 4), orders(8, replicas=2), requests)
+        assert plan["orders"][:2] == (("agent-3", "agent-1"), ("agent-2", "agent-4"))
+        assert all(len(set(placement)) == 2 for placement in plan["orders"])
+
+    @given(
+        partitions=st.integers(1, 30),
+        count=st.integers(1, 5),
+        assigned=st.dictionaries(st.integers(0, 35), st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=10),
+        drained=st.sets(st.integers(1, 7), max_size=5),
+    )
+    def test_every_partition_is_placed_and_the_plan_settles(
+        self, partitions: int, count: int, assigned: dict[int, list[int]], drained: set[int]
+    ) -> None:
+        named = {number: tuple(f"agent-{n}" for n in ids) for number, ids in assigned.items()}
+        requests = PlacementRequests({f"agent-{n}" for n in drained}, {"orders": named})
+        members = agents(*range(1, count + 1))
+        staying = {each.id for each in members} - set(requests.drained) or {each.id for each in members}
+        plan = make_plan({}, members, orders(partitions, replicas=2), requests)
+        assert len(plan["orders"]) == partitions
+        assert {agent for placement in plan["orders"] for agent in placement} <= staying
+        assert make_plan(plan, members, orders(partitions, replicas=2), requests) == plan

@@ -18,20 +18,26 @@ from holdfast.vocabulary.errors import HoldfastError
 
 # command → the module with its function `add_commands`
 COMMAND_MODULES: Final = {
+    "agents": "holdfast.cli.cluster.agents",
     "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
     "consume": "holdfast.cli.consume",
     "demo": "holdfast.cli.demo.command",
     "doctor": "holdfast.cli.doctor",
+    "drain": "holdfast.cli.cluster.drain",
     "group": "holdfast.cli.group",
+    "leases": "holdfast.cli.cluster.leases",
     "objects": "holdfast.cli.objects",
+    "partitions": "holdfast.cli.cluster.partitions",
     "pipeline": "holdfast.cli.pipeline.command",
     "produce": "holdfast.cli.produce",
+    "rebalance": "holdfast.cli.cluster.rebalance",
     "registry": "holdfast.cli.registry",
     "segment": "holdfast.cli.segment",
     "serve": "holdfast.cli.serve",
     "store": "holdfast.cli.store",
     "topic": "holdfast.cli.topic",
+    "transfer": "holdfast.cli.cluster.transfer",
     "wal": "holdfast.cli.wal",
 }
 DEFAULT_SUBCOMMANDS: Final = {"clickhouse": "serve"}
@@ -46,6 +52,14 @@ COMMANDS: Final = {
         "produce": "send lines as records",
         "consume": "print records",
         "group": "list, describe, reset, delete consumer groups",
+    },
+    "cluster": {
+        "agents": "list agents and what they hold",
+        "partitions": "leader, epoch and offsets of a topic's partitions",
+        "leases": "who holds what, at which epoch",
+        "transfer": "move a partition to an agent",
+        "drain": "move everything off an agent",
+        "rebalance": "withdraw assignments, spread evenly again",
     },
     "pipelines": {
         "pipeline": "create, start, watch and rewind pipelines",

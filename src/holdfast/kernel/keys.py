@@ -10,6 +10,8 @@
     workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
     transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
+    drain/{agent}             {"since_ms"}                       an operator's request: no work for this agent
+    assignment/{topic}        {"partitions"}                     an operator's request: agents by partition number
 
 A resource is a path: `planner` for the planner's own lease, `partition/{workload}/{number:05d}` for what the planner places. The
 workload of a log partition is its topic; every other kind of lease has one workload, `~{kind}`, which no topic can be called.
@@ -30,6 +32,8 @@ NODE_COUNTER: Final = "counter/node"
 WORKLOADS: Final = "workload/"
 PLANS: Final = "plan/"
 TRANSFERS: Final = "transfer/"
+DRAINS: Final = "drain/"
+ASSIGNMENTS: Final = "assignment/"
 PLANNER: Final = "planner"
 PLACED: Final = "partition/"  # resources that the planner places
 
@@ -77,6 +81,16 @@ def plan_key(topic: str) -> str:
 def transfer_key(resource: str) -> str:
     """The latest transfer of a lease."""
     return TRANSFERS + resource
+
+
+def drain_key(agent: str) -> str:
+    """The request to drain an agent."""
+    return DRAINS + agent
+
+
+def assignment_key(topic: str) -> str:
+    """The placements that operators want for a topic's partitions."""
+    return ASSIGNMENTS + topic
 
 
 def partition_resource(partition: TopicPartition) -> str:

@@ -2,12 +2,13 @@
 
 Rules (docs/safety.md, rule 6): every agent gets ⌊P/A⌋…⌈P/A⌉ of each topic and of the total of its group; nothing moves that need
 not; a partition that must move goes to one of its replicas if there is room, else where the ring points. A group without a live
-member keeps its previous plan: the first agent that returns finds its own partitions.
+member keeps its previous plan: the first agent that returns finds its own partitions. What operators ask for comes first: a drained
+agent gets nothing that others of its group can serve, and an assigned partition goes to the first of its agents that is live.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.kernel.hash_ring import HashRing
@@ -17,6 +18,7 @@ from holdfast.vocabulary.types import Member, TopicPartition
 
 Placement = tuple[str, ...]  # the owner, then its replicas; empty: no agent
 PlacementPlan = dict[str, tuple[Placement, ...]]  # topic → placement of each partition
+TopicAssignment = Mapping[int, Placement]  # partition number → the agents an operator wants for it, the leader first
 
 ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it is balanced separately
 
@@ -35,19 +37,32 @@ class Workload:
         check_at_least("replicas", self.replicas, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementRequests:
+    """What operators ask of the planner: agents to drain, and assignments by topic."""
+
+    drained: Collection[str] = ()
+    assigned: Mapping[str, TopicAssignment] = field(default_factory=dict)
+
+
 def make_plan(
-    previous: Mapping[str, Sequence[Placement]], members: Sequence[Member], workloads: Sequence[Workload]
+    previous: Mapping[str, Sequence[Placement]],
+    members: Sequence[Member],
+    workloads: Sequence[Workload],
+    requests: PlacementRequests | None = None,
 ) -> PlacementPlan:
     """The next plan. Deterministic: every process computes the same from the same input."""
+    requests = requests or PlacementRequests()
     by_group: dict[str, list[Workload]] = defaultdict(list)
     for workload in sorted(workloads, key=lambda each: each.topic):
         by_group[workload.group].append(workload)
     plan: PlacementPlan = {}
     for group, wanted in by_group.items():
         able = [member for member in members if group in (member.group, ANY_GROUP)]
-        agents = sorted(able, key=lambda member: member.id)
+        staying = [member for member in able if member.id not in requests.drained]
+        agents = sorted(staying or able, key=lambda member: member.id)
         if agents:
-            plan.update(_place_group(previous, agents, wanted))
+            plan.update(_place_group(previous, agents, wanted, requests.assigned))
         else:
             for workload in wanted:
                 old = tuple(previous.get(workload.topic, ()))[: workload.partitions]
@@ -56,16 +71,22 @@ def make_plan(
 
 
 def _place_group(
-    previous: Mapping[str, Sequence[Placement]], members: Sequence[Member], workloads: Sequence[Workload]
+    previous: Mapping[str, Sequence[Placement]],
+    members: Sequence[Member],
+    workloads: Sequence[Workload],
+    assigned: Mapping[str, TopicAssignment],
 ) -> PlacementPlan:
     ids = [member.id for member in members]
     live = set(ids)
     ring = HashRing(ids)
     zones = {member.id: member.zone for member in members}
     held: dict[str, dict[str, int]] = {}
+    wanted: dict[str, dict[int, Placement]] = {}
     for workload in workloads:
+        wanted[workload.topic] = _live_assignment(workload, assigned.get(workload.topic, {}), live)
         counts: dict[str, int] = defaultdict(int)
-        for placement in previous.get(workload.topic, ())[: workload.partitions]:
+        for number, placement in enumerate(previous.get(workload.topic, ())[: workload.partitions]):
+            placement = wanted[workload.topic].get(number, placement)
             if placement and placement[0] in live:
                 counts[placement[0]] += 1
         held[workload.topic] = counts
@@ -78,20 +99,42 @@ def _place_group(
     plan: PlacementPlan = {}
     for workload in workloads:
         old = previous.get(workload.topic, ())
-        owners = _place_topic(workload, old, room[workload.topic], ring)
+        assignment = wanted[workload.topic]
+        owners = _place_topic(workload, old, assignment, room[workload.topic], ring)
         plan[workload.topic] = tuple(
-            (owner, *_replicas(TopicPartition(workload.topic, number), owner, workload.replicas - 1, ring, zones))
+            (
+                owner,
+                *_replicas(
+                    TopicPartition(workload.topic, number),
+                    owner,
+                    assignment.get(number, ())[1 : workload.replicas],
+                    workload.replicas - 1,
+                    ring,
+                    zones,
+                ),
+            )
             for number, owner in enumerate(owners)
         )
     return plan
 
 
-def _place_topic(workload: Workload, old: Sequence[Placement], room: dict[str, int], ring: HashRing) -> list[str]:
-    """Owners by partition number: stay where there is room, else go to a replica, else clockwise."""
+def _live_assignment(workload: Workload, assigned: TopicAssignment, live: Collection[str]) -> dict[int, Placement]:
+    """The assignments that can be followed now."""
+    there = {number: tuple(agent for agent in agents if agent in live) for number, agents in assigned.items()}
+    return {number: agents for number, agents in there.items() if agents and number < workload.partitions}
+
+
+def _place_topic(
+    workload: Workload, old: Sequence[Placement], assigned: TopicAssignment, room: dict[str, int], ring: HashRing
+) -> list[str]:
+    """Owners by partition number: as assigned, else stay where there is room, else go to a replica, else clockwise."""
     owners = [""] * workload.partitions
     left = dict(room)
+    for number, agents in assigned.items():
+        owners[number] = agents[0]
+        left[agents[0]] -= 1
     for number, placement in enumerate(old[: workload.partitions]):
-        if placement and left.get(placement[0], 0) > 0:
+        if not owners[number] and placement and left.get(placement[0], 0) > 0:
             owners[number] = placement[0]
             left[placement[0]] -= 1
     for number, owner in enumerate(owners):
@@ -103,15 +146,17 @@ def _place_topic(workload: Workload, old: Sequence[Placement], room: dict[str, i
     return owners
 
 
-def _replicas(partition: TopicPartition, owner: str, count: int, ring: HashRing, zones: Mapping[str, str]) -> Placement:
-    """The agents clockwise after the owner, those in zones not yet used first."""
+def _replicas(
+    partition: TopicPartition, owner: str, assigned: Placement, count: int, ring: HashRing, zones: Mapping[str, str]
+) -> Placement:
+    """The assigned ones, then the agents clockwise after the owner, those in zones not yet used first."""
     if count == 0:
         return ()
     walk = list(ring.walk(str(partition)))
     at = walk.index(owner)
     following = walk[at + 1 :] + walk[:at]
-    chosen: list[str] = []
-    used = {zones[owner]}
+    chosen = list(assigned)
+    used = {zones[agent] for agent in (owner, *assigned)}
     for spread in (True, False):
         for agent in following:
             if len(chosen) < count and agent not in chosen and not (spread and zones[agent] in used):

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
-from holdfast.kernel.keys import PLANNER, PLANS, WORKLOADS, holder_key, members_prefix, plan_key
+from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, PLANNER, PLANS, WORKLOADS, holder_key, members_prefix, plan_key
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
-from holdfast.kernel.placement import Placement, PlacementPlan, Workload, make_plan
+from holdfast.kernel.placement import Placement, PlacementPlan, PlacementRequests, Workload, make_plan
+from holdfast.kernel.placement_requests import read_assignment, read_drain
 from holdfast.kernel.session import HeldSession, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
@@ -139,14 +140,28 @@ async def _plan_under_lease(
         workloads = await mirrors.enter_async_context(
             open_mirror(store, WORKLOADS, read_workload, clock=clock, random=random, notify=notify)
         )
+        drains = await mirrors.enter_async_context(
+            open_mirror(store, DRAINS, read_drain, clock=clock, random=random, notify=notify)
+        )
+        assignments = await mirrors.enter_async_context(
+            open_mirror(store, ASSIGNMENTS, read_assignment, clock=clock, random=random, notify=notify)
+        )
+
+        def plan(before: PlacementPlan) -> PlacementPlan:
+            requests = PlacementRequests(
+                {key.removeprefix(DRAINS) for key in drains.items},
+                {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()},
+            )
+            return make_plan(before, list(agents.items.values()), list(workloads.items.values()), requests)
+
         while True:
             began_ms = clock.boot_ms()
             before = {key.removeprefix(PLANS): decode_placements(value) for key, value in written.items()}
-            after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
+            after = plan(before)
             took_ms = clock.boot_ms() - began_ms
             if moves_partitions(before, after):
                 await clock.sleep_ms(settings.settle_ms)
-                after = make_plan(before, list(agents.items.values()), list(workloads.items.values()))
+                after = plan(before)
             for chunk in commit_chunks(plan_changes(written, after), settings):
                 await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
             written = {plan_key(topic): encode_placements(placements) for topic, placements in after.items()}

@@ -1,0 +1,278 @@
+"""What operators see of a cluster and ask of it: agents, partitions, leases; moving, draining, rebalancing. By the store alone.
+
+Nothing here moves a lease. A request is written for the planner, which changes the plan, which agents follow by transfers: whoever
+asks twice, or dies in between, has asked once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.contracts.key_reads import read_keys
+from holdfast.contracts.store import Entry, Store
+from holdfast.kernel.keys import (
+    HOLDERS,
+    PLACED,
+    PLANS,
+    TRANSFERS,
+    WORKLOADS,
+    holder_key,
+    members_prefix,
+    partition_resource,
+    placed_resource,
+)
+from holdfast.kernel.lease import Held, read_holder
+from holdfast.kernel.membership import MembershipSettings, list_members, read_member
+from holdfast.kernel.mirror import scan_all
+from holdfast.kernel.placement import PlacementPlan, PlacementRequests, make_plan
+from holdfast.kernel.placement_requests import (
+    assign_partitions,
+    assigned_partitions,
+    drain_agent,
+    drained_agents,
+    undrain_agent,
+)
+from holdfast.kernel.plan_actions import planned_owner
+from holdfast.kernel.planner import decode_placements, read_workload
+from holdfast.kernel.transfer import Transfer, read_transfer
+from holdfast.log.keys import OFFLINE, state_key
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.offline_partitions import read_offline
+from holdfast.log.topics import Topic, Topics
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus:
+    """An agent in a listing. `leases`: what it holds; `planned`: what it is to hold."""
+
+    id: str
+    node: int
+    address: str
+    zone: str
+    group: str
+    live: bool
+    draining: bool
+    leases: int
+    planned: int
+    started_at_ms: int
+    seen_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """A partition in a listing. `planned`: its leader and replicas as planned; `offline`: why nobody serves it."""
+
+    topic: str
+    partition: int
+    leader: str | None
+    epoch: int
+    planned: tuple[str, ...]
+    assigned: tuple[str, ...]
+    start: int
+    published: int
+    offline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus:
+    """A lease in a listing. `transfer`: where a transfer of it stands, if one is under way."""
+
+    resource: str
+    holder: str
+    epoch: int
+    planned: str | None
+    transfer: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterState:
+    """Plan, holders and transfers, as they are read together."""
+
+    plan: PlacementPlan
+    holders: Mapping[str, Held]
+    transfers: Mapping[str, Transfer]
+
+    def holder(self, workload: str, number: int) -> str | None:
+        """Who holds a placed lease."""
+        held = self.holders.get(placed_resource(workload, number))
+        return None if held is None else held.holder
+
+    def loads(self) -> tuple[Counter[str], Counter[str]]:
+        """How many leases each agent holds, and how many it is to hold."""
+        held = Counter(held.holder for held in self.holders.values())
+        planned = Counter(placement[0] for placements in self.plan.values() for placement in placements if placement)
+        return held, planned
+
+
+class ClusterAdministration:
+    """Listings and requests on one store."""
+
+    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
+        self._store, self._clock, self._random = store, clock, random
+        self._topics = Topics(store, clock=clock, random=random)
+
+    async def agents(self) -> list[AgentStatus]:
+        """Every agent that is live or was a minute ago, by id."""
+        state = await self._state()
+        drained = await drained_agents(self._store, clock=self._clock, random=self._random)
+        held, planned = state.loads()
+        listed = await list_members(self._store, "agent", now_ms=self._clock.now_ms(), settings=MembershipSettings())
+        return [
+            AgentStatus(
+                id=each.member.id,
+                node=each.member.node,
+                address=each.member.address,
+                zone=each.member.zone,
+                group=each.member.group,
+                live=each.live,
+                draining=each.member.id in drained,
+                leases=held[each.member.id],
+                planned=planned[each.member.id],
+                started_at_ms=each.member.started_at_ms,
+                seen_at_ms=each.seen_at_ms,
+            )
+            for each in listed
+        ]
+
+    async def partitions(self, topic: str) -> list[PartitionStatus]:
+        """Every partition of a topic. `UnknownTopicError`: there is none."""
+        found = await self._topics.get(topic)
+        state = await self._state()
+        assigned = (await assigned_partitions(self._store, clock=self._clock, random=self._random)).get(topic, {})
+        offline = {entry.key.removeprefix(OFFLINE): read_offline(entry) for entry in (await self._scan(OFFLINE))}
+        records = await self._records(found)
+        placements = state.plan.get(topic, ())
+        statuses = []
+        for number in range(found.partitions):
+            resource = partition_resource(TopicPartition(topic, number))
+            held, record = state.holders.get(resource), records[number]
+            mark = offline.get(resource)
+            statuses.append(
+                PartitionStatus(
+                    topic=topic,
+                    partition=number,
+                    leader=None if held is None else held.holder,
+                    epoch=0 if held is None else held.epoch,
+                    planned=placements[number] if number < len(placements) else (),
+                    assigned=assigned.get(number, ()),
+                    start=record.start,
+                    published=record.published,
+                    offline=mark.reason if mark is not None and held is not None and mark.epoch == held.epoch else "",
+                )
+            )
+        return statuses
+
+    async def leases(self) -> list[LeaseStatus]:
+        """Every lease, by resource."""
+        state = await self._state(placed_only=False)
+        return [
+            LeaseStatus(
+                resource=resource,
+                holder=held.holder,
+                epoch=held.epoch,
+                planned=planned_owner(state.plan, resource) if resource.startswith(PLACED) else None,
+                transfer=_transfer_text(state.transfers.get(resource)),
+            )
+            for resource, held in sorted(state.holders.items())
+        ]
+
+    async def assign(self, topic: str, changes: Mapping[int, Sequence[str]]) -> None:
+        """Assign partitions of a topic to live agents, the leader first; an empty sequence withdraws an assignment."""
+        found = await self._topics.get(topic)
+        for number in changes:
+            if not 0 <= number < found.partitions:
+                raise InvalidError("partition", number, f"0 to {found.partitions - 1}: topic {topic} has no others")
+        await self._check_agents({agent for agents in changes.values() for agent in agents}, found.group)
+        await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
+
+    async def drain(self, agent: str) -> None:
+        """Ask that an agent gets no work. It may be dead: then it gets none when it returns."""
+        known = {status.id: status for status in await self.agents()}
+        if agent not in known:
+            raise InvalidError("agent", agent, _one_of(known))
+        others = [each for each in known.values() if each.live and not each.draining and each.id != agent]
+        if known[agent].live and not any(each.group == known[agent].group for each in others):
+            raise InvalidError(
+                "agent to drain", agent, f"one of several live agents of group {known[agent].group}: nobody could serve"
+            )
+        await drain_agent(self._store, agent, clock=self._clock, random=self._random)
+
+    async def undrain(self, agent: str) -> None:
+        """Withdraw the request to drain an agent."""
+        drained = await drained_agents(self._store, clock=self._clock, random=self._random)
+        if agent not in drained:
+            raise InvalidError("drained agent", agent, _one_of(drained))
+        await undrain_agent(self._store, agent, clock=self._clock, random=self._random)
+
+    async def rebalance(self, topic: str | None = None) -> int:
+        """Withdraw assignments, of one topic or of all, so that the planner places those partitions again. Returns how many."""
+        if topic is not None:
+            await self._topics.get(topic)
+        assigned = await assigned_partitions(self._store, clock=self._clock, random=self._random)
+        count = 0
+        for name, partitions in assigned.items():
+            if topic in (None, name):
+                changes = dict.fromkeys(partitions, ())
+                await assign_partitions(self._store, name, changes, clock=self._clock, random=self._random)
+                count += len(partitions)
+        return count
+
+    async def misplaced(self) -> int:
+        """How many leases are not where the next plan wants them, whether the planner has made it yet or not."""
+        state = await self._state()
+        planned = await self._next_plan(state.plan)
+        return sum(
+            1
+            for topic, placements in planned.items()
+            for number, placement in enumerate(placements)
+            if placement and state.holder(topic, number) != placement[0]
+        )
+
+    async def _next_plan(self, previous: PlacementPlan) -> PlacementPlan:
+        clock, random = self._clock, self._random
+        requests = PlacementRequests(
+            await drained_agents(self._store, clock=clock, random=random),
+            await assigned_partitions(self._store, clock=clock, random=random),
+        )
+        members = [read_member(entry) for entry in await self._scan(members_prefix("agent"))]
+        return make_plan(previous, members, list(map(read_workload, await self._scan(WORKLOADS))), requests)
+
+    async def _state(self, *, placed_only: bool = True) -> _ClusterState:
+        holders = map(read_holder, await self._scan(holder_key(PLACED) if placed_only else HOLDERS))
+        transfers = map(read_transfer, await self._scan(TRANSFERS))
+        return _ClusterState(
+            {entry.key.removeprefix(PLANS): decode_placements(entry.value) for entry in await self._scan(PLANS)},
+            {held.resource: held for held in holders},
+            {transfer.resource: transfer for transfer in transfers},
+        )
+
+    async def _records(self, topic: Topic) -> list[PartitionRecord]:
+        keys = [state_key(topic.id, number) for number in range(topic.partitions)]
+        found = await read_keys(self._store, keys)
+        return [
+            msgspec.json.decode(found[key].value, type=PartitionRecord) if key in found else PartitionRecord()
+            for key in keys
+        ]
+
+    async def _check_agents(self, agents: Collection[str], group: str) -> None:
+        live = {status.id for status in await self.agents() if status.live and status.group == group}
+        for agent in sorted(agents):
+            if agent not in live:
+                raise InvalidError("agent", agent, f"{_one_of(live)}, the live agents of group {group}")
+
+    async def _scan(self, prefix: str) -> Sequence[Entry]:
+        return (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries
+
+
+def _one_of(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none: there is none"
+
+
+def _transfer_text(transfer: Transfer | None) -> str:
+    return "" if transfer is None or not transfer.under_way else f"{transfer.record.state} to {transfer.record.target}"

@@ -1,0 +1,40 @@
+"""`holdfast agents`: who is in the cluster."""
+
+import argparse
+import dataclasses
+
+from holdfast.cli.cluster.access import FLAGS_ARE_A_SERVERS, add_cluster_flags, administering
+from holdfast.cli.output import OK, print_rows
+
+COLUMNS = ("id", "node", "address", "zone", "group", "state", "leases")
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    listing = commands.add_parser(
+        "agents",
+        help="list the agents of a cluster",
+        description="Lists every agent that is live or was within the last minute, with the leases it holds, and how many it "
+        f"is to hold where that is another number. {FLAGS_ARE_A_SERVERS}",
+    )
+    add_cluster_flags(listing)
+    listing.set_defaults(run=run)
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Print the agents."""
+    async with administering(args) as cluster:
+        agents = await cluster.agents()
+    if args.json:
+        print_rows("agents", [dataclasses.asdict(each) for each in agents], COLUMNS, as_json=True)
+        return OK
+    rows = [
+        {
+            **dataclasses.asdict(each),
+            "state": ("live" if each.live else "gone") + (", draining" if each.draining else ""),
+            "leases": each.leases if each.leases == each.planned else f"{each.leases} of {each.planned}",
+        }
+        for each in agents
+    ]
+    print_rows("agents", rows, COLUMNS)
+    return OK

@@ -1,0 +1,51 @@
+"""`holdfast drain AGENT`: take all work from an agent, before it is stopped for good or for maintenance."""
+
+import argparse
+
+from holdfast.agent.administration import ClusterAdministration
+from holdfast.cli.cluster.access import (
+    FLAGS_ARE_A_SERVERS,
+    add_cluster_flags,
+    add_wait,
+    administering,
+    wait_until_none_left,
+)
+from holdfast.cli.output import OK, print_json, print_line
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    drain = commands.add_parser(
+        "drain",
+        help="move everything off an agent",
+        description="Moves every partition and group shard off an agent by transfers, without an error at a retrying client, "
+        "and gives it none until `holdfast drain AGENT --undo`, also after a restart. Refused for the only live agent of a "
+        f"group. {FLAGS_ARE_A_SERVERS}",
+    )
+    drain.add_argument("agent", metavar="AGENT", help="the agent's id: see `holdfast agents`")
+    drain.add_argument("--undo", action="store_true", help="give it its share again")
+    add_wait(drain)
+    add_cluster_flags(drain)
+    drain.set_defaults(run=run)
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Ask, and wait until the agent holds nothing."""
+    async with administering(args) as cluster:
+        if args.undo:
+            await cluster.undrain(args.agent)
+        else:
+            await cluster.drain(args.agent)
+            await wait_until_none_left(args, lambda: _leases(cluster, args.agent), f"draining {args.agent}")
+        left = await _leases(cluster, args.agent)
+    if args.json:
+        print_json({"agent": args.agent, "draining": not args.undo, "leases": left})
+    elif args.undo:
+        print_line(f"{args.agent} gets its share again")
+    else:
+        print_line(f"{args.agent} is drained" if not left else f"{args.agent} is being drained: it holds {left} leases")
+    return OK
+
+
+async def _leases(cluster: ClusterAdministration, agent: str) -> int:
+    return sum(each.leases for each in await cluster.agents() if each.id == agent)

@@ -1,0 +1,74 @@
+"""`holdfast partitions TOPIC`: where each partition is, and how far it has come."""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.agent.administration import AgentStatus
+from holdfast.cli.cluster.access import FLAGS_ARE_A_SERVERS, add_cluster_flags, administering
+from holdfast.cli.output import OK, print_rows
+from holdfast.client.brokers import BrokerClient
+from holdfast.kafka.special_offsets import LATEST
+from holdfast.vocabulary.errors import HoldfastError
+
+COLUMNS = ("partition", "leader", "epoch", "replicas", "in_sync", "published", "high_watermark", "state")
+_WAIT_MS: Final = 2_000
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    listing = commands.add_parser(
+        "partitions",
+        help="list a topic's partitions: leader, epoch, replicas, offsets",
+        description="Lists leader, epoch, replicas, in-sync replicas, the end of what is published in object storage, and the "
+        f"high watermark, which the leader is asked for. {FLAGS_ARE_A_SERVERS}",
+    )
+    listing.add_argument("topic", metavar="TOPIC", help="the topic")
+    add_cluster_flags(listing)
+    listing.set_defaults(run=run)
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Print the partitions of a topic."""
+    async with administering(args) as cluster:
+        partitions = await cluster.partitions(args.topic)
+        agents = [each for each in await cluster.agents() if each.live]
+    watermarks = await _high_watermarks(agents, args.topic, [each.partition for each in partitions])
+    live = {each.id for each in agents}
+    rows = []
+    for each in partitions:
+        served = each.leader in live and not each.offline
+        rows.append(
+            {
+                **dataclasses.asdict(each),
+                "replicas": [each.leader] if each.leader else [],
+                "in_sync": [each.leader] if served else [],
+                "high_watermark": watermarks.get(each.partition),
+                "state": each.offline or _state(each.leader, each.planned, served=served),
+            }
+        )
+    print_rows(f"partitions of {args.topic}", rows, COLUMNS, as_json=args.json)
+    return OK
+
+
+def _state(leader: str | None, planned: Sequence[str], *, served: bool) -> str:
+    if leader is None:
+        return "no leader"
+    if not served:
+        return "the leader is gone"
+    return f"moving to {planned[0]}" if planned and planned[0] != leader else "ok"
+
+
+async def _high_watermarks(agents: Sequence[AgentStatus], topic: str, numbers: Sequence[int]) -> dict[int, int]:
+    """Those that leaders tell within a moment: the listing does not wait for a partition without a leader."""
+    bootstrap = ",".join(each.address for each in agents if each.address)
+    if not bootstrap:
+        return {}
+    brokers = BrokerClient(bootstrap)
+    try:
+        return await brokers.available_offsets(topic, dict.fromkeys(numbers, LATEST), wait_ms=_WAIT_MS)
+    except HoldfastError:
+        return {}
+    finally:
+        await brokers.close()

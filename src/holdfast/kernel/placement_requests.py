@@ -1,0 +1,88 @@
+"""What operators ask of the planner: agents to drain, and partitions to place where they say.
+
+A request is a record in the store and stays until it is withdrawn. The planner follows it as far as it can: a drained agent keeps
+what no other agent of its group could serve, and a partition whose assigned agents are all gone is placed like any other.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
+from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
+from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, assignment_key, drain_key
+from holdfast.kernel.mirror import scan_all
+from holdfast.kernel.placement import Placement, TopicAssignment
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+
+
+class DrainRecord(msgspec.Struct, frozen=True):
+    """The value of `drain/…`. `since_ms` is wall time, for people."""
+
+    since_ms: int
+
+
+class AssignmentRecord(msgspec.Struct, frozen=True):
+    """The value of `assignment/…`: by partition number, the agents that shall have it, its leader first."""
+
+    partitions: dict[int, Placement] = {}
+
+
+def read_drain(entry: Entry) -> DrainRecord:
+    """The request to drain an agent."""
+    return msgspec.json.decode(entry.value, type=DrainRecord)
+
+
+def read_assignment(entry: Entry) -> TopicAssignment:
+    """The assigned placements of a topic."""
+    return msgspec.json.decode(entry.value, type=AssignmentRecord).partitions
+
+
+async def drain_agent(store: Store, agent: str, *, clock: Clock, random: Random) -> DrainRecord:
+    """Ask that an agent gets no work; asking again changes nothing."""
+    asked = msgspec.json.encode(DrainRecord(clock.now_ms()))
+    kept = await put_if_absent(store, drain_key(agent), asked, clock=clock, random=random)
+    return msgspec.json.decode(kept, type=DrainRecord)
+
+
+async def undrain_agent(store: Store, agent: str, *, clock: Clock, random: Random) -> None:
+    """Withdraw the request."""
+    await commit_resolved(store, clock=clock, random=random, apply=(Delete(drain_key(agent)),))
+
+
+async def drained_agents(store: Store, *, clock: Clock, random: Random) -> Mapping[str, DrainRecord]:
+    """The agents that are to be drained."""
+    found = await scan_all(store, DRAINS, clock=clock, random=random)
+    return {entry.key.removeprefix(DRAINS): read_drain(entry) for entry in found.entries}
+
+
+async def assign_partitions(
+    store: Store, topic: str, changes: Mapping[int, Sequence[str]], *, clock: Clock, random: Random
+) -> TopicAssignment:
+    """Assign partitions of a topic to agents, the leader first; an empty sequence withdraws an assignment. Returns all of them."""
+
+    async def decide(entry: Entry | None) -> Swap[TopicAssignment]:
+        assigned = dict(read_assignment(entry)) if entry is not None else {}
+        for number, agents in changes.items():
+            assigned.pop(number, None)
+            if agents:
+                assigned[number] = tuple(agents)
+        return Swap(assigned, (_assignment_write(topic, assigned),))
+
+    assigned, _ = await compare_and_swap(store, assignment_key(topic), decide, clock=clock, random=random)
+    return assigned
+
+
+async def assigned_partitions(store: Store, *, clock: Clock, random: Random) -> Mapping[str, TopicAssignment]:
+    """The assignments of every topic that has some."""
+    found = await scan_all(store, ASSIGNMENTS, clock=clock, random=random)
+    return {entry.key.removeprefix(ASSIGNMENTS): read_assignment(entry) for entry in found.entries}
+
+
+def _assignment_write(topic: str, assigned: TopicAssignment) -> Operation:
+    if not assigned:
+        return Delete(assignment_key(topic))
+    by_number = {number: assigned[number] for number in sorted(assigned)}
+    return Put(assignment_key(topic), msgspec.json.encode(AssignmentRecord(by_number)))

@@ -1,0 +1,93 @@
+"""What operators ask of a cluster: agents take it from the plan, and what was asked for stays."""
+
+import pytest
+from tests.support.cluster import LocalCluster, Node
+from tests.support.waiting import async_until
+
+from holdfast.agent.administration import AgentStatus, ClusterAdministration, PartitionStatus
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.types import TopicPartition
+
+PARTITIONS = 4
+
+
+async def pair(cluster: LocalCluster) -> tuple[Node, Node, ClusterAdministration]:
+    ann, bob = await cluster.node("ann"), await cluster.node("bob")
+    await ann.service.create_topic("orders", PARTITIONS)
+    await async_until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
+    return ann, bob, ClusterAdministration(cluster.store, clock=cluster.clock, random=cluster.random)
+
+
+async def agents(administration: ClusterAdministration) -> dict[str, AgentStatus]:
+    return {each.id: each for each in await administration.agents()}
+
+
+async def partition(administration: ClusterAdministration, number: int) -> PartitionStatus:
+    return (await administration.partitions("orders"))[number]
+
+
+async def test_a_cluster_is_listed(cluster: LocalCluster) -> None:
+    ann, bob, administration = await pair(cluster)
+    await cluster.produce("orders", 1, "a")
+    listed = await agents(administration)
+    assert {name: (each.live, each.draining, each.leases == each.planned) for name, each in listed.items()} == {
+        "ann": (True, False, True),
+        "bob": (True, False, True),
+    }
+    for status in await administration.partitions("orders"):
+        leader = cluster.leader(status.partition)
+        assert leader is not None
+        assert (status.leader, status.planned, status.offline) == (leader.name, (leader.name,), "")
+        assert status.epoch >= 1
+    leases = {each.resource: each.holder for each in await administration.leases()}
+    assert leases["planner"] in ("ann", "bob")
+    assert {number for number in range(PARTITIONS) if leases[f"partition/orders/{number:05d}"] == "ann"} == ann.leads()
+    assert await administration.misplaced() == 0
+    assert bob.leads()
+
+
+async def test_a_partition_moves_stays_and_is_placed_again(cluster: LocalCluster) -> None:
+    ann, bob, administration = await pair(cluster)
+    number = min(ann.leads())
+    await cluster.produce("orders", number, "before")
+    epoch = (await partition(administration, number)).epoch
+    await administration.assign("orders", {number: ("bob",)})
+    await async_until(lambda: number in bob.leads() and len(ann.leads()) == PARTITIONS // 2)
+    moved = await partition(administration, number)
+    assert (moved.leader, moved.assigned) == ("bob", ("bob",))
+    assert moved.epoch > epoch
+    await cluster.produce("orders", number, "after")
+    assert [value for _, value in await cluster.read("orders", number)] == ["before", "after"]
+    assert await administration.rebalance() == 1
+    assert (await partition(administration, number)).assigned == ()
+    assert await administration.rebalance("orders") == 0
+
+
+async def test_a_drained_agent_is_given_nothing_until_that_is_undone(cluster: LocalCluster) -> None:
+    ann, bob, administration = await pair(cluster)
+    await administration.drain("ann")
+    await async_until(lambda: not ann.leads() and len(bob.leads()) == PARTITIONS)
+    assert (await agents(administration))["ann"].draining
+    await bob.service.create_topic("more", 2)
+    await async_until(lambda: {TopicPartition("more", 0), TopicPartition("more", 1)} <= set(bob.agent.leading))
+    with pytest.raises(InvalidError, match="nobody could serve"):
+        await administration.drain("bob")
+    await administration.undrain("ann")
+    await async_until(lambda: len(ann.leads()) >= PARTITIONS // 2)
+
+
+async def test_what_cannot_be_done_is_refused(cluster: LocalCluster) -> None:
+    _, _, administration = await pair(cluster)
+    with pytest.raises(UnknownTopicError):
+        await administration.assign("nothing", {0: ("ann",)})
+    with pytest.raises(InvalidError, match="invalid partition 4: must be 0 to 3"):
+        await administration.assign("orders", {4: ("ann",)})
+    with pytest.raises(InvalidError, match="invalid agent 'eve': must be ann, bob"):
+        await administration.assign("orders", {0: ("eve",)})
+    with pytest.raises(InvalidError, match="invalid agent 'eve': must be ann, bob"):
+        await administration.drain("eve")
+    with pytest.raises(InvalidError, match="must be none"):
+        await administration.undrain("ann")
+    with pytest.raises(UnknownTopicError):
+        await administration.rebalance("nothing")

@@ -1,0 +1,66 @@
+"""`holdfast agents`, `partitions`, `leases`, `transfer`, `drain` and `rebalance` on two real servers."""
+
+from pathlib import Path
+
+from tests.support.command_line import Run
+from tests.support.server_process import BROKER_ONLY, ServeProcess, create_topic, produce, read, started
+from tests.support.waiting import until
+
+
+def test_a_cluster_is_listed_and_moved_about(run: Run, tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/store.db")
+    shared = (*BROKER_ONLY, *store, "--objects", f"file://{tmp_path}/objects")
+    ann, bob = (ServeProcess(tmp_path / name, *shared, "--agent-id", name, "--zone", "z1") for name in ("ann", "bob"))
+    with started(ann, bob):
+        create_topic(ann.kafka, "orders", 4)
+
+        def leaders() -> dict[int, str]:
+            return {row["partition"]: row["leader"] for row in run("partitions", "orders", *store, "--json").rows}
+
+        until(lambda: set(leaders().values()) == {"ann", "bob"}, what="both lead some")
+        for number in range(4):
+            produce(ann.kafka, "orders", "a", "b", partition=number)
+        rows = run("partitions", "orders", *store, "--json").rows
+        assert [(row["high_watermark"], row["state"]) for row in rows] == [(2, "ok")] * 4
+        assert all(row["in_sync"] == row["replicas"] == [row["leader"]] for row in rows)
+        listed = {row["id"]: row for row in run("agents", *store, "--json").rows}
+        assert {name: (row["live"], row["zone"], row["address"]) for name, row in listed.items()} == {
+            "ann": (True, "z1", ann.kafka),
+            "bob": (True, "z1", bob.kafka),
+        }
+        assert "ann" in run("agents", *store).text
+        number = next(number for number, leader in leaders().items() if leader == "ann")
+        moved = run("transfer", "orders", str(number), "--to", "bob", *store)
+        assert moved.code == 0, moved.err
+        assert f"orders-{number} is led by bob, epoch " in moved.text
+        done = run("drain", "bob", *store, "--json")
+        assert done.rows == [{"agent": "bob", "draining": True, "leases": 0}], done.err
+        assert set(leaders().values()) == {"ann"}
+        assert run("leases", "--agent", "bob", *store, "--json").rows == [
+            row
+            for row in run("leases", *store, "--json").rows
+            if row["resource"] == "planner" and row["holder"] == "bob"
+        ]
+        refused = run("drain", "ann", *store)
+        assert refused.code == 2
+        assert "one of several live agents of group default" in refused.err
+        assert run("drain", "bob", "--undo", *store).text == "bob gets its share again\n"
+        until(lambda: set(leaders().values()) == {"ann", "bob"}, what="bob leads some again")
+        assert run("rebalance", *store, "--json").rows == [{"withdrawn": 1, "misplaced": 0}]
+        for each in range(4):
+            assert read(bob.kafka, "orders", 2, partition=each) == ["a", "b"]
+
+
+def test_what_does_not_exist_is_named(run: Run, tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/store.db")
+    refused = run("agents", *store)
+    assert refused.code == 2
+    assert "must be an existing database" in refused.err
+    assert run("store", "check", store[1]).code == 0
+    assert run("agents", *store).text == "agents: none\n"
+    assert run("agents", *store, "--json").rows == []
+    refused = run("partitions", "nothing", *store)
+    assert (refused.code, refused.err) == (2, "holdfast: topic 'nothing' does not exist\n")
+    refused = run("transfer", "nothing", "x", "--to", "ann", *store)
+    assert refused.code == 2
+    assert "invalid PARTITION 'x'" in refused.err
