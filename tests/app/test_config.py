@@ -191,7 +191,7 @@ def test_variables_that_are_not_ours_are_left_alone() -> None:
         ("[kafka]\nidle_ms = 'x'", ("kafka.idle_ms (from b.toml:2)", "'x'", "an integer")),
         ("kafka.idle_ms = true", ("kafka.idle_ms (from b.toml:1)", "an integer")),
         ("insecure = 1", ("insecure (from b.toml:1)", "true or false")),
-        ("[session]\nttl_ms = 100", ("session.renew_ms (from default)", "between 1 and 50")),
+        ("[session]\nrenew_ms = 20000", ("session.renew_ms (from b.toml:2)", "between 1 and 15000")),
         ("[kafka]\nrequest_bytes_max = 1", ("kafka.request_bytes_max (from b.toml:2)", "between")),
         ("[wal]\nfile_bytes = 1", ("wal.file_bytes (from b.toml:2)", "between")),
         ("roles = ['api', 'boss']", ("roles (from b.toml:1)", "boss", "api, agent, worker")),
@@ -290,3 +290,17 @@ level = "loud"
     found = {int(line.partition("b.toml:")[2].partition(")")[0]) for line in lines}
     assert found == {1, 2, 4, 5, 6, 7, 9, 11}
     assert len(lines) == 8
+
+
+def test_shorter_ttls_shorten_what_must_fit_into_them(tmp_path: Path) -> None:
+    flags = {"session.ttl_ms": "3000", "membership.shown_ms": "6000", "data": str(tmp_path)}
+    settings = effective_settings(flags=flags, environment={}, directory=tmp_path).settings
+    session, membership = settings.agent.session, settings.agent.membership
+    assert (session.renew_ms, session.margin_ms, session.stall_ms, session.retry_ms) == (1_000, 300, 2_000, 50)
+    assert membership.heartbeat_ms == 2_000
+    kept = effective_settings(flags={**flags, "session.ttl_ms": "60000"}, environment={}, directory=tmp_path).settings
+    assert kept.agent.session.renew_ms == 10_000
+    named = effective_settings(
+        flags=flags, environment={"HOLDFAST_SESSION_RENEW_MS": "1500"}, directory=tmp_path
+    ).settings
+    assert named.agent.session.renew_ms == 1_500

@@ -71,7 +71,8 @@ def test_members_join_and_leave_while_records_flow(work: Work, assignor: str) ->
     bob, cid = work.join("bob", "cid", assignor=assignor)
     work.send()
     await_shared([ann, bob, cid], PARTITIONS)
-    assert holds([ann, bob, cid]) == [2, 2, 2]
+    # Cooperative members share in several rounds, and all partitions may have an owner before the last one.
+    until(lambda: holds([ann, bob, cid]) == [2, 2, 2], what="each has its share")
     work.send()
     ann.leave()
     await_shared([bob, cid], PARTITIONS)

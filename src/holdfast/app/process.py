@@ -13,10 +13,12 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
+from holdfast.app.agent_processes import AgentCommand, running_agents
 from holdfast.app.config import ServeSettings
 from holdfast.app.server import RunningServer, running_server
 from holdfast.app.stop_progress import StopProgress
@@ -63,19 +65,24 @@ async def serve(
     random: Random,
     announce: Callable[[RunningServer], None],
     stop: ShutdownSignal,
+    further_agents: Sequence[AgentCommand] = (),
 ) -> int:
     """Serve until `stop`; `announce` is called once everything listens. Errors that prevent or end serving are raised."""
     listening: asyncio.Future[RunningServer] = asyncio.get_running_loop().create_future()
     failed: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
 
     async def live() -> None:
-        async with running_server(settings, clock=clock, random=random) as served:
+        async with (
+            running_agents(further_agents, clock=clock, random=random, stop_ms=settings.stop_ms) as agents,
+            running_server(settings, clock=clock, random=random) as served,
+        ):
             listening.set_result(served)
             if served.failed is not None:
                 served.failed.add_done_callback(lambda wal: failed.set_result(wal.result()))
-            announce(served)
+            announce(replace(served, further_agents=await agents.start()))
             freeze_garbage_collector()
             await stop.asked.wait()
+            agents.stop()
 
     life = asyncio.ensure_future(live())
     asked = asyncio.ensure_future(stop.asked.wait())

@@ -55,7 +55,7 @@ class RunningServer:
     """A server that listens. `disabled`: what is off, each with the reason and the remedy.
 
     `failed` has a result once the WAL has failed: then nothing is acknowledged any more, and the process must end.
-    `stopping`: what a graceful stop waits for.
+    `stopping`: what a graceful stop waits for. `further_agents`: where the others of this host listen for Kafka's clients.
     """
 
     kafka: Address
@@ -65,6 +65,7 @@ class RunningServer:
     node: int
     name: str
     cluster_id: str
+    further_agents: tuple[str, ...] = ()
     disabled: dict[str, str] = field(default_factory=dict)
     failed: "asyncio.Future[HoldfastError] | None" = None
     stopping: StopProgress = field(default_factory=StopProgress)
@@ -73,7 +74,8 @@ class RunningServer:
     def addresses(self) -> dict[str, str]:
         """One address per gateway, as `--print-addresses` writes them."""
         others = {"http": self.http, "clickhouse": self.clickhouse}
-        return {"kafka": str(self.kafka)} | {name: str(each) for name, each in others.items() if each is not None}
+        agents = {"agents": ",".join((str(self.kafka), *self.further_agents))} if self.further_agents else {}
+        return {"kafka": str(self.kafka), **{n: str(each) for n, each in others.items() if each is not None}, **agents}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

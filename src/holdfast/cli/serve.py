@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.app.advertised_urls import located
-from holdfast.app.config import ServeSettings
+from holdfast.app.config import CATALOGUE, ServeSettings
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 from holdfast.vocabulary.clock import RealClock
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+SHARED_BY_AGENTS = (
+    *("agent.zone", "agent.group", "session.ttl_ms", "membership.shown_ms"),
+    *("insecure", "logging.format", "logging.level", "stop_ms"),
+)
+
 EPILOG = """\
 Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAST_LOG_LEVEL, and so on; a file is given with
 --config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` prints the result and origins.
@@ -33,6 +38,7 @@ Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAS
 examples:
   holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092, HTTP on :8080
   holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --http off --print-addresses addresses.json
+  holdfast serve --agents 4                            four agents, one for each core, on ports 9092 to 9095
   holdfast serve --store postgresql://me@db/holdfast --objects s3://bucket/prefix --advertise node-1:9092
 """
 
@@ -63,6 +69,7 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 async def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     # Imported here: the help must not wait for a server.
+    from holdfast.app.agent_processes import agent_command
     from holdfast.app.log_format import configure_logging
     from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
     from holdfast.vocabulary.tasks import leaf_errors
@@ -83,6 +90,7 @@ async def run_serve(args: argparse.Namespace) -> int:
             random=SystemRandom(),
             announce=lambda served: _announce(settings, served),
             stop=stop,
+            further_agents=[agent_command(settings, number, _shared(args)) for number in range(2, settings.agents + 1)],
         )
     except HoldfastError as error:
         _log.error("%s", error)
@@ -90,6 +98,17 @@ async def run_serve(args: argparse.Namespace) -> int:
     except Exception as error:
         _log.critical("server failed: %s", error, exc_info=error)
         return next((exit_code(each) for each in leaf_errors(error) if isinstance(each, HoldfastError)), FAILED)
+
+
+def _shared(args: argparse.Namespace) -> list[str]:
+    """The flags of this process that the further agents of the host are given, too."""
+    given = ["--config", args.config] if args.config else []
+    given += [word for assignment in args.assignments for word in ("--set", assignment)]
+    for name in SHARED_BY_AGENTS:
+        value = getattr(args, name)
+        if value is not None:
+            given += [CATALOGUE[name].flag] if value is True else [CATALOGUE[name].flag, str(value)]
+    return given
 
 
 def _announce(settings: ServeSettings, served: "RunningServer") -> None:
@@ -110,6 +129,8 @@ def banner(settings: ServeSettings, served: "RunningServer") -> Iterator[str]:
     """What runs and where; for what is off, why and how to turn it on."""
     yield f"holdfast {__version__}, node {served.node} ({served.name}), cluster {served.cluster_id}"
     yield _line("kafka", f"{served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""))
+    for each in served.further_agents:
+        yield _line("", each)
     yield _line("http", _off(served, "http") or f"http://{served.http}")
     yield _line("pipelines", _off(served, "pipelines") or f"on Spark {settings.spark.remote or settings.spark.master}")
     if served.clickhouse is not None:

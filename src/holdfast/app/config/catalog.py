@@ -162,8 +162,32 @@ def _everyday() -> Iterator[Setting]:
     yield everyday_setting(
         "agent.id", "", "--agent-id", "ID", "this agent's id (default: generated once, kept in the data directory)"
     )
+    yield everyday_setting(
+        "agents",
+        1,
+        "--agents",
+        "N",
+        "agents on this host, each a process with a WAL and an address of its own: ports count up from --kafka and --http",
+        kind=int,
+    )
     yield everyday_setting("agent.zone", "", "--zone", "ZONE", "availability zone: Kafka's rack")
     yield everyday_setting("agent.group", "default", "--group", "GROUP", "agent group")
+    yield everyday_setting(
+        "session.ttl_ms",
+        SessionSettings().ttl_ms,
+        "--lease-ttl",
+        "MS",
+        "how long leases of an agent outlive its last keep-alive; how often one is sent follows from it",
+        kind=int,
+    )
+    yield everyday_setting(
+        "membership.shown_ms",
+        MembershipSettings().shown_ms,
+        "--liveness-ttl",
+        "MS",
+        "how long an agent is listed after its last heartbeat; how often one is sent follows from it",
+        kind=int,
+    )
     yield everyday_setting(
         "clickhouse",
         "embedded",

@@ -19,6 +19,8 @@ from holdfast.app.config.aliases import from_aliases, notices
 from holdfast.app.config.catalog import CATALOGUE, SECTIONS, Setting
 from holdfast.app.config.settings import ROLES, ServeSettings
 from holdfast.app.config.sources import SourceValue, from_environment, from_file, from_flags
+from holdfast.kernel.membership import MembershipSettings
+from holdfast.kernel.session import SessionSettings
 from holdfast.objects.urls import parse_objects_url
 from holdfast.stores.urls import parse_store_url
 from holdfast.vocabulary.errors import InvalidError, UsageError
@@ -35,6 +37,7 @@ _SERVE_NAMES: Final = {
     "log_format": "logging.format",
     "log_level": "logging.level",
     "stop_ms": "stop_ms",
+    "agents": "agents",
     "clickhouse": "clickhouse",
     "agent id": "agent.id",
 }
@@ -99,6 +102,11 @@ class _Values:
         """Set a default that depends on other settings."""
         if not self[name]:
             self._by_name[name] = _Value(value, self.origin(name))
+
+    def fill_default(self, name: str, value: int) -> None:
+        """Lower a default that must fit another setting."""
+        if self.origin(name) == DEFAULT:
+            self._by_name[name] = _Value(max(1, min(value, self[name])), DEFAULT)
 
     def title(self, name: str) -> str:
         """A setting and its origin, for errors."""
@@ -185,10 +193,20 @@ def effective_settings(
     values.fill("store", "sqlite:///" + quote(str(data / "store.db")))
     values.fill("objects", "file://" + quote(str(data / "objects")))
     _check_urls(values)
+    _follow_ttls(values)
     settings = values.attempt(lambda: _built(values, data), None)
     values.raise_mistakes()
     assert settings is not None  # otherwise there was a mistake
     return EffectiveSettings(settings=settings, shown=values.shown(), notices=tuple(notices(environment)))
+
+
+def _follow_ttls(values: _Values) -> None:
+    """Shorter TTLs shorten what must fit into them and was not set."""
+    ttl_ms, shown_ms = values["session.ttl_ms"], values["membership.shown_ms"]
+    session, membership = SessionSettings(), MembershipSettings()
+    for name in ("renew_ms", "margin_ms", "stall_ms", "retry_ms"):
+        values.fill_default(f"session.{name}", getattr(session, name) * ttl_ms // session.ttl_ms)
+    values.fill_default("membership.heartbeat_ms", membership.heartbeat_ms * shown_ms // membership.shown_ms)
 
 
 def _built(values: _Values, data: Path) -> ServeSettings:
@@ -204,6 +222,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "insecure": values["insecure"],
         "print_addresses": values["print_addresses"],
         "stop_ms": values["stop_ms"],
+        "agents": values["agents"],
         "log_format": values["logging.format"],
         "log_level": values["logging.level"].lower(),
         "listen": values.attempt(

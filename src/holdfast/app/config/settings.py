@@ -14,12 +14,13 @@ from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.redaction import redacted
-from holdfast.vocabulary.settings import check_at_least, check_one_of
+from holdfast.vocabulary.settings import check_at_least, check_between, check_one_of
 
 API: Final = "api"
 AGENT: Final = "agent"
 WORKER: Final = "worker"
 ROLES: Final = (API, AGENT, WORKER)
+AGENTS_MAX: Final = 256
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -47,6 +48,7 @@ class ServeSettings:
 
     `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
     stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is off.
+    `agents`: how many agents of this host, this process included.
     `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
     `agent` has no name and no address of its own yet: see `as_agent`.
     """
@@ -58,6 +60,7 @@ class ServeSettings:
     insecure: bool = False
     print_addresses: str = ""
     stop_ms: int = 45_000
+    agents: int = 1
     log_format: str = "text"
     log_level: str = "info"
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
@@ -84,6 +87,7 @@ class ServeSettings:
         check_one_of("log_format", self.log_format, LOG_FORMATS)
         check_one_of("log_level", self.log_level, LOG_LEVELS)
         check_at_least("stop_ms", self.stop_ms, 0)
+        check_between("agents", self.agents, 1, AGENTS_MAX if self.leads else 1)
         if self.clickhouse not in ("embedded", "off") and not self.clickhouse.startswith(("http://", "https://")):
             raise InvalidError(
                 "clickhouse", redacted(self.clickhouse), "embedded, off, or http[s]://user:password@host:port"

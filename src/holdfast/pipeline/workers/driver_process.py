@@ -10,12 +10,10 @@ libraries log, is logged at debug; if the driver dies by itself, the last lines 
 
 import asyncio
 import logging
-import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -31,11 +29,11 @@ from holdfast.pipeline.model.driver_protocol import (
 )
 from holdfast.pipeline.workers.process_session import kill, kill_all
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.with_parent import with_parent
 
 _log: Final = logging.getLogger(__name__)
 
 COMMAND: Final = (sys.executable, "-m", "holdfast.pipeline.driver")
-_EXEC_WITH_PARENT: Final = str(Path(__file__).with_name("exec_with_parent.py"))
 _STDERR_LINE_MAX: Final = 4_000
 _STDERR_LINES_KEPT: Final = 20
 _KILL_WITHIN_MS: Final = 5_000
@@ -176,10 +174,7 @@ async def running_driver(
 ) -> AsyncIterator[DriverProcess]:
     """A driver for the body; leaving the body kills it. It may die before: see `dead`."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        _EXEC_WITH_PARENT,
-        str(os.getpid()),
-        *command,
+        *with_parent(command),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -19,8 +19,8 @@ def main(argv: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        raise SystemExit(f"worker process {parent} has exited")
-    os.execv(command[0], command)  # noqa: S606 (no shell; the worker chooses the command)
+        raise SystemExit(f"the parent, process {parent}, has exited")
+    os.execv(command[0], command)  # noqa: S606 (no shell; the parent chooses the command)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,163 @@
+"""The further agents of a host (`serve --agents N`), each a server process of its own with one address, one WAL and one session.
+
+A partition is led by one process, and a process uses one core: N agents use N. Each is as independent as on a machine of its own.
+This process starts them, starts one that has ended again, and stops them when it stops. They die with it, even with one that was
+killed: the next one will need their data directories.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.app.addresses import Address, AdvertisedAddress
+from holdfast.app.config import ServeSettings
+from holdfast.app.data_directory import ADDRESSES
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
+from holdfast.vocabulary.tasks import background_tasks, task_group
+from holdfast.vocabulary.with_parent import with_parent
+
+_log: Final = logging.getLogger(__name__)
+
+_LISTEN_WITHIN_MS: Final = 60_000
+_POLL_MS: Final = 20
+_KILL_AFTER_MS: Final = 5_000  # beyond what a graceful stop may take
+_STEADY_MS: Final = 60_000  # who ran so long is restarted at once
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCommand:
+    """How to start an agent: the command and what it adds to the environment, where nobody sees its secrets."""
+
+    data: Path
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) -> AgentCommand:
+    """The command of agent `number` of this host; 1 is this process. `options`: what it shares with this process."""
+    data = settings.data / "agents" / str(number)
+    argv = [
+        *(sys.executable, "-m", "holdfast", "serve", *options),
+        *("--agents", "1", "--data", str(data), "--roles", "api,agent", "--print-addresses", str(data / ADDRESSES)),
+        *("--kafka", str(_moved(settings.listen, number - 1))),
+        *("--http", "off" if settings.http_listen is None else str(_moved(settings.http_listen, number - 1))),
+    ]
+    advertised = settings.advertise
+    if advertised != AdvertisedAddress():
+        argv += ["--advertise", str(replace(advertised, port=advertised.port + number - 1 if advertised.port else 0))]
+    if settings.agent_id:
+        argv += ["--agent-id", f"{settings.agent_id}-{number}"]
+    urls = {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}
+    return AgentCommand(data, tuple(argv), urls)
+
+
+def _moved(address: Address, ports: int) -> Address:
+    return replace(address, port=address.port + ports if address.port else 0)
+
+
+class AgentProcesses:
+    """The further agents of this host. Made by `running_agents`."""
+
+    def __init__(self, commands: Sequence[AgentCommand], *, clock: Clock, random: Random, stop_ms: int) -> None:
+        self._commands, self._clock, self._random, self._stop_ms = commands, clock, random, stop_ms
+        self._processes: dict[Path, subprocess.Popen[bytes]] = {}
+        self._started, self._stopping = asyncio.Event(), False
+
+    async def start(self) -> tuple[str, ...]:
+        """Start them. Where they listen for Kafka's clients, once all of them do; `UnavailableError`: one does not."""
+        self._started.set()
+        until_ms = self._clock.boot_ms() + _LISTEN_WITHIN_MS
+        found: dict[Path, str] = {}
+        while len(found) < len(self._commands):
+            for command in self._commands:
+                if command.data not in found and (listening := _listening(command.data)):
+                    found[command.data] = listening
+            if len(found) < len(self._commands) and self._clock.boot_ms() >= until_ms:
+                raise UnavailableError(
+                    "agents of this host", f"some do not listen after {_LISTEN_WITHIN_MS} ms: see the log"
+                )
+            await self._clock.sleep_ms(_POLL_MS)
+        return tuple(found[command.data] for command in self._commands)
+
+    def stop(self) -> None:
+        """Ask all of them to stop gracefully, at the same time as this process: what they lead moves nowhere."""
+        self._stopping = True
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+
+    async def supervise(self) -> None:
+        """Start them when that is asked for, and those that end again; until cancelled."""
+        await self._started.wait()
+        async with task_group() as group:
+            for command in self._commands:
+                group.create_task(self._keep_running(command))
+
+    async def ended(self) -> None:
+        """Wait for the end of all; who does not end in time is killed."""
+        until_ms = self._clock.boot_ms() + self._stop_ms + _KILL_AFTER_MS
+        while any(process.poll() is None for process in self._processes.values()):
+            if self._clock.boot_ms() >= until_ms:
+                for process in self._processes.values():
+                    process.kill()
+            await self._clock.sleep_ms(_POLL_MS)
+
+    async def _keep_running(self, command: AgentCommand) -> None:
+        attempt = 0
+        while not self._stopping:
+            started_ms = self._clock.boot_ms()
+            process = self._processes[command.data] = _start(command)
+            if self._stopping:
+                process.send_signal(signal.SIGTERM)
+            while process.poll() is None:
+                await self._clock.sleep_ms(_POLL_MS)
+            if self._stopping:
+                return
+            attempt = 0 if self._clock.boot_ms() - started_ms >= _STEADY_MS else attempt + 1
+            pause_ms = backoff_ms(attempt, base_ms=500, max_ms=30_000, random=self._random)
+            _log.error(
+                "agent in %s ended with %d: starting it again in %d ms", command.data, process.returncode, pause_ms
+            )
+            await self._clock.sleep_ms(pause_ms)
+
+
+def _start(command: AgentCommand) -> "subprocess.Popen[bytes]":
+    command.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (command.data / ADDRESSES).unlink(missing_ok=True)
+    environment = {**os.environ, **command.environment}  # noqa: TID251 (what a child process is given)
+    return subprocess.Popen(  # noqa: S603 (our own command)
+        with_parent(command.argv), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+
+
+def _listening(data: Path) -> str:
+    try:
+        return str(msgspec.json.decode((data / ADDRESSES).read_bytes(), type=dict[str, str])["kafka"])
+    except (OSError, msgspec.DecodeError, KeyError):
+        return ""
+
+
+@asynccontextmanager
+async def running_agents(
+    commands: Sequence[AgentCommand], *, clock: Clock, random: Random, stop_ms: int
+) -> AsyncIterator[AgentProcesses]:
+    """The further agents for the body. Leaving it stops them and waits."""
+    agents = AgentProcesses(commands, clock=clock, random=random, stop_ms=stop_ms)
+    try:
+        async with background_tasks(agents.supervise()):
+            yield agents
+    finally:
+        agents.stop()
+        await agents.ended()
