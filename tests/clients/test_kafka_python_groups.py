@@ -1,12 +1,20 @@
 """kafka-python: groups whose members come, go, freeze and die, with offsets that nobody loses and nobody counts twice."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from tests.support.broker import Broker
-from tests.support.clients.group_members import await_committed, await_shared, committed, members, verdict
+from tests.support.clients.group_members import (
+    Member,
+    await_committed,
+    await_shared,
+    committed,
+    members,
+    shared,
+    verdict,
+)
 from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, joined, producing, send, take
 from tests.support.kafka_python_import import (
     OffsetAndMetadata,
@@ -61,6 +69,17 @@ def await_even(*members: Polling, partitions: int) -> None:
         return {len(each) for each in held} == {partitions // len(members)} and len(set().union(*held)) == partitions
 
     until(even, what=f"{len(members)} members share {partitions} partitions evenly")
+
+
+def await_one_generation(group: Sequence[Member], partitions: int) -> int:
+    """Wait until the partitions are shared in a generation that every member has joined, and so told of all before it."""
+
+    def joined_in() -> set[int]:
+        return {member.events_of("assigned")[-1]["generation"] for member in group}
+
+    until(lambda: shared(group, partitions) and len(joined_in()) == 1, what="all members are in one generation")
+    (generation,) = joined_in()
+    return generation
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda each: str(each.name))
@@ -151,11 +170,11 @@ def test_a_static_member_returns_without_a_rebalance(broker: Broker) -> None:
     topic, group = broker.create_topic("static", 4), broker.unique("group")
     with members(broker.bootstrap, "kafka_python_member.py", topic=topic, group=group, session_ms=30_000) as start:
         ann, bob = start("ann", instance="ann"), start("bob", instance="bob")
-        await_shared([ann, bob], 4)
+        generation = await_one_generation([ann, bob], 4)
         held, so_far = bob.assigned, len(ann.events_of("revoked"))
         bob.kill()
         bob = start("bob again", instance="bob")
-        await_shared([ann, bob], 4)
+        assert await_one_generation([ann, bob], 4) == generation, (ann.events, bob.events)
         assert bob.assigned == held
         assert len(ann.events_of("revoked")) == so_far, (ann.events, bob.events)
 
