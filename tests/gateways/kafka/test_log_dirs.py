@@ -1,8 +1,9 @@
-"""DescribeLogDirs: what partitions take, in every version."""
+"""DescribeLogDirs and AlterReplicaLogDirs: what partitions take, and that they stay where they are, in every version."""
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.kafka_admin import admin_of, code, versions
 from tests.support.partitions import batch
 
@@ -50,6 +51,49 @@ async def test_a_node_without_an_agent_has_no_directory(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 1}) as admin:
         admin.backend.log.directory = None
         assert (await admin.ask("DescribeLogDirs", topics=None)).results == ()
+
+
+def moved(answer: Any) -> dict[tuple[str, int], ErrorCode]:
+    return {
+        (topic.topic_name, each.partition_index): code(each) for topic in answer.results for each in topic.partitions
+    }
+
+
+async def test_only_a_move_to_where_a_partition_is_succeeds(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 2}) as admin:
+        here = str(admin.backend.log.directory)
+        for version in versions("AlterReplicaLogDirs"):
+            wanted = [
+                {
+                    "path": here,
+                    "topics": [{"name": "orders", "partitions": [0, 7]}, {"name": "nowhere", "partitions": [0]}],
+                },
+                {"path": "/elsewhere", "topics": [{"name": "orders", "partitions": [1]}]},
+            ]
+            assert moved(await admin.ask("AlterReplicaLogDirs", version, dirs=wanted)) == {
+                ("orders", 0): ErrorCode.NONE,
+                ("orders", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ("orders", 1): ErrorCode.LOG_DIR_NOT_FOUND,
+            }
+
+
+async def test_a_partition_led_elsewhere_has_no_replica_to_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        monkeypatch.setattr(admin.backend.log, "size_bytes", lambda name, number: None)
+        wanted = [{"path": str(admin.backend.log.directory), "topics": [{"name": "orders", "partitions": [0]}]}]
+        answer = await admin.ask("AlterReplicaLogDirs", dirs=wanted)
+        assert moved(answer) == {("orders", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
+
+
+async def test_nothing_is_moved_to_a_node_without_an_agent(tmp_path: Path) -> None:
+    async with admin_of(tmp_path, topics={"orders": 1}) as admin:
+        admin.backend.log.directory = None
+        wanted = [{"path": "None", "topics": [{"name": "orders", "partitions": [0]}]}]
+        answer = await admin.ask("AlterReplicaLogDirs", dirs=wanted)
+        assert moved(answer) == {("orders", 0): ErrorCode.LOG_DIR_NOT_FOUND}
 
 
 def test_a_disk_that_cannot_be_read_has_unknown_size(tmp_path: Path) -> None:

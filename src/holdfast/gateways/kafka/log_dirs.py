@@ -1,6 +1,7 @@
 """Sizes of partitions and of the disk.
 
-    DescribeLogDirs   35   versions 1–5
+    AlterReplicaLogDirs   34   versions 1–2   (LOG_DIR_NOT_FOUND, unless nothing would move)
+    DescribeLogDirs       35   versions 1–5
 
 One "directory" per agent: the size of a partition is its published segments plus its unpublished bytes in the WAL. The disk is the
 WAL's. A node without an agent has no directory.
@@ -19,6 +20,31 @@ from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 
 _UNKNOWN: Final = -1
+
+
+async def alter_replica_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
+    """Accept what would move nothing."""
+    results = [
+        {
+            "topic_name": topic.name,
+            "partitions": [
+                {"partition_index": number, "error_code": _moved(call.backend, wanted.path, topic.name, number)}
+                for number in topic.partitions
+            ],
+        }
+        for wanted in request.dirs
+        for topic in wanted.topics
+    ]
+    return {"results": results}
+
+
+def _moved(backend: KafkaBackend, path: str, name: str, number: int) -> ErrorCode:
+    topic, directory = backend.cluster.topic(name), backend.log.directory
+    if directory is None or path != str(directory):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if topic is None or not 0 <= number < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.REPLICA_NOT_AVAILABLE if backend.log.size_bytes(name, number) is None else ErrorCode.NONE
 
 
 async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
@@ -59,7 +85,7 @@ def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
             wanted.setdefault(named.topic, []).extend(named.partitions)
     topics: list[ResponseFields] = []
     for name, numbers in wanted.items():
-        sizes = {number: _size(backend, name, number) for number in numbers}
+        sizes = {number: backend.log.size_bytes(name, number) for number in numbers}
         partitions = [
             {"partition_index": number, "partition_size": size, "offset_lag": 0, "is_future_key": False}
             for number, size in sizes.items()
@@ -70,8 +96,7 @@ def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
     return topics
 
 
-def _size(backend: KafkaBackend, name: str, number: int) -> int | None:
-    return backend.log.size_bytes(name, number)
-
-
-APIS: Final = (Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible_from=2, control=describe_log_dirs),)
+APIS: Final = (
+    Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible_from=2, control=alter_replica_log_dirs),
+    Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), flexible_from=2, control=describe_log_dirs),
+)
