@@ -99,3 +99,21 @@ def test_a_piece_of_which_somebody_has_deleted_rows_blocks(clickhouse: ClickHous
     clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders DELETE WHERE id < 3 SETTINGS mutations_sync = 1")
     with pytest.raises(BlockedError, match="has 2 of its 4 rows"):
         sink.insert_piece(batch(0, again=True), 0, rows(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("mode", ["append", "update", "complete"])
+def test_a_store_that_knows_fewer_batches_than_the_table_has_is_refused(
+    clickhouse: ClickHouseDatabase, mode: OutputMode
+) -> None:
+    sink = opened(clickhouse, mode)
+    sink.check_history(-1)
+    write(sink, batch(0), 1)
+    write(sink, batch(1), 2)
+    sink.check_history(1)
+    restored = opened(clickhouse, mode)
+    with pytest.raises(
+        BlockedError, match=r"has batches up to 1, the store knows those up to 0: .*rewind the pipeline"
+    ):
+        restored.check_history(0)
+    opened(clickhouse, mode, generation=2).check_history(-1)
+    opened(clickhouse, mode, pipeline="p2").check_history(-1)

@@ -19,6 +19,7 @@ from holdfast.pipeline.driver.spark_jobs import cause_of
 from holdfast.pipeline.driver.streaming import protocol, stream_progress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
+from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
 from holdfast.pipeline.driver.streaming.running_query import Batches, RunningQuery
 from holdfast.pipeline.driver.streaming.stream_query import (
@@ -169,7 +170,7 @@ class StreamProcessor:
         warnings = sink.prepare()
         sink.check_alone(self._store.exists)
         self.counters.warn(*(warnings if sink.guarantee == EXACTLY_ONCE else (sink.guarantee, *warnings)))
-        fence = sink.fence(0, epoch)
+        fence = raise_fence(sink, store)
         self._take_over(running)
         batches = self._batches(running, query, target, fence)
         self._launch(running, query, batches)

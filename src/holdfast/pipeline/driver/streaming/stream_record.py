@@ -67,6 +67,11 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """The number of the last done batch; `NO_BATCH`: none is."""
         return NO_BATCH if self.done is None else self.done.batch
 
+    @property
+    def begun_batch(self) -> int:
+        """The number of the last batch of which a row may be visible."""
+        return self.done_batch if self.intent is None else self.intent.batch
+
 
 def encode_record(record: StreamRecord) -> bytes:
     """As it is stored."""

@@ -24,6 +24,7 @@ from holdfast.pipeline.mapping.table_diff import ExistingTable, compare_table
 from holdfast.pipeline.model.column_mapping import RESERVED, Column, Mapping
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.query import OutputMode
+from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
@@ -45,7 +46,12 @@ VERSION: Final = "_version"
 RESERVED_BY_STREAMS: Final = RESERVED | PROVENANCE.keys() | {VERSION}
 NEXT_PREFIX: Final = "holdfast_next_"
 """Of tables that are about to replace another. Pipeline and epoch follow: nobody else has tables of these names."""
+RESTORED: Final = (
+    "it was restored from a backup, and batches would be numbered, and written, a second time. Use the newer store; if that is "
+    "lost, rewind the pipeline: a new generation begins, and the old one's rows can be deleted by _pipeline and _generation"
+)
 _FENCE_NAME: Final = "~stream"  # no topic has this name
+_BEGUN_NAME: Final = "~begun"
 _BATCHES_MAX: Final = 1 << 40
 _PLAIN: Final = ("MergeTree", "ReplacingMergeTree")
 _GENERATIONS_FENCED_MAX: Final = 100
@@ -153,6 +159,19 @@ class ClickHouseStreamSink(ClickHouseSink):
         return number
 
     @blocked_by_server()
+    def check_history(self, last: int) -> None:
+        """`BlockedError`: batches after `last`, the last one of the record, were begun here: the store has lost them."""
+        if (begun := self._newest_fence(self._begun_key) - 1) > last:
+            raise BlockedError(
+                f"{self._table.full_name} has batches up to {begun}, the store knows those up to {last}: {RESTORED}"
+            )
+
+    @property
+    def _begun_key(self) -> str:
+        """Where the number of begun batches is, beside the fence: nobody writes one that no record has."""
+        return partition_key(self._target.pipeline_id, self._target.generation, _BEGUN_NAME, 0)
+
+    @blocked_by_server()
     def check_alone(self, exists: Callable[[str], bool]) -> None:
         """In output mode complete: `BlockedError` if the table has rows of another pipeline that `exists`."""
         if self._output_mode != "complete":
@@ -182,7 +201,8 @@ class ClickHouseStreamSink(ClickHouseSink):
 
     @blocked_by_server()
     def begin_batch(self, fenced: FencedRange) -> None:
-        """Before the pieces of a batch: in output mode complete, an empty table of this epoch's own to fill."""
+        """Before the pieces of a batch: its number; in output mode complete, an empty table of this epoch's own to fill."""
+        self._fence.raise_to(self._connection, [self._begun_key], fenced.start + 1)
         if self._output_mode != "complete":
             return
         prefix = self._next_table("")
