@@ -12,7 +12,7 @@ from uuid import UUID
 import fastavro
 import pytest
 
-from holdfast.pipeline.formats.avro import NESTED_MAX
+from holdfast.pipeline.formats.avro import EMPTY_ITEMS_MAX, NESTED_MAX
 from holdfast.pipeline.formats.avro_schema import parse_avro
 from holdfast.pipeline.formats.decoding import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
@@ -114,6 +114,65 @@ def test_types_that_contain_themselves_are_read_to_a_depth() -> None:
     decoder = value_decoder(KafkaConfig(topic="t", format="avro", schema=json.dumps(schema)))
     found = decoder.decode([b"\2" * (NESTED_MAX - 1) + b"\0", b"\2" * NESTED_MAX + b"\0"])
     assert found.bad == [(1, f"not Avro of its schema: nested more than {NESTED_MAX} deep")]
+
+
+NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "n", "type": "null"}]}
+NO_BYTES = {"type": "fixed", "name": "NoBytes", "size": 0}
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["null", NOTHING, NO_BYTES, {"type": "null"}, {"type": "array", "items": "null"}, record(x=NOTHING, y="Nothing")],
+    ids=str,
+)
+def test_a_few_bytes_that_announce_any_number_of_empty_items_are_rejected(items: Any) -> None:
+    schema = {"type": "record", "name": "O", "fields": [{"name": "xs", "type": {"type": "array", "items": items}}]}
+    decoder = value_decoder(KafkaConfig(topic="t", format="avro", schema=json.dumps(schema)))
+    many, nested = varint(2**40), isinstance(items, dict) and items["type"] == "array"
+    bombs = [
+        (varint(1) if nested else b"") + many,
+        (varint(1) if nested else b"") + varint(-(2**40)) + varint(0) + many,
+    ]
+    if nested:
+        bombs.append(varint(1_000) + (varint(1_000) + b"\0") * 1_000 + b"\0")
+    found = decoder.decode([*bombs, b"\0"])
+    rejected = f"not Avro of its schema: more than {EMPTY_ITEMS_MAX} items without bytes"
+    assert found.bad == [(at, rejected) for at in range(len(bombs))]
+    assert found.values[-1] == {"xs": []}
+    three = decoder.decode([varint(3) + (b"\0\0\0" if nested else b"") + b"\0"])
+    assert not three.bad
+    assert len(three.values[0]["xs"]) == 3
+
+
+def varint(number: int) -> bytes:
+    """A long, as Avro has it."""
+    left, out = (number << 1) ^ (number >> 63), bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*out, left])
+
+
+@pytest.mark.parametrize(
+    ("items", "empty"),
+    [
+        ("null", True),
+        ("long", False),
+        (["null", "long"], False),
+        ("R", False),
+        (record(x="null", y="int"), False),
+        ({"type": "map", "values": "null"}, False),
+        ({"type": "fixed", "name": "F", "size": 1}, False),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, False),
+        (NO_BYTES, True),
+    ],
+    ids=str,
+)
+def test_only_schemas_whose_arrays_may_have_empty_items_are_read_slowly(items: Any, empty: bool) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "xs", "type": {"type": "array", "items": items}}]}
+    if isinstance(items, dict) and items["type"] == "record":
+        schema["name"] = "Outer"
+    assert parse_avro(json.dumps(schema)).empty_items is empty
 
 
 def test_a_time_out_of_range_rejects_its_record_alone() -> None:

@@ -5,7 +5,7 @@ where the drift policy finds it.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ _ERRORS: Final = (
 _TITLE: Final = "not Avro of its schema"
 NESTED_MAX: Final = 100
 """As deep as a Protobuf value may be. The reader in C has no limit, and deep values end the process."""
+EMPTY_ITEMS_MAX: Final = 65_536
+"""Items of arrays that a value may have beyond its number of bytes: a null takes none, so ten bytes can announce 2⁶² of them."""
 
 
 class AvroDecoder:
@@ -61,14 +63,35 @@ class AvroDecoder:
 
 
 def _reader(schema: AvroSchema) -> Any:
-    """The library's reader; of types that contain themselves the one in Python, whose recursion has an end."""
-    if schema.recursive:
-        from fastavro._read_py import schemaless_reader as in_python
-
-        return in_python
+    """The library's reader; where a few bytes can be any depth or any number of items, the one in Python, with an end to both."""
+    if schema.recursive or schema.empty_items:
+        return _bounded_reader()
     from fastavro import schemaless_reader
 
     return schemaless_reader
+
+
+def _bounded_reader() -> Any:
+    """The library's reader in Python, which counts the items of arrays."""
+    from fastavro._read_py import BinaryDecoder, parse_schema, read_data
+
+    class BoundedDecoder(BinaryDecoder):  # type: ignore[misc]
+        def __init__(self, stream: BytesIO) -> None:
+            super().__init__(stream)
+            self._items_left = stream.getbuffer().nbytes + EMPTY_ITEMS_MAX
+
+        def iter_array(self) -> Iterator[None]:
+            for _ in super().iter_array():
+                self._items_left -= 1
+                if self._items_left < 0:
+                    raise BadValueError(f"{_TITLE}: more than {EMPTY_ITEMS_MAX} items without bytes")
+                yield
+
+    def read(stream: BytesIO, schema: Any, _reader_schema: None) -> Any:
+        named: dict[str, dict[str, Any]] = {"writer": {}, "reader": {}}
+        return read_data(BoundedDecoder(stream), parse_schema(schema, named["writer"]), named, None, {})
+
+    return read
 
 
 def _is_deep(value: Any) -> bool:

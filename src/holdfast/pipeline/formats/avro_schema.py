@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.pipeline.formats.avro_sizes import has_empty_items
 from holdfast.pipeline.formats.decoded import BadValueError
 from holdfast.pipeline.formats.logical_types import EVERY, Logical, avro_logical, to_texts
 from holdfast.vocabulary.installation import NotInstalledError
@@ -39,6 +40,8 @@ class AvroSchema:
     """The schema's JSON."""
     recursive: bool = False
     """Whether a type contains itself, so that a value may be nested to any depth."""
+    empty_items: bool = False
+    """Whether an array may have items that take no bytes, so that a value may have any number of them."""
 
     def convert(self, values: Sequence[Any]) -> None:
         """Convert the columns of these records in place. `BadValueError`: some value is out of range."""
@@ -71,7 +74,13 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> AvroSch
         columns: list[_Column] = []
         prepared = _Preparation(frozenset(elsewhere), columns).prepared(schema)
         parsed = fastavro.parse_schema(prepared, named_schemas=named)
-        return AvroSchema(parsed, columns, schema, recursive=any(map(_contains_itself, (schema, *others))))
+        return AvroSchema(
+            parsed,
+            columns,
+            schema,
+            recursive=any(map(_contains_itself, (schema, *others))),
+            empty_items=has_empty_items([schema, *others]),
+        )
     except (
         fastavro.schema.SchemaParseException,
         msgspec.DecodeError,
