@@ -73,15 +73,17 @@ def _reader(schema: AvroSchema) -> Any:
 
 def _bounded_reader() -> Any:
     """The library's reader in Python, which counts the items of arrays."""
-    from fastavro._read_py import BinaryDecoder, parse_schema, read_data
+    from fastavro import parse_schema
+    from fastavro._read_py import read_data
+    from fastavro.io.binary_decoder import BinaryDecoder
 
-    class BoundedDecoder(BinaryDecoder):  # type: ignore[misc]
+    class BoundedDecoder(BinaryDecoder):
         def __init__(self, stream: BytesIO) -> None:
-            super().__init__(stream)
+            super().__init__(stream)  # type: ignore[no-untyped-call]
             self._items_left = stream.getbuffer().nbytes + EMPTY_ITEMS_MAX
 
         def iter_array(self) -> Iterator[None]:
-            for _ in super().iter_array():
+            for _ in super().iter_array():  # type: ignore[no-untyped-call]
                 self._items_left -= 1
                 if self._items_left < 0:
                     raise BadValueError(f"{_TITLE}: more than {EMPTY_ITEMS_MAX} items without bytes")
@@ -89,7 +91,8 @@ def _bounded_reader() -> Any:
 
     def read(stream: BytesIO, schema: Any, _reader_schema: None) -> Any:
         named: dict[str, dict[str, Any]] = {"writer": {}, "reader": {}}
-        return read_data(BoundedDecoder(stream), parse_schema(schema, named["writer"]), named, None, {})
+        decoder, parsed = BoundedDecoder(stream), parse_schema(schema, named["writer"])
+        return read_data(decoder, parsed, named, None, {})  # type: ignore[no-untyped-call]
 
     return read
 
