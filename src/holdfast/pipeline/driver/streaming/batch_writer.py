@@ -12,6 +12,7 @@ import msgspec
 from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.streaming import protocol
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders
+from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.pieces import SCHEMA, StagePieces, delete_pieces, read_piece, store_piece
 from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
@@ -137,6 +138,7 @@ class BatchWriter:
             output_mode=self._target.output_mode,
             offsets=offsets,
             pieces=pieces,
+            table=self._sink.table_id(),
         )
         self._check_may_write()
         self._store.update(lambda record: protocol.begun(record, intent))
@@ -165,30 +167,48 @@ class BatchWriter:
     def _write_begun(self, intent: BatchIntent, *, again: bool) -> None:
         """Insert the pieces of the intent, by the sink of the revision it was begun with; then it is done."""
         self._check_may_write()
-        same = intent.revision == self._target.target.revision.version
-        target = self._target if same else self._target_of(intent.revision)
-        sink = self._sink if same else target.open()
-        fenced = FencedRange(
-            partition=0,
-            start=intent.batch,
-            end=intent.batch + 1,
-            epoch=self._epoch,
-            fence=self._fence,
-            may_be_written=again,
-        )
-        try:
-            sink.begin_batch(fenced)
-            self._insert(intent, target, sink, fenced)
-            failpoints.reached("stream.pieces-inserted")
-            sink.finish_batch(fenced, sum(piece.rows for piece in intent.pieces))
-        finally:
-            if not same:
-                sink.close()
+        if intent.revision == self._target.target.revision.version:
+            self._insert_all(intent, self._target, self._sink, self._fence, again=again)
+        else:
+            self._insert_by_former_sink(intent)
         self._store.update(lambda record: protocol.finished(record, intent.batch, intent.offsets))
         failpoints.reached("stream.done")
         self._on_done(intent.batch, sum(piece.rows for piece in intent.pieces))
         if any(piece.key for piece in intent.pieces):
             delete_pieces(self._objects, f"{self._prefix}{intent.epoch}/{intent.batch}/")
+
+    def _insert_by_former_sink(self, intent: BatchIntent) -> None:
+        """By a sink that the pipeline does not have any more. It may be at another server, which nobody has fenced yet."""
+        target = self._target_of(intent.revision)
+        sink = target.open()
+        try:
+            self._insert_all(intent, target, sink, raise_fence(sink, self._store), again=True)
+        except BlockedError as error:
+            raise BlockedError(
+                f"batch {intent.batch} was begun under revision {intent.revision}, before the sink was edited: {error.reason}; "
+                "make that sink writable again, or rewind the pipeline"
+            ) from None
+        finally:
+            sink.close()
+        self._fence = raise_fence(self._sink, self._store)  # both may be at one server, under one number
+
+    def _insert_all(
+        self, intent: BatchIntent, target: BatchTarget, sink: ClickHouseStreamSink, fence: int, *, again: bool
+    ) -> None:
+        if again:
+            sink.check_table(intent.table)
+        fenced = FencedRange(
+            partition=0,
+            start=intent.batch,
+            end=intent.batch + 1,
+            epoch=self._epoch,
+            fence=fence,
+            may_be_written=again,
+        )
+        sink.begin_batch(fenced)
+        self._insert(intent, target, sink, fenced)
+        failpoints.reached("stream.pieces-inserted")
+        sink.finish_batch(fenced, sum(piece.rows for piece in intent.pieces))
 
     def _insert(
         self, intent: BatchIntent, target: BatchTarget, sink: ClickHouseStreamSink, fenced: FencedRange

@@ -39,7 +39,7 @@ class BatchIntent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The text of `offsets/N`: the end of the batch in every source, watermark, time, and the settings state depends on."""
     pieces: tuple[Piece, ...] = ()
     table: str = ""
-    """The id of the table in the server: its name may be another table's by now."""
+    """The id of the table in the server, which may have another of that name by now; empty: it has none that lasts."""
 
 
 class DoneBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ RESTORED: Final = (
 _FENCE_NAME: Final = "~stream"  # no topic has this name
 _BEGUN_NAME: Final = "~begun"
 _BATCHES_MAX: Final = 1 << 40
+_NO_UUID: Final = "00000000-0000-0000-0000-000000000000"  # of tables in databases that are not Atomic
 _PLAIN: Final = ("MergeTree", "ReplacingMergeTree")
 _GENERATIONS_FENCED_MAX: Final = 100
 
@@ -164,6 +165,24 @@ class ClickHouseStreamSink(ClickHouseSink):
         if (begun := self._newest_fence(self._begun_key) - 1) > last:
             raise BlockedError(
                 f"{self._table.full_name} has batches up to {begun}, the store knows those up to {last}: {RESTORED}"
+            )
+
+    @blocked_by_server()
+    def table_id(self) -> str:
+        """Tells the table from another of its name. Empty where it has no id, and in output mode complete, which exchanges it."""
+        if self._output_mode == "complete":
+            return ""
+        base, table = quote_literal(self._table.database), quote_literal(self._table.name)
+        found = self._connection.rows(f"SELECT uuid FROM system.tables WHERE database = {base} AND name = {table}")
+        return str(found[0][0]) if found and found[0][0] != _NO_UUID else ""
+
+    def check_table(self, begun_in: str) -> None:
+        """`BlockedError`: a batch was begun in another table of this name. What that has would be written again, into this one."""
+        if begun_in and (found := self.table_id()) != begun_in:
+            raise BlockedError(
+                f"rows of the batch may be in the table with id {begun_in}; {self._table.full_name} is "
+                f"{'not there' if not found else f'another one now, with id {found}'}: give that one its name back, "
+                "or rewind the pipeline"
             )
 
     @property
