@@ -277,6 +277,54 @@ def test_without_provenance_a_new_generation_is_refused(clickhouse: ClickHouseSe
     table.client.close()
 
 
+def test_a_write_that_is_done_is_done_again_in_a_table_that_was_recreated(table: TableUnderTest) -> None:
+    for _ in range(2):
+        table.commit(batch_of(3, scope="write/daily", generation=None), [1, 2])
+    assert table.ids() == [1, 2]
+    table.client.command(f"DROP TABLE {table.target.full_name} SYNC")
+    table.__post_init__()
+    for _ in range(2):
+        table.commit(batch_of(3, scope="write/daily", generation=None), [1, 2])
+    assert table.ids() == [1, 2]
+    table.commit(batch_of(4, scope="write/daily", generation=None), [3])
+    assert table.ids() == [1, 2, 3]
+
+
+def test_a_run_that_was_replaced_is_refused_in_a_recreated_table_too(table: TableUnderTest) -> None:
+    table.commit(batch_of(0), [1])
+    table.commit(batch_of(1, run="run-2"), [2])
+    table.client.command(f"DROP TABLE {table.target.full_name} SYNC")
+    table.__post_init__()
+    with pytest.raises(RunFencedError):
+        table.commit(batch_of(1), [2])
+    assert table.ids() == []
+
+
+def test_an_overwrite_does_not_make_another_table_of_it(
+    clickhouse: ClickHouseServer, clickhouse_database: str, table: TableUnderTest
+) -> None:
+    table.commit(batch_of(0, scope="write/daily", generation=None), [1])
+    overwriting = TableUnderTest(clickhouse, clickhouse_database, replaces=True)
+    for number in range(3):
+        overwriting.commit(batch_of(number, scope="write/rewritten", generation=None), [7])
+    table.commit(batch_of(0, scope="write/daily", generation=None), [1])
+    assert table.ids() == [7], "what was written before the overwrite is replaced by it"
+    overwriting.client.close()
+
+
+def test_a_batch_that_an_earlier_build_recorded_by_name_is_known(table: TableUnderTest) -> None:
+    identity = batch_of(0, scope="write/daily", generation=None)
+    table.commit(identity, [1])
+    batches = f"{table.target.database}.{statements.BATCHES}"
+    table.client.command(
+        f"INSERT INTO {batches} (target, scope, generation, batch, done, epoch, run, rows, hash, plan) "
+        f"SELECT 't', scope, generation, batch, done, epoch, run, rows, hash, plan FROM {batches} WHERE done"
+    )
+    table.client.command(f"ALTER TABLE {batches} DELETE WHERE target != 't' SETTINGS mutations_sync = 1")
+    table.commit(identity, [1])
+    assert table.ids() == [1]
+
+
 def test_two_scopes_write_one_table_beside_each_other(table: TableUnderTest) -> None:
     table.commit(batch_of(0, run="a", query="a", scope="query/a"), [1])
     table.commit(batch_of(0, run="b", query="b", scope="query/b"), [2])

@@ -36,6 +36,7 @@ from holdfast.spark.clickhouse.runs import Run, check_newest
 from holdfast.spark.clickhouse.scopes import WriteIdentity
 from holdfast.spark.clickhouse.stager import PieceStager, StagedRows, read_batches
 from holdfast.spark.clickhouse.statements import ScopeKey
+from holdfast.spark.clickhouse.table_identity import table_identity
 from holdfast.spark.clickhouse.target import Target
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
@@ -80,7 +81,8 @@ class Committer:
         if identity.scope is None:
             self._commit_unnamed(identity, staged, repeated=repeated)
             return
-        key = ScopeKey(self._target.database, self._target.table, identity.scope.name)
+        database, table = self._target.database, self._target.table
+        key = ScopeKey(database, table, identity.scope.name, table_identity(self._client, database, table))
         own, known = take_ownership(self._client, key, identity)
         try:
             self._commit_owned(key, own, known, identity, staged, repeated=repeated)

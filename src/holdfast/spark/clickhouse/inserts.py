@@ -17,6 +17,7 @@ from holdfast.spark.clickhouse.errors import BatchBlockedError
 from holdfast.spark.clickhouse.options import ClickHouseOptions
 from holdfast.spark.clickhouse.runs import Run
 from holdfast.spark.clickhouse.statements import ScopeKey, staged_rows
+from holdfast.spark.clickhouse.table_identity import keep_identity
 from holdfast.spark.clickhouse.target import Target
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.random import Random
@@ -67,11 +68,13 @@ class BatchInserter:
         for (left,) in self._client.rows(self._key.list_next_tables(hours=self._options.staged_hours)):
             self._client.command(f"DROP TABLE IF EXISTS {qualified_name(self._target.database, left)} SYNC")
         epoch = self._own.epoch if self._own is not None else 0
-        next_name = qualified_name(self._target.database, f"{self._key.next_tables}{epoch}")
+        following = f"{self._key.next_tables}{epoch}"
+        next_name = qualified_name(self._target.database, following)
         self._client.command(f"CREATE TABLE {next_name} AS {self._target.full_name}")
         for number, insert in enumerate(plan.inserts):
             self._insert(next_name, plan, number, insert)
         check()
+        keep_identity(self._client, self._target.database, self._target.table, following)
         failpoints.reached("spark-clickhouse.exchanging")
         self._client.command(f"EXCHANGE TABLES {self._target.full_name} AND {next_name}")
         self._client.command(f"DROP TABLE IF EXISTS {next_name} SYNC")

@@ -1,7 +1,8 @@
 """The SQL statements of the sink. Text only: nothing is run here.
 
     holdfast_spark_runs               the fence: the runs of each scope; the greatest (generation, epoch, run) may write
-    holdfast_spark_batches            the last batch of each generation: begun with these rows, or done
+    holdfast_spark_batches            the last batch of each generation, by table and its id: begun with these rows, or done
+    holdfast_spark_exchanges          ids that a table has had (`table_identity`)
     holdfast_spark_staged_{columns}   rows that tasks have staged, by token; a partition for each run's batch
     holdfast_spark_next_{scope}_{n}   the content that is about to replace a table's (overwrite, complete mode)
 
@@ -46,14 +47,22 @@ class ScopeKey:
     database: str
     table: str
     scope: str
+    identity: str = ""
+    """Of the table, which is another when it was dropped and created again; empty: it has none. Runs are fenced by its name alone:
+    an old one must not write into the new table either."""
 
     def __str__(self) -> str:
         return f"{self.scope} into {self.database}.{self.table}"
 
     @property
     def of_scope(self) -> str:
-        """The condition on rows of the two tables of state."""
+        """The condition on its runs."""
         return f"target = {quote_literal(self.table)} AND scope = {quote_literal(self.scope)}"
+
+    @property
+    def _batches_of(self) -> str:
+        """What batches are recorded for."""
+        return f"{self.table}@{self.identity}" if self.identity else self.table
 
     @property
     def queries(self) -> str:
@@ -89,10 +98,14 @@ class ScopeKey:
         return f"({newest}) <= ({run.generation}, {run.epoch}, {quote_literal(run.run)})"
 
     def last_batch(self, generation: int) -> str:
-        """The last batch of a generation."""
+        """The last batch of a generation. One that an earlier build recorded by the table's name alone counts until another is."""
+        mine, table = quote_literal(self._batches_of), quote_literal(self.table)
+        of_scope = f"scope = {quote_literal(self.scope)} AND generation = {generation}"
+        batches = f"{qualified_name(self.database, BATCHES)} WHERE {of_scope}"
+        named = f"target = {table} AND (SELECT count() FROM {batches} AND startsWith(target, concat({table}, '@'))) = 0"
         return (
-            f"SELECT batch, done, epoch, run, rows, hash, plan FROM {qualified_name(self.database, BATCHES)} "
-            f"WHERE {self.of_scope} AND generation = {generation} ORDER BY batch * 2 + done DESC, at DESC LIMIT 1"
+            f"SELECT batch, done, epoch, run, rows, hash, plan FROM {batches} AND (target = {mine} OR {named}) "
+            "ORDER BY batch * 2 + done DESC, at DESC LIMIT 1"
         )
 
     def record_batch(self, run: Run, record: BatchRecord) -> str:
@@ -101,7 +114,7 @@ class ScopeKey:
         numbers = f"{run.generation}, {record.batch}, {int(record.done)}, {run.epoch}"
         content = f"{record.content.rows}, toUInt64({record.content.hash}), {quote_literal(encode_plan(record.plan))}"
         return (
-            f"INSERT INTO {qualified_name(self.database, BATCHES)} ({columns}) SELECT {quote_literal(self.table)}, "
+            f"INSERT INTO {qualified_name(self.database, BATCHES)} ({columns}) SELECT {quote_literal(self._batches_of)}, "
             f"{quote_literal(self.scope)}, {numbers}, {quote_literal(run.run)}, {content} WHERE {self.fence(run)} {_SYNCHRONOUS}"
         )
 

@@ -19,6 +19,7 @@ from holdfast.spark.clickhouse import statements
 from holdfast.spark.clickhouse.options import AT_LEAST_ONCE, ClickHouseOptions
 from holdfast.spark.clickhouse.spark_types import clickhouse_type
 from holdfast.spark.clickhouse.statements import PROVENANCE, STAGED_COLUMNS, StagedTable
+from holdfast.spark.clickhouse.table_identity import EXCHANGES, create_exchanges
 from holdfast.vocabulary.errors import InvalidError, UsageError
 
 _WINDOW: Final = "non_replicated_deduplication_window"
@@ -195,6 +196,7 @@ def _create_state(client: ClickHouseClient, target: Target, options: ClickHouseO
     wanted = {
         statements.RUNS: statements.create_runs(target.database),
         statements.BATCHES: statements.create_batches(target.database),
+        EXCHANGES: create_exchanges(target.database),
         target.staged.name: target.staged.create(hours=options.staged_hours),
     }
     listed = ", ".join(map(quote_literal, wanted))
