@@ -59,6 +59,7 @@ class WorkerRole:
                 return
             # Off the loop: the first clients need not wait for imports that only pipelines need.
             await asyncio.to_thread(_import_off_loop, "holdfast.pipeline.workers.worker")
+            from holdfast.pipeline.workers.stream_leftovers import StreamLeftovers
             from holdfast.pipeline.workers.worker import WorkerIdentity, running_worker
 
             identity = WorkerIdentity(
@@ -74,6 +75,14 @@ class WorkerRole:
                 settings=settings.worker,
                 clock=clock,
                 random=random,
+                leftovers=StreamLeftovers(
+                    store,
+                    objects=settings.objects,
+                    checkpoints=settings.worker.checkpoints,
+                    interval_ms=settings.worker.leftovers_interval_ms,
+                    clock=clock,
+                    random=random,
+                ),
             ):
                 await self._stop_requested.wait()
         finally:

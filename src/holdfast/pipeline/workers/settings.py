@@ -45,6 +45,8 @@ class WorkerSettings:
     """The pauses start over for a driver that ran this long."""
     retired_interval_ms: int = 30_000
     """How often a worker looks for retired generations whose owner died."""
+    leftovers_interval_ms: int = 3_600_000
+    """How often a worker looks for files of streaming queries that are deleted or retired."""
     status_ms: int = 2_000
     """How often the status of a slot is written while it changes."""
     sink_roots: str = ""
@@ -75,6 +77,7 @@ class WorkerSettings:
         check_at_least("retry_max_ms", self.retry_max_ms, self.retry_base_ms)
         check_at_least("steady_ms", self.steady_ms, 0)
         check_at_least("retired_interval_ms", self.retired_interval_ms, 100)
+        check_at_least("leftovers_interval_ms", self.leftovers_interval_ms, 1_000)
         check_at_least("status_ms", self.status_ms, 10)
         parse_roots(self.sink_roots)
 

@@ -28,6 +28,7 @@ from holdfast.pipeline.workers.partition_count import count_partitions
 from holdfast.pipeline.workers.reconciler import Reconciler
 from holdfast.pipeline.workers.settings import WorkerSettings
 from holdfast.pipeline.workers.status_publisher import StatusPublisher
+from holdfast.pipeline.workers.stream_leftovers import StreamLeftovers
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
@@ -60,10 +61,12 @@ class PipelineWorker:
         settings: WorkerSettings,
         clock: Clock,
         random: Random,
+        leftovers: StreamLeftovers | None = None,
     ) -> None:
         self.id, self._identity = identity.id, identity
         self._store, self._settings, self._clock, self._random = store, settings, clock, random
         self._notify = Notify()
+        self._leftovers = leftovers
         self._stopping = False
         self._stopped = asyncio.Event()
         self._started_at_ms = clock.now_ms()
@@ -83,7 +86,8 @@ class PipelineWorker:
 
     async def run(self) -> None:
         """Work until `stop`, through lost sessions and dead drivers."""
-        async with background_tasks(self.supervisor.run()):
+        upkeep = () if self._leftovers is None else (self._leftovers.run(),)
+        async with background_tasks(self.supervisor.run(), *upkeep):
             attempt, logged = 0, ""  # an outage is logged once, however often joining is tried
             while not self._stopping:
                 began_ms, joined = self._clock.boot_ms(), False
@@ -259,10 +263,17 @@ async def running_worker(
     settings: WorkerSettings,
     clock: Clock,
     random: Random,
+    leftovers: StreamLeftovers | None = None,
 ) -> AsyncIterator[PipelineWorker]:
     """A worker for the body. Leaving it stops gracefully and releases everything; cancelling it kills the driver."""
     worker = PipelineWorker(
-        store, identity=identity, start_driver=start_driver, settings=settings, clock=clock, random=random
+        store,
+        identity=identity,
+        start_driver=start_driver,
+        settings=settings,
+        clock=clock,
+        random=random,
+        leftovers=leftovers,
     )
     async with background_tasks(worker.run()):
         try:

@@ -34,6 +34,7 @@ from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.model.definition import ClickHouseConfig, Generation, Pipeline, Revision, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress, StreamProgress, slot_title
 from holdfast.pipeline.model.query import chosen_engine
+from holdfast.pipeline.model.stream_files import STREAMS_FOLDER
 from holdfast.pipeline.sinks.clickhouse.stream_sink import stream_target
 from holdfast.pipeline.sinks.contract import EXACTLY_ONCE, BlockedError, SinkTarget
 from holdfast.registry.model import SourceTopic
@@ -42,8 +43,6 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
 
 _log: Final = logging.getLogger(__name__)
-
-FOLDER: Final = "streams"
 
 
 class StreamProcessor:
@@ -315,7 +314,7 @@ class StreamProcessor:
             raise PermanentError(
                 "engine structured-streaming needs the URLs of store and objects, as this machine sees them"
             )
-        return f"{access.direct.owner.prefix}{FOLDER}/{self._run.pipeline_id}/{self._run.generation}/"
+        return f"{access.direct.owner.prefix}{STREAMS_FOLDER}/{self._run.pipeline_id}/{self._run.generation}/"
 
 
 def _why(revision: Revision) -> str:
