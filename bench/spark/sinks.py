@@ -84,23 +84,26 @@ def _await_merges(server: ClickHouseServer) -> None:
         time.sleep(0.05)
 
 
+def slot_of(pipeline: Pipeline, jobs: SparkJobs, data: Data, store: Store) -> SlotProcessor:
+    """The one slot of a pipeline of these benches, in this process."""
+    resources = DriverResources(
+        jobs=jobs,
+        store=store,
+        cluster_address=data.cluster_address,
+        embedded="",
+        settings=DriverSettings(),
+        clock=_CLOCK,
+        random=_CHANCE,
+    )
+    return SlotProcessor(RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), resources, lambda: True)
+
+
 class _Slot:
     """A pipeline with one slot that has all partitions."""
 
     def __init__(self, spark: "SparkSession", data: Data, store: Store, server: ClickHouseServer) -> None:
         pipeline, self._claims = run(claimed_pipeline(store, data, "bench", _clickhouse_sink(server)))
-        resources = DriverResources(
-            jobs=SparkJobs(spark, remote=False),
-            store=store,
-            cluster_address=data.cluster_address,
-            embedded="",
-            settings=DriverSettings(),
-            clock=_CLOCK,
-            random=_CHANCE,
-        )
-        self._work = SlotProcessor(
-            RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), resources, lambda: True
-        )
+        self._work = slot_of(pipeline, SparkJobs(spark, remote=False), data, store)
 
     def turn(self) -> int:
         """Go on for so many rows."""

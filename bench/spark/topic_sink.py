@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.figures import Figure
 from bench.kafka.results import BenchResults
 from bench.spark.data import PARTITIONS, Data, create
-from bench.spark.sinks import claimed_pipeline
+from bench.spark.sinks import claimed_pipeline, slot_of
 from holdfast.client.loop_thread import loop_thread, run
 from holdfast.contracts.store import Store
-from holdfast.pipeline.driver.settings import DriverSettings
-from holdfast.pipeline.driver.slot_context import DriverResources
-from holdfast.pipeline.driver.slot_processor import SlotProcessor
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
-from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.pipeline.sinks.contract import WriteResult
 from holdfast.pipeline.sinks.topic import TopicSink
 from holdfast.stores.urls import open_store
@@ -90,18 +86,7 @@ class _Copying:
         }
         pipeline, self._claims = run(claimed_pipeline(store, data, f"copy-{name}", sink))
         jobs = SparkJobs(spark, remote=False) if by_tasks else _DriverJobs(spark, remote=False)
-        resources = DriverResources(
-            jobs=jobs,
-            store=store,
-            cluster_address=data.cluster_address,
-            embedded="",
-            settings=DriverSettings(),
-            clock=_CLOCK,
-            random=_CHANCE,
-        )
-        self._work = SlotProcessor(
-            RunSlot(slot="bench", pipeline_id=pipeline.id, generation=1), resources, lambda: True
-        )
+        self._work = slot_of(pipeline, jobs, data, store)
 
     def turn(self) -> tuple[int, float, float, float]:
         """Rows, seconds, and seconds and CPU seconds of the sink's commit, of about one batch per partition."""
