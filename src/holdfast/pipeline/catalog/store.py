@@ -1,4 +1,4 @@
-"""PipelineStore: the pipelines of a store, their editable parts, and the revisions that workers run.
+"""PipelineStore: what may be done to the pipelines of a store: their editable parts, the revisions that workers run, generations.
 
 The one rule: every write is one commit that requires the pipeline's record as it was read. Parts, the revision they form and the
 pipeline's record are written together or not at all.
@@ -8,34 +8,18 @@ nothing, so a request whose answer was lost may be repeated. What is read here h
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
-from holdfast.contracts.store import (
-    Absent,
-    AtVersion,
-    Committed,
-    Conflict,
-    Delete,
-    Entry,
-    Operation,
-    Put,
-    Requirement,
-    Store,
-)
-from holdfast.contracts.validation import prefix_end
-from holdfast.pipeline.catalog import cleanup, edits, encoding, generations, watch
+from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Put
+from holdfast.pipeline.catalog import cleanup, edits, encoding, generations
 from holdfast.pipeline.catalog.encoding import StoredPart
-from holdfast.pipeline.catalog.keys import PIPELINES, deleted_key, name_key, parts_prefix, pipeline_key, revision_key
+from holdfast.pipeline.catalog.keys import deleted_key, name_key, pipeline_key, revision_key
 from holdfast.pipeline.catalog.parts import Given, Part, read_parts
+from holdfast.pipeline.catalog.records import CatalogChange, PipelineRecords
 from holdfast.pipeline.catalog.revisions import compose
-from holdfast.pipeline.catalog.settings import CatalogSettings
 from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, Revision
 from holdfast.pipeline.model.errors import (
     EditConflictError,
@@ -44,73 +28,14 @@ from holdfast.pipeline.model.errors import (
     UnknownPipelineError,
 )
 from holdfast.pipeline.model.query import chosen_engine, is_streaming, query_identity
-from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import check_between
 
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogChange:
-    """A change: the pipeline after it, and what is committed with it."""
-
-    pipeline: Pipeline
-    require: Sequence[Requirement] = ()
-    apply: Sequence[Operation] = ()
-
-
-class PipelineStore:
+class PipelineStore(PipelineRecords):
     """The pipelines of a store. Safe for many tasks and many processes."""
-
-    def __init__(self, store: Store, *, clock: Clock, random: Random, settings: CatalogSettings | None = None) -> None:
-        self.settings = settings or CatalogSettings()
-        self._store, self._clock, self._random = store, clock, random
-
-    # --- reads
-
-    async def get(self, pipeline_id: str) -> Pipeline:
-        """The pipeline. `UnknownPipelineError`."""
-        return encoding.pipeline_of(await self._entry(pipeline_id))
-
-    async def find(self, id_or_name: str) -> Pipeline:
-        """The pipeline with this id or name. `UnknownPipelineError`."""
-        entry = await self._found(id_or_name)
-        if entry is None and encoding.is_valid_name(id_or_name):
-            named = await self._store.get(name_key(encoding.validated_name(id_or_name)))
-            if named is not None:
-                entry = await self._found(msgspec.json.decode(named.value, type=dict[str, str])["id"])
-        if entry is None:
-            raise UnknownPipelineError(id_or_name)
-        return encoding.pipeline_of(entry)
-
-    async def list(self) -> Sequence[Pipeline]:
-        """Every pipeline, by name."""
-        return encoding.pipelines_of((await self._store.scan(PIPELINES, prefix_end(PIPELINES))).entries)
-
-    async def parts(self, pipeline_id: str) -> dict[str, StoredPart]:
-        """The saved parts by name, with their secrets."""
-        await self._entry(pipeline_id)
-        return await self._parts(pipeline_id)
-
-    async def revision(self, pipeline_id: str, version: int) -> Revision:
-        """A revision of a pipeline, with its secrets. `InvalidError` if it is not kept any more."""
-        entry = await self._store.get(revision_key(pipeline_id, version)) if version > 0 else None
-        if entry is None:
-            pipeline = await self.get(pipeline_id)
-            allowed = f"at most {pipeline.revision}, and one that is still kept"
-            raise InvalidError(f"revision of pipeline {pipeline.name!r}", version, allowed)
-        return encoding.revision_of(entry)
-
-    async def watch(self) -> AsyncGenerator[Sequence[Pipeline], None]:
-        """All pipelines now, and again after each commit that changed one. Close it (`contextlib.aclosing`).
-
-        Waits while the store is unavailable.
-        """
-        async with aclosing(watch.pipelines(self._store, clock=self._clock, random=self._random)) as seen:
-            async for pipelines in seen:
-                yield pipelines
 
     # --- edits
 
@@ -345,30 +270,6 @@ class PipelineStore:
         """Clear what dead owners left in retired generations. For any process, at any time."""
         await cleanup.clear_retired(self._store, pipeline, commit=self._commit)
 
-    async def _change(
-        self, pipeline_id: str, decide: Callable[[Pipeline], Awaitable[CatalogChange]], expected: int | None = None
-    ) -> Pipeline:
-        """Commit what `decide` returns for the pipeline, deciding again whenever another change came first."""
-
-        async def swap(entry: Entry | None) -> Swap[Pipeline]:
-            if entry is None:
-                raise UnknownPipelineError(pipeline_id)
-            before = encoding.pipeline_of(entry)
-            write = await decide(before)
-            if write.pipeline == before and not write.apply:
-                return Swap(before)
-            edits.check_expected(f"pipeline {before.name!r}", expected, before.version)
-            after = msgspec.structs.replace(
-                write.pipeline, version=before.version + 1, updated_at_ms=self._clock.now_ms()
-            )
-            return Swap(after, [Put(entry.key, encoding.pipeline_value(after)), *write.apply], write.require)
-
-        known = await self._entry(pipeline_id)
-        pipeline, _ = await compare_and_swap(
-            self._store, known.key, swap, clock=self._clock, random=self._random, known=known
-        )
-        return pipeline
-
     async def _with_revision(self, pipeline: Pipeline, parts: Mapping[str, Part]) -> CatalogChange:
         made = compose(parts, pipeline.revision + 1)
         if not isinstance(made, Revision):
@@ -392,22 +293,3 @@ class PipelineStore:
                 )
         key = revision_key(pipeline.id, made.version)
         return CatalogChange(after, [Absent(key)], [Put(key, value)])
-
-    async def _parts(self, pipeline_id: str) -> dict[str, StoredPart]:
-        prefix = parts_prefix(pipeline_id)
-        scan = await self._store.scan(prefix, prefix_end(prefix))
-        found = (encoding.part_of(entry) for entry in scan.entries)
-        return {part.name: part for part in found if part is not None}
-
-    async def _entry(self, pipeline_id: str) -> Entry:
-        entry = await self._found(pipeline_id)
-        if entry is None:
-            raise UnknownPipelineError(pipeline_id)
-        return entry
-
-    async def _found(self, pipeline_id: str) -> Entry | None:
-        plain = pipeline_id.isascii() and pipeline_id.isalnum() and len(pipeline_id) <= 64
-        return await self._store.get(pipeline_key(pipeline_id)) if plain else None
-
-    async def _commit(self, require: Sequence[Requirement], apply: Sequence[Operation]) -> Committed | Conflict:
-        return await commit_resolved(self._store, clock=self._clock, random=self._random, require=require, apply=apply)
