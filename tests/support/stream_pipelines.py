@@ -1,7 +1,7 @@
 """Streaming pipelines in tests: events with times, queries over them, and a slot that runs them in this process."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.sink_destinations import ClickHouseDatabase
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.driver.streaming.stream_processor import StreamProcessor
-from holdfast.pipeline.driver.streaming.stream_record import StreamRecord, decode_record
+from holdfast.pipeline.driver.streaming.stream_record import StreamRecord, decode_record, positions
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot
 from holdfast.registry.streams import read_stream
@@ -54,6 +54,24 @@ def stream_pipeline(world: DriverCluster, sink: dict[str, Any], query: dict[str,
     return run(make())
 
 
+def stream_record(world: DriverCluster, pipeline: Pipeline) -> StreamRecord:
+    entry = run(read_stream(world.store, registry_namespace(pipeline.id, pipeline.generations[-1].number)))
+    assert entry is not None
+    return decode_record(entry.key, entry.value)
+
+
+def is_read(record: StreamRecord, ends: Mapping[str, int]) -> bool:
+    """Whether so many records of each topic are in done batches, and none is in another."""
+    if record.done is None or record.intent is not None:
+        return False
+    at = {
+        name: sum(topic.offsets.values())
+        for each in positions(record.done.offsets)
+        for name, topic in each.topics.items()
+    }
+    return all(at.get(topic, 0) >= end for topic, end in ends.items())
+
+
 class StreamSlot:
     """A slot of a streaming pipeline under a claim of its own, as a worker gives it."""
 
@@ -70,11 +88,7 @@ class StreamSlot:
 
     @property
     def record(self) -> StreamRecord:
-        entry = run(
-            read_stream(self._world.store, registry_namespace(self.pipeline.id, self.pipeline.generations[-1].number))
-        )
-        assert entry is not None
-        return decode_record(entry.key, entry.value)
+        return stream_record(self._world, self.pipeline)
 
     @property
     def is_active(self) -> bool:
@@ -113,22 +127,8 @@ class StreamSlot:
         raise AssertionError(f"{step} was not reached; {self.record}")
 
     def has_read(self, **ends: int) -> Callable[[], bool]:
-        """Whether all records of one-partition topics up to these ends are in done batches."""
-
-        def reached() -> bool:
-            from holdfast.pipeline.driver.streaming.stream_record import positions
-
-            record = self.record
-            if record.done is None or record.intent is not None:
-                return False
-            at = {
-                name: topic.offsets["0"]
-                for each in positions(record.done.offsets)
-                for name, topic in each.topics.items()
-            }
-            return all(at.get(topic, 0) >= end for topic, end in ends.items())
-
-        return reached
+        """Whether all records of topics up to these ends, of all partitions together, are in done batches."""
+        return lambda: is_read(self.record, ends)
 
 
 def windows(clickhouse: ClickHouseDatabase, *, final: bool = False) -> dict[tuple[str, str], tuple[int, Decimal]]:

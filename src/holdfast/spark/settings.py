@@ -71,7 +71,12 @@ class SparkSettings:
     @property
     def local(self) -> bool:
         """Whether driver and executors are one process on this machine."""
-        return not self.remote and self.master.startswith("local") and not self.master.startswith("local-cluster")
+        return not self.remote and is_local_master(self.master)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether a master runs all tasks in the driver's process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _unpickle(values: dict[str, object]) -> SparkSettings:

@@ -16,6 +16,7 @@ from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
 from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
 from holdfast.spark.executors import numbered_tasks, task_slots
+from holdfast.spark.settings import is_local_master
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
@@ -38,6 +39,11 @@ class SparkJobs:
         self._own = local()
         self._running: dict[str, SparkSession] = {}
         self._cancelled: set[str] = set()
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all tasks run in the driver's own process, and see its disk."""
+        return not self.remote and is_local_master(str(self.spark.sparkContext.master))
 
     def run(self, slot: str, frame: "DataFrame") -> list[TaskOutcome]:
         """Run to the end. A failure or a cancellation is an exception of Spark's."""

@@ -100,6 +100,14 @@ def test_a_sleeper_whose_epoch_is_over_cannot_claim_the_record_again() -> None:
 def test_an_owner_that_starts_again_under_its_epoch_keeps_its_folder() -> None:
     taken = take_over(claimed(at_batch(3, epoch=5), "p:1", 5))
     assert (taken.copy_from, taken.write, taken.record.folder) == (0, {}, 5)
+    assert taken.is_filled
+
+
+def test_an_owner_that_has_lost_its_folder_fills_it_from_what_it_has_stored() -> None:
+    mine = intent(4, offsets(50))
+    taken = take_over(claimed(begun(at_batch(3, epoch=5), mine), "p:1", 5), has_folder=False)
+    assert (taken.copy_from, taken.record.folder, taken.is_filled) == (5, 5, False)
+    assert taken.write["offsets/4"] == offsets(50)
 
 
 def test_a_first_owner_starts_with_an_empty_folder_of_its_own() -> None:

@@ -81,7 +81,10 @@ class InsertPieces:
         )
 
         def insert(_: FencedRange) -> TaskOutcome:
-            sink.insert_piece(fenced, number, read_piece(self.objects, piece))
+            rows = read_piece(self.objects, piece)
+            failpoints.reached("stream.task-inserting")
+            sink.insert_piece(fenced, number, rows)
+            failpoints.reached("stream.task-inserted")
             return TaskOutcome(partition=number, kind="done", rows=piece.rows)
 
         return outcome_of(insert, fenced)
@@ -140,6 +143,7 @@ class BatchWriter:
             pieces=pieces,
             table=self._sink.table_id(),
         )
+        self._folders.save(self._epoch)
         self._check_may_write()
         self._store.update(lambda record: protocol.begun(record, intent))
         failpoints.reached("stream.begun")

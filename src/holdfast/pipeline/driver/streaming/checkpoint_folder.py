@@ -27,6 +27,8 @@ from holdfast.vocabulary.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FOLDER: Final = "{checkpoint}/"
+"""In uploaded files: the folder of their epoch, whose path is another on every machine."""
 _HADOOP_SCHEMES: Final = {"s3": "s3a", "gs": "gs", "az": "abfs", "file": "file"}
 
 
@@ -66,6 +68,13 @@ class CheckpointFolders:
         """Of an epoch's folder."""
         return f"{self._root}/e{epoch}"
 
+    def holds(self, epoch: int) -> bool:
+        """Whether an epoch's folder, once it was filled, is still to be had by this process."""
+        return True
+
+    def save(self, epoch: int) -> None:
+        """Have everything that Spark has written in an epoch's folder where the next owner finds it."""
+
     def fill(self, takeover: Takeover) -> None:
         """Make the folder of a takeover. What an unfinished earlier one left in it is removed."""
         epoch = takeover.record.epoch
@@ -90,7 +99,8 @@ class CheckpointFolders:
             at, to = f"{self.url(source)}/{name}", f"{self.url(epoch)}/{name}"
             try:
                 if is_operator_metadata(name):
-                    self._write(to, self._read(at).replace(self._plain(source), self._plain(epoch)))
+                    text = self._read(at).replace(self._plain(source), FOLDER)
+                    self._write(to, text.replace(FOLDER, self._plain(epoch)))
                 else:
                     copy(files, self._path(at), files, self._path(to), False, True, self._conf)
             except Py4JJavaError as error:

@@ -17,6 +17,7 @@ from holdfast.pipeline.driver.streaming.stream_record import Piece
 from holdfast.pipeline.driver.versions import Versions, check_versions, installed_versions
 from holdfast.pipeline.mapping.content_hash import rows_hash
 from holdfast.pipeline.sinks.contract import BlockedError
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
@@ -44,6 +45,7 @@ class StagePieces:
 
         check_versions(self.versions)
         packed = [msgspec.msgpack.encode(piece) for piece in self._pieces(batches)]
+        failpoints.reached("stream.task-staged")
         yield pa.RecordBatch.from_arrays([pa.array(packed, pa.binary())], names=["piece"])
 
     def _pieces(self, batches: Iterable[Any]) -> Iterator[Piece]:

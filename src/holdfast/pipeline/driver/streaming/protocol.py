@@ -43,6 +43,8 @@ class Takeover:
     copy_from: int
     """The epoch of the folder to copy from; 0: none."""
     write: dict[str, str] = field(default_factory=dict)
+    is_filled: bool = False
+    """There is nothing to do."""
 
 
 def claimed(record: StreamRecord | None, resource: str, epoch: int) -> StreamRecord:
@@ -54,10 +56,10 @@ def claimed(record: StreamRecord | None, resource: str, epoch: int) -> StreamRec
     return msgspec.structs.replace(record, epoch=epoch)
 
 
-def take_over(record: StreamRecord) -> Takeover:
-    """How the folder of the record's epoch is made."""
-    if record.folder == record.epoch:
-        return Takeover(record, 0)
+def take_over(record: StreamRecord, *, has_folder: bool = True) -> Takeover:
+    """How the folder of the record's epoch is made. `has_folder`: it is there, if the record names it."""
+    if record.folder == record.epoch and has_folder:
+        return Takeover(record, 0, is_filled=True)
     write = {}
     if record.done is not None:
         write[f"{OFFSETS}/{record.done.batch}"] = record.done.offsets
@@ -82,10 +84,16 @@ def is_operator_metadata(name: str) -> bool:
     return _OPERATOR_METADATA.fullmatch(name) is not None
 
 
+def is_unfinished(name: str) -> bool:
+    """Whether a file is no part of a checkpoint: it is being written, or has checksums of a file system that writes them anew."""
+    leaf = name.rpartition("/")[2]
+    return leaf.startswith(".") or leaf.endswith(".tmp")
+
+
 def _is_kept(name: str, done_batch: int) -> bool:
     folder, _, rest = name.partition("/")
     leaf = name.rpartition("/")[2]
-    if leaf.startswith(".") or leaf.endswith(".tmp"):  # unfinished, or checksums of a file system that writes them anew
+    if is_unfinished(name):
         return False
     if leaf.endswith(".crc") and is_operator_metadata(name.removesuffix(".crc")):  # its text changes
         return False

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.client.loop_thread import run as wait_for
+from holdfast.contracts.objects import Objects
 from holdfast.pipeline.driver.owned_partitions import SlotCounters
 from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.slot_context import DriverResources
@@ -21,6 +22,7 @@ from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWr
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
 from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
+from holdfast.pipeline.driver.streaming.local_folder import LocalFolder
 from holdfast.pipeline.driver.streaming.running_query import Batches, RunningQuery
 from holdfast.pipeline.driver.streaming.stream_query import (
     QueryFailedError,
@@ -31,6 +33,7 @@ from holdfast.pipeline.driver.streaming.stream_query import (
 )
 from holdfast.pipeline.driver.streaming.stream_record import StreamRecord
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
+from holdfast.pipeline.driver.streaming.uploaded_checkpoints import UploadedCheckpoints
 from holdfast.pipeline.model.definition import ClickHouseConfig, Generation, Pipeline, Revision, registry_namespace
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress, StreamProgress, slot_title
 from holdfast.pipeline.model.query import chosen_engine
@@ -70,6 +73,7 @@ class StreamProcessor:
         self._progress: StreamProgress | None = None
         self._refreshed_ms = 0
         self._retry_at_ms = 0
+        self._local: LocalFolder | None = None
 
     # --- what the slot's thread calls
 
@@ -118,6 +122,9 @@ class StreamProcessor:
         """Before the slot reports that it has halted: nothing of the query runs after this."""
         self._stopping = True
         self._stop()
+        if self._local is not None:
+            self._local.remove()
+            self._local = None
 
     def close(self) -> None:
         """The same."""
@@ -221,8 +228,8 @@ class StreamProcessor:
 
     def _take_over(self, running: RunningQuery) -> None:
         """A folder of this epoch's own, then the record that names it."""
-        takeover = protocol.take_over(running.store.record)
-        if takeover.record.folder != running.store.record.folder:
+        takeover = protocol.take_over(running.store.record, has_folder=running.folders.holds(running.epoch))
+        if not takeover.is_filled:
             running.folders.fill(takeover)
             failpoints.reached("stream.copied")
             running.store.update(lambda record: takeover.record)
@@ -303,9 +310,18 @@ class StreamProcessor:
             self._done_batches = 0
 
     def _folders(self) -> CheckpointFolders:
-        resources = self._resources
-        root = checkpoint_root(resources.checkpoints, resources.cluster_address.objects)
-        return CheckpointFolders(resources.jobs.spark, f"{root}/{self._prefix().rstrip('/')}")
+        resources, prefix = self._resources, self._prefix()
+        spark, objects = resources.jobs.spark, resources.cluster_address.objects
+        if not resources.checkpoints and resources.jobs.on_one_machine and not objects.startswith("file:"):
+            if self._local is None:
+                self._local = LocalFolder()
+            return UploadedCheckpoints(spark, self._local.path, self._objects, prefix)
+        return CheckpointFolders(spark, f"{checkpoint_root(resources.checkpoints, objects)}/{prefix.rstrip('/')}")
+
+    async def _objects(self) -> Objects:
+        access = await open_cluster(self._resources.cluster_address)
+        assert access.direct is not None  # or there was no prefix
+        return access.direct.objects
 
     def _prefix(self) -> str:
         """Of the generation's objects, below the cluster's own."""
