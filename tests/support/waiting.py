@@ -15,13 +15,13 @@ Description = str | Callable[[], str]
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], *, what: Description = "", within_s: float = WAIT_S) -> T:
-    """The condition's value, once it is true."""
+def until(condition: Callable[[], T], *, what: Description = "", within_s: float = WAIT_S, pause_s: float = 0.02) -> T:
+    """The condition's value, once it is true. `pause_s`: longer for a condition that a server has to work for."""
     clock, pause = RealClock(), threading.Event()
     deadline_ms = clock.boot_ms() + within_s * 1_000
     while not (value := condition()):
         assert clock.boot_ms() < deadline_ms, _in_vain(f"{within_s} s", what, condition)
-        pause.wait(0.02)
+        pause.wait(pause_s)
     return value
 
 

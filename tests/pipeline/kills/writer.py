@@ -97,10 +97,11 @@ class Writer:
         goal = len(self.acknowledged) + count
         until(lambda: len(self.acknowledged) >= goal, within_s=timeout_s, what=f"{count} more records")
 
-    def send(self, values: list[bytes | None], *, poisoned: bool = False) -> None:
-        """These values, and wait until they are acknowledged; `poisoned`: no row comes of them."""
-        for number, value in enumerate(values):
-            self._client.produce(self.topic, value, on_delivery=self._noting(None if poisoned else number))
+    def send(self, values: list[bytes | None], *, first: int = 0, partition: int = -1, poisoned: bool = False) -> None:
+        """These values, numbered from `first`, and wait until they are acknowledged; `poisoned`: no row comes of them."""
+        for number, value in enumerate(values, first):
+            noting = self._noting(None if poisoned else number)
+            self._client.produce(self.topic, value, partition=partition, on_delivery=noting)
         assert self._client.flush(FLUSH_TIMEOUT_S) == 0
 
     def _noting(self, number: int | None):  # type: ignore[no-untyped-def]

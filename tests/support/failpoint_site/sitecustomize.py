@@ -13,3 +13,8 @@ if _folder := os.environ.get("HOLDFAST_TEST_FAILPOINTS"):  # noqa: TID251 (how a
     from holdfast.vocabulary import failpoints
 
     failpoints.install(FolderHandler(Path(_folder)))
+
+    if os.environ.get("HOLDFAST_TEST_PLANTED_BUGS"):  # noqa: TID251
+        from tests.pipeline.kills import planted
+
+        planted.install(Path(_folder))
