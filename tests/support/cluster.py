@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.support.partitions import batch, records
 
 from holdfast.agent import Agent, AgentSettings, running_agent
+from holdfast.agent.peers.peers import PeerEndpoint
 from holdfast.contracts.validation import StoreLimits
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.membership import MembershipSettings
@@ -26,6 +27,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.sockets import bind_one
 
 SHORT_SESSION = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)
 FEW_SHARDS = GroupSettings(shards=2, initial_delay_ms=10)  # each is a lease that every agent of every test would take
@@ -75,6 +77,7 @@ class Node:
                 objects=self.objects,
                 clock=self.world.clock,
                 random=self.world.random,
+                peers=self._endpoint() if self.world.streams else None,
             ) as self.agent:
                 self.serving = True
                 self._up.set()
@@ -84,6 +87,10 @@ class Node:
                     self.serving = False
         finally:
             self._up.set()
+
+    def _endpoint(self) -> PeerEndpoint:
+        bound = bind_one("127.0.0.1", 0)
+        return PeerEndpoint(sockets=[bound], address=f"127.0.0.1:{bound.getsockname()[1]}")
 
     async def up(self) -> "Node":
         await self._up.wait()
@@ -124,6 +131,7 @@ class LocalCluster:
         self.store = MemoryStore(clock=self.clock, random=self.random, limits=StoreLimits())
         self.objects = MemoryObjects(clock=self.clock)
         self.nodes: list[Node] = []
+        self.streams = False  # whether agents connect to each other
 
     async def node(self, name: str = "ann", **changes: object) -> Node:
         node = Node(self, name, **changes)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
+from holdfast.agent.peers.handshake import PeerIdentity
+from holdfast.agent.peers.peers import PeerEndpoint, Peers
 from holdfast.agent.session_loop import SessionLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.coalesced_commits import coalescing
@@ -18,6 +20,7 @@ from holdfast.contracts.store import Store
 from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.local_groups import LocalGroups
 from holdfast.groups.service import GroupService
+from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.local_log import LocalLog
@@ -44,10 +47,11 @@ class Agent:
         owner: ObjectsOwner,
         wal: Wal,
         wal_id: str,
+        peers: Peers | None,
         clock: Clock,
         random: Random,
     ) -> None:
-        self.settings, self.cluster, self.wal, self.wal_id = settings, cluster, wal, wal_id
+        self.settings, self.cluster, self.wal, self.wal_id, self.peers = settings, cluster, wal, wal_id, peers
         self.counters = AgentCounters()
         self.log = LocalLog(
             settings,
@@ -75,6 +79,8 @@ class Agent:
             store=store,
             clock=clock,
             random=random,
+            wal_id=wal_id,
+            peers=peers,
         )
         cluster.on_topics = self._topics_changed
 
@@ -121,10 +127,12 @@ async def running_agent(
     clock: Clock,
     random: Random,
     owner: ObjectsOwner | None = None,
+    peers: PeerEndpoint | None = None,
 ) -> AsyncIterator[Agent]:
     """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False.
 
     `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
+    `peers`: where other agents connect; without it this agent has no streams.
     """
     owner = owner or await claim_objects(store, objects, clock=clock, random=random)
     async with (
@@ -132,7 +140,10 @@ async def running_agent(
         coalescing(store) as store,
     ):
         wal_id = await wal_identity(wal.directory, random=random)
-        async with watching_cluster(store, clock=clock, random=random) as cluster:
+        async with (
+            watching_cluster(store, clock=clock, random=random) as cluster,
+            _serving_peers(settings, peers, wal_id, cluster, store, clock=clock, random=random) as streams,
+        ):
             agent = Agent(
                 settings,
                 cluster=cluster,
@@ -141,6 +152,7 @@ async def running_agent(
                 owner=owner,
                 wal=wal,
                 wal_id=wal_id,
+                peers=streams,
                 clock=clock,
                 random=random,
             )
@@ -149,6 +161,27 @@ async def running_agent(
                     yield agent
             finally:
                 await agent.service.close()
+
+
+@asynccontextmanager
+async def _serving_peers(
+    settings: AgentSettings,
+    endpoint: PeerEndpoint | None,
+    wal_id: str,
+    cluster: Cluster,
+    store: Store,
+    *,
+    clock: Clock,
+    random: Random,
+) -> AsyncIterator[Peers | None]:
+    """Listen for other agents, before they can learn of this one from the store."""
+    if endpoint is None:
+        yield None
+        return
+    cluster_id = await cluster_identity(store, clock=clock, random=random)
+    us = PeerIdentity(cluster=cluster_id, agent=settings.id, wal_id=wal_id)
+    async with Peers.serving(us, endpoint, cluster, settings=settings.peers, clock=clock, random=random) as peers:
+        yield peers
 
 
 @asynccontextmanager

@@ -39,6 +39,7 @@ class Cluster:
         self._ids: dict[str, str] = {}
         self._ids_at = -1
         self.changed = Notify()  # topics, holders, members or marks changed
+        self.members_changed = Notify()
         self.on_topics: Callable[[Collection[str]], None] = lambda _: (
             None
         )  # called with the names of topics that changed
@@ -120,6 +121,7 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
     ):
         cluster = Cluster(topics, holders, members, planners, offline)
 
+        members.on_changed = lambda _: cluster.members_changed.notify()
         changed_names: dict[str, None] = {}
         topics.on_changed = lambda keys: changed_names.update(dict.fromkeys(key.removeprefix(TOPICS) for key in keys))
 

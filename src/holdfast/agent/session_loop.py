@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory, LeaseRouter, SessionLeaseHandler
+from holdfast.agent.peers.peers import Peers
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Delete, Store
@@ -46,6 +47,8 @@ class SessionLoop:
         store: Store,
         clock: Clock,
         random: Random,
+        wal_id: str = "",
+        peers: Peers | None = None,
     ) -> None:
         self.member: Member | None = None
         self.session: HeldSession | None = None
@@ -53,6 +56,7 @@ class SessionLoop:
         self.waits_for = ""  # what a graceful stop waits for now
         self._settings, self._handlers, self._cluster, self._counters = settings, handlers, cluster, counters
         self._store, self._clock, self._random = store, clock, random
+        self._wal_id, self._peers, self._process = wal_id, peers, random.token()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -108,6 +112,8 @@ class SessionLoop:
                 )
             )
             _log.info("agent %s joined with session %s", settings.id, session.id)
+            if self._peers is not None:
+                await stack.enter_async_context(self._peers.joined())
             await self._serve(session, router, handlers)
 
     async def _serve(
@@ -173,4 +179,7 @@ class SessionLoop:
             zone=self._settings.zone,
             group=self._settings.group,
             started_at_ms=self._clock.now_ms(),
+            peer_address=self._peers.address if self._peers is not None else "",
+            wal_id=self._wal_id,
+            process=self._process,
         )

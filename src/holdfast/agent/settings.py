@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.agent.peers.settings import PeerSettings
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
@@ -37,6 +38,7 @@ class AgentSettings(LeadershipSettings):
     wal: WalSettings = field(default_factory=WalSettings)
     upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
 
     def __post_init__(self) -> None:
         LeadershipSettings.__post_init__(self)  # `super()` does not work in a dataclass with slots

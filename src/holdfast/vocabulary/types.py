@@ -34,7 +34,11 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live agent or worker, as its peers see it. It is live as long as `session`, a session of the store."""
+    """A live agent or worker, as its peers see it. It is live as long as `session`, a session of the store.
+
+    `peer_address`: where an agent takes the streams of others; "" for workers and for agents of a release that had none.
+    `process`: drawn when its process started, so that an agent with a new session is told from one that was started again.
+    """
 
     id: str
     session: str
@@ -43,3 +47,6 @@ class Member:
     group: str = "default"
     node: int = 0
     started_at_ms: int = 0
+    peer_address: str = ""
+    wal_id: str = ""
+    process: str = ""

@@ -1,0 +1,51 @@
+"""What a peer may have unanswered here: the accepting end of the credit it was granted. Pure.
+
+A peer that keeps to the rules never exceeds it, because it counts an answer later than we do.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.agent.peers.credit import CreditWindow
+from holdfast.agent.peers.frames import MalformedFrameError, Message, MessageClass
+from holdfast.agent.peers.settings import PeerSettings
+
+
+class ReceiveBudget:
+    """The unanswered messages of one stream."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        self._stream = CreditWindow(settings.stream_credit_bytes)
+        self._control = CreditWindow(settings.control_credit_bytes)
+        self._partition_limit = settings.partition_credit_bytes
+        self._partitions: dict[bytes, CreditWindow] = {}
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all unanswered messages."""
+        return self._stream.used_bytes + self._control.used_bytes
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Count what has arrived. `MalformedFrameError`: the peer sent more than it may."""
+        for message in messages:
+            for window in self._windows(message):
+                if not window.fits(message.size):
+                    raise MalformedFrameError(
+                        f"{window.used_bytes} bytes are unanswered, {message.size} more exceed the credit of "
+                        f"{window.limit_bytes}"
+                    )
+                window.use(message.size)
+
+    def release(self, message: Message) -> None:
+        """It is being answered."""
+        for window in self._windows(message):
+            window.release(message.size)
+        if message.kind is MessageClass.DATA and not self._partitions[message.key].used_bytes:
+            del self._partitions[message.key]
+
+    def _windows(self, message: Message) -> tuple[CreditWindow, ...]:
+        if message.kind is MessageClass.CONTROL:
+            return (self._control,)
+        partition = self._partitions.get(message.key)
+        if partition is None:
+            partition = self._partitions[message.key] = CreditWindow(self._partition_limit)
+        return self._stream, partition
