@@ -304,3 +304,26 @@ def test_shorter_ttls_shorten_what_must_fit_into_them(tmp_path: Path) -> None:
         flags=flags, environment={"HOLDFAST_SESSION_RENEW_MS": "1500"}, directory=tmp_path
     ).settings
     assert named.agent.session.renew_ms == 1_500
+
+
+@pytest.mark.parametrize(
+    ("flags", "listens", "told"),
+    [
+        ({}, "127.0.0.1:0", "127.0.0.1:7000"),
+        ({"kafka.listen": "0.0.0.0:9092"}, "0.0.0.0:0", "me:7000"),
+        ({"kafka.listen": "0.0.0.0:9092", "kafka.advertise": "broker.example"}, "0.0.0.0:0", "broker.example:7000"),
+        ({"peers.listen": "10.0.0.1:9300"}, "10.0.0.1:9300", "10.0.0.1:7000"),
+        ({"peers.advertise": "inside.example:31000"}, "127.0.0.1:0", "inside.example:31000"),
+        ({"peers.advertise": ":31000", "kafka.advertise": "outside"}, "127.0.0.1:0", "outside:31000"),
+    ],
+)
+def test_agents_listen_beside_kafka_unless_told_otherwise(flags: dict[str, object], listens: str, told: str) -> None:
+    settings = settle(flags).settings
+    assert str(settings.peer_address) == listens
+    bound = Address(settings.peer_address.host, 7000)
+    assert str(settings.advertised_peer(bound, host_name="me")) == told
+
+
+def test_a_wrong_address_for_agents_is_refused_by_name() -> None:
+    with pytest.raises(InvalidError, match=r"peers\.listen \(from flag --peer\) 'nowhere': must be HOST:PORT"):
+        settle({"peers.listen": "nowhere"})

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from holdfast import __version__
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.peers.peers import PeerEndpoint
 from holdfast.app.addresses import Address
 from holdfast.app.advertised_urls import advertised_url
 from holdfast.app.api_node import running_api_node
@@ -89,6 +90,7 @@ class _Components:
     requests: ObjectCounters
     kafka: Listener
     advertised: Address
+    peers: PeerEndpoint | None
     http: HttpGateway | None
     clickhouse: ClickHouseEndpoint
     clock: Clock
@@ -145,6 +147,7 @@ async def _open_components(
     # Before the addresses: a second server on the same directory is to hear about the directory, not about a port.
     await asyncio.to_thread(require_unlocked, settings.data)
     kafka = await stack.enter_async_context(bound_listener("--kafka", settings.listen, insecure=settings.insecure))
+    peers = await _peer_endpoint(stack, settings) if settings.leads else None
     http: HttpGateway | None = None
     if settings.http_listen is not None:
         listener = bound_listener("--http", settings.http_listen, insecure=settings.insecure)
@@ -164,11 +167,20 @@ async def _open_components(
         requests=requests,
         kafka=kafka,
         advertised=settings.advertise.resolve(kafka.address, host_name=socket.gethostname()),
+        peers=peers,
         http=http,
         clickhouse=clickhouse,
         clock=clock,
         random=random,
     )
+
+
+async def _peer_endpoint(stack: AsyncExitStack, settings: ServeSettings) -> PeerEndpoint:
+    listener = await stack.enter_async_context(
+        bound_listener("--peer", settings.peer_address, insecure=settings.insecure)
+    )
+    advertised = settings.advertised_peer(listener.address, host_name=socket.gethostname())
+    return PeerEndpoint(sockets=listener.sockets, address=str(advertised))
 
 
 @asynccontextmanager
@@ -295,6 +307,7 @@ async def _joined_agent(parts: _Components, owner: ObjectsOwner, name: str) -> A
         store=parts.store,
         objects=parts.objects,
         owner=owner,
+        peers=parts.peers,
         clock=parts.clock,
         random=parts.random,
     ) as agent:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, get_type_hints
 
+from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
 from holdfast.gateways.http.settings import HttpSettings
@@ -27,6 +28,7 @@ from holdfast.spark.settings import SparkSettings
 PREFIX: Final = "HOLDFAST_"
 SECTIONS: Final[Mapping[str, type]] = {
     "agent": AgentSettings,
+    "peers": PeerSettings,
     "session": SessionSettings,
     "membership": MembershipSettings,
     "planner": PlannerSettings,
@@ -148,6 +150,20 @@ def _everyday() -> Iterator[Setting]:
         "--advertise",
         "HOST:PORT",
         "advertised address (default: the listen address)",
+    )
+    yield everyday_setting(
+        "peers.listen",
+        "",
+        "--peer",
+        "HOST:PORT",
+        "listen address for other agents (default: Kafka's host and a free port)",
+    )
+    yield everyday_setting(
+        "peers.advertise",
+        "",
+        "--advertise-peer",
+        "HOST:PORT",
+        "address that other agents connect to (default: the advertised host, the port listened on)",
     )
     yield everyday_setting(
         "http.listen",

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
-_AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep", "groups")
+_AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep", "groups", "peers")
 # What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
 _SERVE_NAMES: Final = {
     "roles": "roles",
@@ -232,6 +232,13 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             lambda: AdvertisedAddress.parse(values.title("kafka.advertise"), values["kafka.advertise"]),
             default.advertise,
         ),
+        "peer_listen": values.attempt(
+            lambda: _optional_address(values.title("peers.listen"), values["peers.listen"]), None
+        ),
+        "peer_advertise": values.attempt(
+            lambda: AdvertisedAddress.parse(values.title("peers.advertise"), values["peers.advertise"]),
+            default.peer_advertise,
+        ),
         "http_listen": values.attempt(lambda: http_address(values.title("http.listen"), values["http.listen"]), None),
         "clickhouse": values["clickhouse"],
         "agent_id": values["agent.id"],
@@ -247,6 +254,10 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "embedded": values.section("embedded"),
     }
     return values.build(lambda fixed: _serve_settings(given, fixed), _SERVE_NAMES)
+
+
+def _optional_address(title: str, text: str) -> Address | None:
+    return Address.parse(title, text) if text else None
 
 
 def _spark_conf(values: _Values) -> dict[str, str]:

@@ -49,6 +49,7 @@ class ServeSettings:
     `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
     stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is off.
     `agents`: how many agents of this host, this process included.
+    `peer_listen` is None for a free port of the host where Kafka is served.
     `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
     `agent` has no name and no address of its own yet: see `as_agent`.
     """
@@ -65,6 +66,8 @@ class ServeSettings:
     log_level: str = "info"
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 9092))
     advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
+    peer_listen: Address | None = None
+    peer_advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     http_listen: Address | None = None
     clickhouse: str = "embedded"
     agent_id: str = ""
@@ -99,6 +102,16 @@ class ServeSettings:
     def leads(self) -> bool:
         """Whether this process may own partitions."""
         return AGENT in self.roles
+
+    @property
+    def peer_address(self) -> Address:
+        """Where to listen for other agents."""
+        return self.peer_listen or Address(self.listen.host, 0)
+
+    def advertised_peer(self, bound: Address, *, host_name: str) -> Address:
+        """Where other agents connect to; the host is Kafka's advertised one unless they have their own."""
+        given = self.peer_advertise
+        return AdvertisedAddress(given.host or self.advertise.host, given.port).resolve(bound, host_name=host_name)
 
     def as_agent(self, agent_id: str, address: str) -> AgentSettings:
         """The settings of this process's agent, once its id and address are known."""
