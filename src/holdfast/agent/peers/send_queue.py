@@ -54,10 +54,11 @@ class Credit:
 class _Waiting(CreditWindow):
     """A credit and what waits for it. `since_ms`: since when nothing could be sent for lack of it."""
 
-    __slots__ = ("lagging", "queued", "queued_bytes", "since_ms")
+    __slots__ = ("key", "lagging", "queued", "queued_bytes", "ready", "since_ms")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, key: bytes, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
+        self.key, self.ready = key, False  # ready: it has its turn
         self.queued: deque[Outgoing] = deque()
         self.queued_bytes = 0
         self.since_ms: int | None = None
@@ -73,10 +74,12 @@ class SendQueue:
 
     def __init__(self, credit: Credit, *, lag_ms: int) -> None:
         self._credit, self._lag_ms = credit, lag_ms
-        self._stream = _Waiting(credit.stream_bytes)
-        self._control = _Waiting(credit.control_bytes)
+        self._stream = _Waiting(STREAM, credit.stream_bytes)
+        self._control = _Waiting(STREAM, credit.control_bytes)
         self._partitions: dict[bytes, _Waiting] = {}
-        self._ready: dict[bytes, None] = {}  # partitions with messages and credit, in the order of their turns
+        self._ready: deque[_Waiting] = (
+            deque()
+        )  # partitions in the order of their turns; one without messages is skipped
         self._out_of_credit: set[bytes] = set()
         self.credit_waits = 0
 
@@ -93,7 +96,7 @@ class SendQueue:
     @property
     def sendable(self) -> bool:
         """Whether `take` may have something."""
-        return bool(self._control.queued or (self._ready and self._stream.since_ms is None))
+        return bool(self._control.queued) or (self._stream.since_ms is None and self._next_ready() is not None)
 
     def is_lagging(self, key: bytes = STREAM) -> bool:
         """Whether messages of the partition, or of the whole stream, are refused until those that were sent are answered."""
@@ -106,7 +109,7 @@ class SendQueue:
             raise InvalidError("message size", message.size, f"at most {self._credit.frame_bytes_max}")
         if message.kind is MessageClass.CONTROL:
             return self._enqueue(self._control, message)
-        partition = self._partitions.get(message.key) or _Waiting(self._credit.partition_bytes)
+        partition = self._partitions.get(message.key) or _Waiting(message.key, self._credit.partition_bytes)
         if partition.lagging or self._stream.lagging or not self._stream.has_room(message.size):
             return False
         if not self._enqueue(partition, message):
@@ -114,7 +117,7 @@ class SendQueue:
         self._partitions[message.key] = partition
         self._stream.queued_bytes += message.size
         if message.key not in self._out_of_credit:
-            self._ready[message.key] = None
+            self._give_turn(partition)
         return True
 
     def take(self, now_ms: int) -> list[Outgoing]:
@@ -127,16 +130,14 @@ class SendQueue:
                 break
             found.append(self._send(control))
             room -= size
-        while self._ready and len(found) < COUNT_MAX:
-            key = next(iter(self._ready))
-            partition = self._partitions[key]
+        while (partition := self._next_ready()) is not None and len(found) < COUNT_MAX:
             size = partition.queued[0].size
             if not self._stream.fits(size):
                 self._wait(self._stream, now_ms)
                 break
             if not partition.fits(size):
-                del self._ready[key]
-                self._out_of_credit.add(key)
+                self._end_turn()
+                self._out_of_credit.add(partition.key)
                 self._wait(partition, now_ms)
                 continue
             if size > room:
@@ -145,9 +146,9 @@ class SendQueue:
             self._stream.use(size)
             self._stream.queued_bytes -= size
             room -= size
-            del self._ready[key]
+            self._end_turn()
             if partition.queued:
-                self._ready[key] = None  # behind the others
+                self._give_turn(partition)  # behind the others
         return found
 
     def answered(self, message: Outgoing) -> list[bytes]:
@@ -167,7 +168,7 @@ class SendQueue:
         if partition.since_ms is None:
             self._out_of_credit.discard(message.key)
             if partition.queued:
-                self._ready.setdefault(message.key)
+                self._give_turn(partition)
             elif not partition.used_bytes:
                 del self._partitions[message.key]
         return recovered
@@ -201,6 +202,20 @@ class SendQueue:
         waiting.use(message.size)
         return message
 
+    def _give_turn(self, partition: _Waiting) -> None:
+        if not partition.ready:
+            partition.ready = True
+            self._ready.append(partition)
+
+    def _end_turn(self) -> None:
+        self._ready.popleft().ready = False
+
+    def _next_ready(self) -> _Waiting | None:
+        """Whose turn it is."""
+        while self._ready and not self._ready[0].queued:
+            self._end_turn()  # what it had was dropped
+        return self._ready[0] if self._ready else None
+
     def _wait(self, waiting: _Waiting, now_ms: int) -> None:
         if waiting.since_ms is None:
             waiting.since_ms = now_ms
@@ -208,7 +223,8 @@ class SendQueue:
 
     def _fits_next(self, window: _Waiting) -> bool:
         if window is self._stream:
-            return not self._ready or window.fits(self._partitions[next(iter(self._ready))].queued[0].size)
+            following = self._next_ready()
+            return following is None or window.fits(following.queued[0].size)
         return bool(window.queued) and window.fits(window.queued[0].size)
 
     def _is_late(self, waiting: _Waiting, now_ms: int) -> bool:
@@ -221,7 +237,6 @@ class SendQueue:
         self._stream.queued_bytes -= partition.queued_bytes
         partition.queued_bytes = 0
         partition.since_ms = None
-        self._ready.pop(key, None)
         self._out_of_credit.discard(key)
         if not partition.used_bytes and not partition.lagging:
             del self._partitions[key]
