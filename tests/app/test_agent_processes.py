@@ -31,6 +31,8 @@ class TestCommand:
             SETTINGS,
             http_listen=Address("127.0.0.1", 8080),
             advertise=AdvertisedAddress("node", 19092),
+            peer_listen=Address("10.0.0.1", 9300),
+            peer_advertise=AdvertisedAddress("inside"),
             agent_id="node",
         )
         assert options_of(settings, 3) == {
@@ -41,7 +43,9 @@ class TestCommand:
             "--roles": "api,agent",
             "--kafka": "127.0.0.1:9094",
             "--http": "127.0.0.1:8082",
+            "--peer": "10.0.0.1:9302",
             "--advertise": "node:19094",
+            "--advertise-peer": "inside",
             "--agent-id": "node-3",
         }
         command = agent_command(settings, 3, ())

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from holdfast.vocabulary.tasks import background_tasks, task_group
 from holdfast.vocabulary.with_parent import with_parent
 
 _log: Final = logging.getLogger(__name__)
+
+_AnyAddress = TypeVar("_AnyAddress", Address, AdvertisedAddress)
 
 _LISTEN_WITHIN_MS: Final = 60_000
 _POLL_MS: Final = 20
@@ -54,16 +56,19 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
         *("--kafka", str(_moved(settings.listen, number - 1))),
         *("--http", "off" if settings.http_listen is None else str(_moved(settings.http_listen, number - 1))),
     ]
-    advertised = settings.advertise
-    if advertised != AdvertisedAddress():
-        argv += ["--advertise", str(replace(advertised, port=advertised.port + number - 1 if advertised.port else 0))]
+    if settings.peer_listen is not None:
+        argv += ["--peer", str(_moved(settings.peer_listen, number - 1))]
+    for flag, advertised in (("--advertise", settings.advertise), ("--advertise-peer", settings.peer_advertise)):
+        if advertised != AdvertisedAddress():
+            argv += [flag, str(_moved(advertised, number - 1))]
     if settings.agent_id:
         argv += ["--agent-id", f"{settings.agent_id}-{number}"]
     urls = {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}
     return AgentCommand(data, tuple(argv), urls)
 
 
-def _moved(address: Address, ports: int) -> Address:
+def _moved(address: _AnyAddress, ports: int) -> _AnyAddress:
+    """The address so many ports further on; a free port, or none, stays what it is."""
     return replace(address, port=address.port + ports if address.port else 0)
 
 
