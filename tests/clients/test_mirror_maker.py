@@ -1,4 +1,7 @@
-"""MirrorMaker 2 between two clusters: topics arrive with their settings and all their partitions, also those added later."""
+"""MirrorMaker 2 between two servers, with the replication factors it asks for by itself, which are 3.
+
+Topics arrive with their settings and all their partitions, also those added later.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 from tests.support.apache_kafka import VERSION, java_argv
-from tests.support.broker import ADMIN_TIMEOUT_S, Broker
+from tests.support.broker import ADMIN_TIMEOUT_S, Broker, serving
 from tests.support.librdkafka_client import read_all, send_values, values
 from tests.support.maven import fetch_jars
 from tests.support.waiting import until
@@ -16,7 +19,6 @@ from tests.support.waiting import until
 from holdfast.vocabulary.errors import UnavailableError
 
 ARTIFACTS = (f"org.apache.kafka:connect-mirror:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-INTERNAL = ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage", "status.storage")
 
 
 @contextmanager
@@ -29,9 +31,6 @@ def mirroring(source: Broker, target: Broker, topic: str, folder: Path) -> Itera
         "source->target.enabled": "true",
         "source->target.topics": topic,
         "target->source.enabled": "false",
-        "replication.factor": "1",
-        "config.storage.replication.factor": "1",
-        **{f"{each}.replication.factor": "1" for each in INTERNAL},
         "refresh.topics.interval.seconds": "1",
         "sync.topic.configs.interval.seconds": "1",
     }
@@ -53,14 +52,18 @@ def partitions(broker: Broker, topic: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_topic_is_mirrored_with_its_settings_and_grows_with_its_source(
-    broker: Broker, own_broker: Broker, tmp_path: Path
-) -> None:
+def test_a_topic_is_mirrored_with_its_settings_and_grows_with_its_source(tmp_path: Path) -> None:
+    capped = ("--set", "kafka.replication_factor=auto")
+    with serving(tmp_path / "source", *capped) as source, serving(tmp_path / "target", *capped) as target:
+        check_mirroring(source, target, tmp_path)
+
+
+def check_mirroring(broker: Broker, own_broker: Broker, folder: Path) -> None:
     topic = broker.create_topic("mirrored", 3, {"compression.type": "zstd"})
     copy = f"source.{topic}"
     send_values(broker, topic, [b"a", b"b"], partition=2)
     try:
-        with mirroring(broker, own_broker, topic, tmp_path):
+        with mirroring(broker, own_broker, topic, folder):
             until(lambda: partitions(own_broker, copy) == 3, what="it is mirrored with its partitions")
             assert values(read_all(own_broker, copy, (2,))) == [b"a", b"b"]
             broker.admin.create_partitions([NewPartitions(topic, 5)])[topic].result(ADMIN_TIMEOUT_S)

@@ -59,7 +59,8 @@ class HoldfastServer(ServerProcess):
 
     def argv(self) -> list[str]:
         told = ["--kafka", f"127.0.0.1:{self.port}", "--print-addresses", str(self.addresses)]
-        told += [*BROKER_ONLY, "--log", "json"]
+        # As in a cluster: what clients are told of a replication factor that is too high.
+        told += [*BROKER_ONLY, "--log", "json", "--set", "kafka.replication_factor=refuse"]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
 
     def start(self) -> None:

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from holdfast import __version__
@@ -248,13 +248,20 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
         me=lambda: broker,
         clock=clock,
         random=random,
-        settings=settings.kafka,
+        settings=replace(settings.kafka, replication_factor=_replication_factor(settings)),
         topic_settings=settings.topics,
         store_url=advertised_url(settings.store),
         objects_url=advertised_url(settings.objects),
     )
     async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
         yield kafka
+
+
+def _replication_factor(settings: ServeSettings) -> str:
+    if settings.kafka.replication_factor != "auto":
+        return settings.kafka.replication_factor
+    alone = settings.leads and settings.agents == 1 and settings.store.startswith(("sqlite:", "memory:"))
+    return "cap" if alone else "refuse"
 
 
 def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpServices:

@@ -128,6 +128,18 @@ async def test_invalid_topics_are_refused_with_a_message_and_the_others_created(
             assert code(made) is ErrorCode.NONE
 
 
+async def test_a_replication_factor_is_capped_where_that_is_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with admin_of(tmp_path, replication_factor="cap") as admin:
+        wanted = [topic("three", 1, 3), topic("none", 1, 0), topic("negative", 1, -2)]
+        three, none, negative = (await admin.ask("CreateTopics", topics=wanted, timeout=SOON)).topics
+        assert (code(three), three.replication_factor) == (ErrorCode.NONE, 1)
+        assert code(none) is code(negative) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "topic three gets 1 replica instead of 3 (kafka.replication_factor=cap)" in caplog.text
+
+
 async def test_a_duplicate_topic_is_not_created(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         answer = await admin.ask("CreateTopics", topics=[topic("x"), topic("x", 2), topic("y")], timeout=SOON)

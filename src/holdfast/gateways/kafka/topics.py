@@ -4,10 +4,11 @@
     DeleteTopics      20   versions 1–6   (by name, by id from version 6 on)
     DeleteRecords     21   versions 0–2
 
-Not implemented: more than one replica, and placing partitions by hand. Replica assignments are accepted only where they change
-nothing: one replica each, in a cluster of one broker.
+Not implemented: more than one replica, and placing partitions by hand. A replication factor above 1 is refused, or capped by
+setting. Replica assignments are accepted only where they change nothing: one replica each, in a cluster of one broker.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -30,7 +31,10 @@ from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNa
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
+_log: Final = logging.getLogger(__name__)
+
 _BROKER_DEFAULT: Final = -1
+_REPLICAS: Final = 1  # of every partition
 _CONCURRENCY_MAX: Final = 16
 
 
@@ -97,20 +101,33 @@ def _partitions(backend: KafkaBackend, wanted: Any) -> int:
             )
         _check_assignments(backend, wanted.assignments)
         count = len(wanted.assignments)
-    elif replicas not in (_BROKER_DEFAULT, 1):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"invalid replication factor {replicas}: must be 1 or -1, a partition has one replica; "
-            "holdfast.durability=object survives the loss of an agent",
-        )
-    elif count == _BROKER_DEFAULT:
-        count = backend.settings.auto_create_partitions
+    else:
+        _check_replicas(backend, wanted.name, replicas)
+        count = backend.settings.auto_create_partitions if count == _BROKER_DEFAULT else count
     if not 1 <= count <= PARTITIONS_MAX:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
             f"invalid num_partitions {count}: must be between 1 and {PARTITIONS_MAX}",
         )
     return int(count)
+
+
+def _check_replicas(backend: KafkaBackend, topic: str, replicas: int) -> None:
+    """Refuse a replication factor that no partition can have, unless it is to be capped."""
+    if replicas in (_BROKER_DEFAULT, _REPLICAS):
+        return
+    if replicas > _REPLICAS and backend.settings.replication_factor == "cap":
+        _log.info(
+            "topic %s gets 1 replica instead of %d (kafka.replication_factor=cap): a partition has no more",
+            topic,
+            replicas,
+        )
+        return
+    raise ApiError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"invalid replication factor {replicas}: must be 1 or -1, a partition has one replica; "
+        "holdfast.durability=object survives the loss of an agent, kafka.replication_factor=cap accepts more",
+    )
 
 
 def _check_assignments(backend: KafkaBackend, assignments: Iterable[Any]) -> None:
@@ -143,7 +160,7 @@ def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": topic.partitions,
-        "replication_factor": 1,
+        "replication_factor": _REPLICAS,
         "configs": [
             {
                 "name": row.name,
