@@ -1,7 +1,7 @@
 """Many partitions on one agent: nothing that is done again and again grows with what is at rest, and much is done at once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,9 @@ from holdfast.kernel import plan_actions, plan_executor
 from holdfast.kernel.keys import EPOCHS
 from holdfast.kernel.session import HeldSession
 from holdfast.log import lease_handler
-from holdfast.log.model import PartitionId
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
-from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.takeover import open_partition
+from holdfast.log.partition.takeover import open_partitions
+from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.wal import recovered_frames
 from holdfast.vocabulary.types import TopicPartition
 
@@ -178,18 +177,18 @@ async def test_a_topic_that_changes_while_a_partition_is_opened_is_applied_to_it
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await cluster.node("ann")
-    real = open_partition
+    real = open_partitions
 
-    async def altered_meanwhile(partition_id: PartitionId, *args: Any, **kwargs: Any) -> LeadingPartition:
-        opened = await real(partition_id, *args, **kwargs)
-        if partition_id.number == 0:
+    async def altered_meanwhile(takeovers: Sequence[Takeover], *args: Any, **kwargs: Any) -> Any:
+        opened = await real(takeovers, *args, **kwargs)
+        if any(takeover.partition_id.number == 0 for takeover in takeovers):
             before = ann.agent.topic("orders")
             await ann.service.topics.alter("orders", {"roll_ms": 12_345})
             await async_until(lambda: ann.agent.topic("orders") is not before)
             await cluster.clock.sleep_ms(20)  # the handler has been told
         return opened
 
-    monkeypatch.setattr(lease_handler, "open_partition", altered_meanwhile)
+    monkeypatch.setattr(lease_handler, "open_partitions", altered_meanwhile)
     await ann.service.create_topic("orders", 2)
     await async_until(lambda: len(ann.leads()) == 2)
     await async_until(lambda: all(each.partition_config.roll_ms == 12_345 for each in ann.agent.log.leading.values()))
@@ -214,11 +213,11 @@ async def test_what_cannot_be_opened_without_its_wal_costs_one_call_however_much
     await produce_to_each(ann)
     await ann.drop()
     bob = await cluster.node("bob", open_retry_ms=20)
-    await async_until(lambda: len(bob.agent.offline) == MANY)
-    await cluster.clock.sleep_ms(100)
-    before = sum(bob.store.calls.values())
-    await cluster.clock.sleep_ms(300)
-    assert sum(bob.store.calls.values()) - before < 40  # a scan per round, and what any agent does
+    marks = bob.agent.cluster._offline.items
+    await async_until(lambda: len(marks) == MANY)
+    before, scans = sum(bob.store.calls.values()), bob.store.calls["scan"]
+    await async_until(lambda: bob.store.calls["scan"] >= scans + 10)
+    assert sum(bob.store.calls.values()) - before < MANY  # a scan per round, and what any agent does
     back = await cluster.node("ann")
     await async_until(lambda: len(bob.leads()) + len(back.leads()) == MANY)
     await async_until(lambda: not bob.agent.offline)

@@ -24,6 +24,15 @@ async def test_agents_share_the_partitions_and_each_has_one_owner(world: KernelC
     assert all(len(names) == 1 for names in world.owners().values())
 
 
+async def test_leases_that_are_planned_together_are_acquired_in_few_commits(world: KernelCluster) -> None:
+    (ann,) = world.start("ann")
+    await world.run_until(lambda: ann.executor is not None)
+    commits = ann.store.calls.get("commit", 0)
+    await world.workload("orders", 100)
+    await world.run_until(lambda: len(ann.owns()) == 100)
+    assert ann.store.calls["commit"] - commits < 20
+
+
 async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: KernelCluster) -> None:
     (one,) = world.start("agent-1")
     await world.run_until(lambda: one.executor is not None)

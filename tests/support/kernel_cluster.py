@@ -1,7 +1,7 @@
 """Agents of a cluster without a log, on the memory store under a fake clock: no test waits for real time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -36,6 +36,11 @@ class RecordingHandler:
     async def open(self, lease: Lease) -> None:
         self.log.append(("open", lease.resource, lease.epoch))
         self.open_now[lease.resource] = lease.epoch
+
+    async def open_many(self, leases: Sequence[Lease]) -> Collection[str]:
+        for lease in leases:
+            await self.open(lease)
+        return ()
 
     async def drain(self, lease: Lease) -> None:
         self.log.append(("drain", lease.resource, lease.epoch))

@@ -10,6 +10,7 @@ import pytest
 from holdfast.vocabulary import errors, tasks
 from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.tasks import (
+    LoopTurns,
     Notify,
     background_tasks,
     cancellation_first,
@@ -237,3 +238,23 @@ async def test_a_failure_in_a_bare_task_group_of_the_body_is_not_taken_for_a_can
     assert own is not None
     while own.cancelling():  # what the bare group has left behind
         own.uncancel()
+
+
+async def test_of_those_that_wait_for_a_turn_of_the_loop_each_gets_its_own() -> None:
+    turns, turn, taken, passing = LoopTurns(), 0, [], True
+
+    async def count() -> None:
+        nonlocal turn
+        while passing:
+            turn += 1
+            await RealClock().sleep_ms(0)
+
+    async def take() -> None:
+        await turns.next()
+        taken.append(turn)
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.gather(*(take() for _ in range(5)))
+    passing = False
+    await counting
+    assert len(set(taken)) == 5

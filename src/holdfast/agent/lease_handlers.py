@@ -4,7 +4,7 @@ A new kind is a new entry in the agent's mapping. While the agent retires, `clos
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.kernel.keys import LeaseKind, parse_placed_resource
@@ -64,6 +64,14 @@ class LeaseRouter:
     async def open(self, lease: Lease) -> None:
         if (handler := self._of(lease)) is not None:
             await handler.open(lease)
+
+    async def open_many(self, leases: Sequence[Lease]) -> Collection[str]:
+        by_handler: dict[SessionLeaseHandler, list[Lease]] = {}
+        for lease in leases:
+            if (handler := self._of(lease)) is not None:
+                by_handler.setdefault(handler, []).append(lease)
+        lost = await gather_or_cancel(*(handler.open_many(opened) for handler, opened in by_handler.items()))
+        return [resource for resources in lost for resource in resources]
 
     async def drain(self, lease: Lease) -> None:
         if (handler := self._of(lease)) is not None:

@@ -77,6 +77,19 @@ class GroupShardLeaseHandler:
         async with self._lock(number):
             await self._load(number, lease)
 
+    async def open_many(self, leases: Sequence[Lease]) -> Collection[str]:
+        """Load each of them; the resources of those that are lost."""
+
+        async def lost(lease: Lease) -> bool:
+            try:
+                await self.open(lease)
+            except FencedError:
+                return True
+            return False
+
+        found = await gather_or_cancel(*(lost(lease) for lease in leases))
+        return [lease.resource for lease, is_lost in zip(leases, found, strict=True) if is_lost]
+
     async def drain(self, lease: Lease) -> None:
         """Accept nothing more and flush."""
         shard = self._shards.get(shard_from_resource(lease.resource))

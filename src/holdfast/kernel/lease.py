@@ -6,11 +6,10 @@ that lifts `lease/epoch-floor` to it: a lease without an epoch key begins above 
 leases cost one keep-alive. Every effect goes through `commit_fenced`, which the store refuses once somebody has acquired after us.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import Final
 
 import msgspec
 
@@ -27,14 +26,11 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.contracts.validation import next_key
 from holdfast.kernel.keys import EPOCH_FLOOR, HOLDERS, epoch_key, holder_key, transfer_key
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
 from holdfast.vocabulary.random import Random
-
-_EPOCHS_SCANNED_PER_RESOURCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,20 +167,6 @@ async def acquire(
             raise ExpiredError(f"session {session}", "the store has ended it")
         seen = outcome.found.get(epoch_key(resource))  # an earlier holder has left its epoch
         floor = outcome.found.get(EPOCH_FLOOR)
-
-
-async def read_epochs(store: Store, resources: Collection[str]) -> Mapping[str, Entry]:
-    """The epochs of leases that are to be acquired, by resource, so that many do not lose a race each to find them out.
-
-    Some may be missing: those that nobody ever held, and all if the store is away, or if too many of others lie in between.
-    """
-    keys = {epoch_key(resource): resource for resource in resources}
-    start, end = min(keys), next_key(max(keys))
-    try:
-        scan = await store.scan(start, end, limit=_EPOCHS_SCANNED_PER_RESOURCE * len(keys))
-    except UnavailableError:
-        return {}
-    return {keys[entry.key]: entry for entry in scan.entries if entry.key in keys}
 
 
 async def release(store: Store, lease: Lease, *, clock: Clock, random: Random) -> int:

@@ -7,14 +7,15 @@ up to the `LeaseHandler`.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
 from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.lease import Lease, acquire, read_epochs, release
+from holdfast.kernel.lease import Lease, release
+from holdfast.kernel.lease_batches import LEASES_PER_COMMIT, acquire_many, read_epochs
 from holdfast.kernel.plan_actions import (
     AcquireLease,
     AdoptLease,
@@ -51,6 +52,10 @@ class LeaseHandler(Protocol):
 
     async def open(self, lease: Lease) -> None:
         """Start serving under this lease; recover the state the last owner left."""
+        ...
+
+    async def open_many(self, leases: Sequence[Lease]) -> Collection[str]:
+        """`open` for leases that were just acquired; the resources of those that are lost again (`FencedError`)."""
         ...
 
     async def drain(self, lease: Lease) -> None:
@@ -172,8 +177,24 @@ class PlanExecutor:
             drains = isinstance(self._queued[0], (CompleteTransfer, ReleaseLease))
             if not drains and self._running >= self._settings.actions_max:
                 return
+            if isinstance(self._queued[0], AcquireLease):
+                resources = self._take_acquisitions(self._settings.actions_max - self._running)
+                group.create_task(self._acquire(resources, view))
+                self._running += len(resources)
+                continue
             group.create_task(self._execute(self._queued.popleft(), view, slots=0 if drains else 1))
             self._running += not drains
+
+    def _take_acquisitions(self, count: int) -> list[str]:
+        """The next leases to acquire: at most so many, and no more than one commit acquires."""
+        resources: list[str] = []
+        while self._queued and len(resources) < min(count, LEASES_PER_COMMIT):
+            action = self._queued[0]
+            if not isinstance(action, AcquireLease):
+                break
+            self._queued.popleft()
+            resources.append(action.resource)
+        return resources
 
     async def _wait_for_change(self, view: PlanView) -> bool:
         """Until a mirror changes, an action ends, or the tick is due (False); reports progress to the session meanwhile."""
@@ -198,21 +219,48 @@ class PlanExecutor:
         except (UnavailableError, OutcomeUnknownError):
             pass  # the mirrors will show the outcome
         self._running -= slots
+        await self._finish({action.resource: written}, view)
+
+    async def _acquire(self, resources: Sequence[str], view: PlanView) -> None:
+        """Acquire these leases together, and serve those that were free."""
+        written: dict[str, _WrittenVersions | None] = dict.fromkeys(resources)
+        try:
+            taken = await acquire_many(
+                self._store,
+                resources,
+                holder=self._agent,
+                session=self._session.id,
+                clock=self._clock,
+                random=self._random,
+                seen={resource: self._epochs.pop(resource, None) for resource in resources},
+            )
+            written |= await self._serve_many([lease for lease in taken if isinstance(lease, Lease)])
+        except (UnavailableError, OutcomeUnknownError):
+            pass  # the mirrors will show the outcome
+        self._running -= len(resources)
+        await self._finish(written, view)
+
+    async def _finish(self, written: Mapping[str, _WrittenVersions | None], view: PlanView) -> None:
+        """The actions on these resources have ended: decide about them again. None: it had no effect."""
         self._notify.notify()
-        if written is None:
+        for resource, versions in written.items():
+            if versions is not None:
+                self._unconfirmed[resource] = versions
+                self._busy.discard(resource)
+                view.undecided[resource] = None
+        without_effect = [resource for resource, versions in written.items() if versions is None]
+        if without_effect:
             # Lost a race, or the store did not answer: let the mirrors catch up before the next attempt.
             await self._clock.sleep_ms(self._random.jitter(self._settings.retry_ms))
-        else:
-            self._unconfirmed[action.resource] = written
-        self._busy.discard(action.resource)
-        view.undecided[action.resource] = None
+            self._busy.difference_update(without_effect)
+            view.undecided.update(dict.fromkeys(without_effect))
         self._notify.notify()
 
     async def _perform(self, action: PlanAction) -> _WrittenVersions | None:
         """Perform it; None: it had no effect."""
         match action:
-            case AcquireLease(resource):
-                return await self._take(resource)
+            case AcquireLease():
+                raise AssertionError("leases are acquired together")
             case AdoptLease(held):
                 return await self._serve(
                     Lease(
@@ -244,23 +292,21 @@ class PlanExecutor:
                 await self._drop(lease.resource)
                 return _WrittenVersions()
 
-    async def _take(self, resource: str) -> _WrittenVersions | None:
-        taken = await acquire(
-            self._store,
-            resource,
-            holder=self._agent,
-            session=self._session.id,
-            clock=self._clock,
-            random=self._random,
-            seen=self._epochs.pop(resource, None),
-        )
-        return await self._serve(taken) if isinstance(taken, Lease) else None
-
     async def _serve(self, lease: Lease) -> _WrittenVersions:
         self.owned[lease.resource] = lease
         await self._handler.open(lease)
         self.changed.notify()
         return _WrittenVersions(holder=lease.version)
+
+    async def _serve_many(self, leases: Sequence[Lease]) -> dict[str, _WrittenVersions]:
+        self.owned.update((lease.resource, lease) for lease in leases)
+        lost = await self._handler.open_many(leases) if leases else ()
+        self.changed.notify()
+        for resource in lost:
+            await self._drop(resource)
+        return {
+            lease.resource: _WrittenVersions(holder=lease.version) for lease in leases if lease.resource not in lost
+        }
 
     async def _drop(self, resource: str) -> None:
         lease = self.owned.pop(resource, None)

@@ -6,18 +6,13 @@ as the lease is ours. Only the end of the session ends the handler.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, release
-from holdfast.log.errors import TailNotLocalError
-from holdfast.log.keys import WALS
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
-from holdfast.log.offline_partitions import mark_offline
 from holdfast.log.partition.draining import close_together, drain
 from holdfast.log.partition.due_partitions import publication_groups
 from holdfast.log.partition.leadership_log import LeadershipLog
@@ -26,11 +21,12 @@ from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.retained_partition import RetainedPartition
-from holdfast.log.partition.takeover import open_partition
+from holdfast.log.partition.takeover import open_partitions
+from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.log.topics import Topic, UnknownTopicError
-from holdfast.log.wal_owners import hand_over_to_wal_owner
+from holdfast.log.unopened_partitions import UnopenedPartitions
 from holdfast.vocabulary.errors import (
     ClosedError,
     ExpiredError,
@@ -39,12 +35,14 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from holdfast.vocabulary.keyed_locks import KeyedLocks
 from holdfast.vocabulary.tasks import Notify, background_tasks, gather_limited, gather_or_cancel
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
-_OPENS_MAX: Final = 64  # concurrent
+_OPENED_TOGETHER: Final = 24
+_OPENS_MAX: Final = 4  # concurrent, of so many each
 _RELEASES_MAX: Final = 256
 _LOG_INTERVAL_MS: Final = 1_000
 _KEEP_ALL: Final = CleanupPolicy(retention_ms=None)
@@ -73,21 +71,20 @@ class PartitionLeaseHandler:
         self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many want it
+        self._locks = KeyedLocks()  # one call for a resource at a time
         self._configs: dict[str, tuple[Topic, PartitionConfig, CleanupPolicy]] = {}  # by topic
         self._numbers: dict[str, int] = {}  # topic → above every number that was opened
         self._changed_topics: set[str] = set()
-        self._unserved: dict[str, Lease] = {}  # leases whose partition is not open, or of a topic that is gone
-        self._waits_for: dict[str, str] = {}  # resource → the WAL that has its last records
+        self._unopened = UnopenedPartitions(self._store, clock=self._clock, random=self._random)
         self._retry = Notify()
         self._changes = LeadershipLog()
         self._running = False
         self.leading: dict[TopicPartition, LeadingPartition] = {}
-        self.offline: dict[TopicPartition, str] = {}
-        self._marked: dict[TopicPartition, str] = {}  # offline, and the store says so
-        self._tail_is_local: set[TopicPartition] = (
-            set()
-        )  # offline, and no other agent could open it: not to be handed over
+
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """The partitions that cannot be opened, and why."""
+        return self._unopened.offline
 
     @property
     def leases(self) -> Collection[Lease]:
@@ -97,12 +94,20 @@ class PartitionLeaseHandler:
     async def open(self, lease: Lease) -> None:
         """Open the partition, or list it as offline. `FencedError`, `ExpiredError`: the lease is lost."""
         self._leases[lease.resource] = lease
-        async with self._lock(lease.resource):
-            await self._try_open(lease)
+        async with self._locks.hold(lease.resource):
+            for lost in await self._try_open([lease]):
+                raise lost
+
+    async def open_many(self, leases: Sequence[Lease]) -> Collection[str]:
+        """Open partitions of leases that were just acquired, together; the resources of those that are lost again."""
+        resources = [lease.resource for lease in leases]
+        self._leases.update(zip(resources, leases, strict=True))
+        async with self._locks.hold(*resources):
+            return [lost.resource for lost in await self._try_open(leases, acquired=True)]
 
     async def drain(self, lease: Lease) -> None:
         """Publish everything and release the reserved offsets. If that fails, the partition is served as before."""
-        async with self._lock(lease.resource):
+        async with self._locks.hold(lease.resource):
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
             if partition is not None:
@@ -111,10 +116,8 @@ class PartitionLeaseHandler:
                 else:
                     partition.stop_accepting()
                 self._counters.drained += 1
-            elif which in self._tail_is_local:
-                raise UnavailableError(
-                    f"partition {which}", f"its last records are in this WAL: {self.offline.get(which)}"
-                )
+            else:
+                self._unopened.check_movable(which)
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""
@@ -124,9 +127,9 @@ class PartitionLeaseHandler:
 
     async def close(self, lease: Lease) -> None:
         """Stop serving. What was not published stays in the WAL, and is remembered for the next takeover."""
-        async with self._lock(lease.resource):
-            for mapping in (self._leases, self._unserved, self._waits_for):
-                mapping.pop(lease.resource, None)
+        async with self._locks.hold(lease.resource):
+            self._leases.pop(lease.resource, None)
+            self._unopened.forget_lease(lease.resource)
             error = FencedError(lease.resource, lease.epoch, lease.epoch + 1)
             self._close(partition_from_resource(lease.resource), error, self._reason_for_close(lease))
         if not self._running:  # many are closed in one turn: one line for all of them
@@ -167,27 +170,18 @@ class PartitionLeaseHandler:
             if await self._retry.wait_ms(self._clock, max(0, due_ms - self._clock.boot_ms())):
                 names, self._changed_topics = self._changed_topics, set()
                 leases = [
-                    lease for lease in self._unserved.values() if partition_from_resource(lease.resource).topic in names
+                    lease
+                    for lease in self._unopened.leases.values()
+                    if partition_from_resource(lease.resource).topic in names
                 ]
             else:
-                leases, due_ms = await self._openable() if self._unserved else [], self._next_retry_ms()
-            await gather_limited(self._retry_open, leases, _OPENS_MAX)
+                leases = await self._unopened.openable() if self._unopened.leases else []
+                due_ms = self._next_retry_ms()
+            together = [leases[at : at + _OPENED_TOGETHER] for at in range(0, len(leases), _OPENED_TOGETHER)]
+            await gather_limited(self._retry_open, together, _OPENS_MAX)
 
     def _next_retry_ms(self) -> float:
         return self._clock.boot_ms() + self._random.jitter(self._settings.open_retry_ms)
-
-    async def _openable(self) -> list[Lease]:
-        """Those that are not served, but for those whose last records are in a WAL that nobody has open: one scan tells."""
-        waits_for, live = self._waits_for, frozenset[str]()
-        if waits_for:
-            with suppress(UnavailableError):  # the next round asks again
-                entries = (await self._store.scan(WALS, prefix_end(WALS))).entries
-                live = frozenset(entry.key.removeprefix(WALS) for entry in entries)
-        return [
-            lease
-            for resource, lease in self._unserved.items()
-            if resource not in waits_for or waits_for[resource] in live
-        ]
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """These topics were created, altered or deleted: look at their partitions, and at no others."""
@@ -206,7 +200,7 @@ class PartitionLeaseHandler:
         if partition is None:
             return
         if topic is None or topic.id != partition.partition_id.topic_id:
-            self._unserved[partition.lease.resource] = partition.lease
+            self._unopened.leases[partition.lease.resource] = partition.lease
         elif (config := self._partition_config(topic)) is not partition.partition_config:
             partition.change_config(config)
 
@@ -262,76 +256,81 @@ class PartitionLeaseHandler:
             lambda lease: release(self._store, lease, clock=self._clock, random=self._random), leases, _RELEASES_MAX
         )
 
-    async def _retry_open(self, lease: Lease) -> None:
-        async with self._lock(lease.resource):
-            if self._leases.get(lease.resource) is not lease:
-                return
-            partition = self.leading.get(partition_from_resource(lease.resource))
-            if partition is not None:
-                if self._exists(partition.partition_id):
-                    self._unserved.pop(lease.resource, None)
-                    return
-                error = UnknownTopicError(partition.partition_id.topic)
-                self._close(partition_from_resource(lease.resource), error, "topic deleted")
-            with suppress(FencedError):  # the plan executor sees it, too, and closes the partition
-                await self._try_open(lease)
+    async def _retry_open(self, leases: Sequence[Lease]) -> None:
+        async with self._locks.hold(*(lease.resource for lease in leases)):
+            await self._try_open([lease for lease in leases if self._must_open(lease)])
+            # One that is lost is seen by the plan executor, too, which closes it.
 
-    async def _try_open(self, lease: Lease) -> None:
-        self._unserved[lease.resource] = lease
-        self._waits_for.pop(lease.resource, None)
+    def _must_open(self, lease: Lease) -> bool:
+        """Whether the lease is still ours, and its partition not served; that of a deleted topic is closed."""
+        if self._leases.get(lease.resource) is not lease:
+            return False
         which = partition_from_resource(lease.resource)
-        topic = self._topic(which.topic)
-        if topic is None or which.number >= topic.partitions:
-            self.offline[which] = "unknown topic"
-            return
-        partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
+        partition = self.leading.get(which)
+        if partition is None:
+            return True
+        if self._exists(partition.partition_id):
+            self._unopened.forget_lease(lease.resource)
+            return False
+        self._close(which, UnknownTopicError(partition.partition_id.topic), "topic deleted")
+        return True
+
+    async def _try_open(self, leases: Sequence[Lease], *, acquired: bool = False) -> list[FencedError]:
+        """Open these, or list them as offline; those that are lost. `acquired`: just now, so nobody can have marked them."""
+        takeovers, topics = [], []
+        for lease in leases:
+            self._unopened.opening(lease)
+            which = partition_from_resource(lease.resource)
+            topic = self._topic(which.topic)
+            if topic is None or which.number >= topic.partitions:
+                self._unopened.offline[which] = "unknown topic"
+                continue
+            partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
+            config = self._partition_config(topic)
+            takeovers.append(Takeover(partition_id=partition_id, lease=lease, config=config, was_offline=not acquired))
+            topics.append(topic)
+        if not takeovers:
+            return []
         began_ms = self._clock.boot_ms()
-        try:
-            partition = self.leading[which] = await open_partition(
-                partition_id,
-                lease,
-                self._resources,
-                config=self._partition_config(topic),
-                frames=self._unpublished.frames,
-            )
-        except (FencedError, ExpiredError):
-            raise
-        except HoldfastError as error:
-            if isinstance(error, TailNotLocalError):
-                self._waits_for[lease.resource] = error.wal
-                with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
-                    await hand_over_to_wal_owner(self._store, lease, error.wal, clock=self._clock, random=self._random)
-            if self.offline.get(which) != str(error):
-                _log.warning("partition %s is offline: %s", which, error)
-            self.offline[which] = str(error)
-            if self._marked.get(which) != str(error):
-                with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
-                    await mark_offline(self._store, lease, partition_id, error, clock=self._clock, random=self._random)
-                    self._marked[which] = str(error)
-            self._counters.open_failures += 1
-            if not isinstance(error, TailNotLocalError):
-                self._tail_is_local.add(which)
-            return
-        del self._unserved[lease.resource]
+        opened = await open_partitions(takeovers, self._resources, frames=self._unpublished.frames)
+        failed: list[tuple[Takeover, HoldfastError]] = []
+        for takeover, topic, found in zip(takeovers, topics, opened, strict=True):
+            if isinstance(found, HoldfastError):
+                failed.append((takeover, found))
+            else:
+                self._opened(found, topic, began_ms)
+        return await self._not_opened(failed) if failed else []
+
+    def _opened(self, partition: LeadingPartition, topic: Topic, began_ms: int) -> None:
+        lease, which = partition.lease, TopicPartition(topic.name, partition.partition_id.number)
+        self.leading[which] = partition
+        self._unopened.forget_lease(lease.resource)
         self._numbers[which.topic] = max(self._numbers.get(which.topic, 0), which.number + 1)
         if self._topic(which.topic) is not topic:  # it changed while the partition was opened
             self._apply_topic(which)
             self._changed_topics.add(which.topic)
             self._retry.notify()
-        self.offline.pop(which, None)
-        self._marked.pop(which, None)
+        self._unopened.forget_reason(which)
         self._retained.pop(which, None)
-        self._tail_is_local.discard(which)
-        self._unpublished.forget(bytes.fromhex(topic.id), which.number)
+        self._unpublished.forget(*partition.wal_key)
         self._counters.opened += 1
         recovered = partition.next_offset - partition.record.published
         ended_ms = self._clock.boot_ms()
         self._changes.gained(which, lease.epoch, recovered=recovered, began_ms=began_ms, ended_ms=ended_ms)
 
+    async def _not_opened(self, failed: Sequence[tuple[Takeover, HoldfastError]]) -> list[FencedError]:
+        """List these as offline; return those that are lost. `ExpiredError`: all of them are."""
+        for _, error in failed:
+            if isinstance(error, ExpiredError):
+                raise error
+        lost = [error for _, error in failed if isinstance(error, FencedError)]
+        offline = [(takeover, error) for takeover, error in failed if not isinstance(error, FencedError)]
+        found = await gather_or_cancel(*(self._unopened.go_offline(*each) for each in offline))
+        self._counters.open_failures += len(offline)
+        return lost + [error for error in found if error is not None]
+
     def _close(self, which: TopicPartition, error: HoldfastError, reason: str) -> None:
-        self.offline.pop(which, None)
-        self._marked.pop(which, None)
-        self._tail_is_local.discard(which)
+        self._unopened.forget_reason(which)
         partition = self.leading.pop(which, None)
         if partition is None:
             return
@@ -363,20 +362,6 @@ class PartitionLeaseHandler:
     def _exists(self, partition_id: PartitionId) -> bool:
         topic = self._topic(partition_id.topic)
         return topic is not None and topic.id == partition_id.topic_id
-
-    @asynccontextmanager
-    async def _lock(self, resource: str) -> AsyncIterator[None]:
-        """One call for a resource at a time. The lock lasts as long as somebody wants it: most partitions rest."""
-        lock, wanted = self._locks.get(resource, (None, 0))
-        lock = lock or asyncio.Lock()
-        self._locks[resource] = lock, wanted + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            _, wanted = self._locks.pop(resource)
-            if wanted > 1:
-                self._locks[resource] = lock, wanted - 1
 
     def _partition_config(self, topic: Topic) -> PartitionConfig:
         return self._configs_of(topic)[1]

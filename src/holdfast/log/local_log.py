@@ -17,7 +17,6 @@ from holdfast.log.lease_handler import PartitionLeaseHandler
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings, PendingRanges
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.partition_reads import PartitionReads
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
@@ -162,7 +161,6 @@ class LocalLog:
             published_tail_cache=self._published_tail_cache,
             budget=self._budget,
             counters=self._counters,
-            reads=PartitionReads(self._store),
         )
         self._handler = PartitionLeaseHandler(
             resources,

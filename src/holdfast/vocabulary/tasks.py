@@ -238,6 +238,18 @@ class Notify:
             del self._waiters[waiter]
 
 
+class LoopTurns:
+    """Turns of the event loop, one caller in each: whatever else is ready gets its own in between."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> None:
+        """Return in a later turn, in which nobody else returns from here."""
+        async with self._lock:
+            await asyncio.sleep(0)  # noqa: TID251 (no time passes)
+
+
 class ConcurrencyLimit:
     """So many calls at a time, without those that take longer than `slow_ms`: they may never end, and must not stop the others."""
 

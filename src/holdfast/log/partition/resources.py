@@ -9,7 +9,6 @@ from holdfast.kernel.session import HeldSession
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.fenced_record import FencedRecord
-from holdfast.log.partition.partition_reads import PartitionReads
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
@@ -18,6 +17,7 @@ from holdfast.log.settings import LeadershipCounters, LogSettings
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import LoopTurns
 
 if TYPE_CHECKING:
     from holdfast.log.partition.leading_partition import LeadingPartition
@@ -39,7 +39,7 @@ class PartitionResources:
     published_tail_cache: PublishedTailCache = field(default_factory=lambda: PublishedTailCache(0))
     budget: TailBudget | None = None
     counters: LeadershipCounters = field(default_factory=LeadershipCounters)
-    reads: PartitionReads | None = None  # None: each partition is read by itself
+    turns: LoopTurns = field(default_factory=LoopTurns)  # of partitions that are opened, many at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

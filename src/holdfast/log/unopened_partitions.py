@@ -1,0 +1,93 @@
+"""Partitions whose lease is held and that are not open: why, since which lease, and what they wait for.
+
+Each is listed as offline with the reason, here and in the store, so that every broker can tell clients. It opens nothing
+(`lease_handler`).
+"""
+
+import logging
+from contextlib import suppress
+from typing import Final
+
+from holdfast.contracts.store import Store
+from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.lease import Lease
+from holdfast.log.errors import TailNotLocalError
+from holdfast.log.keys import WALS
+from holdfast.log.offline_partitions import mark_offline
+from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.wal_owners import hand_over_to_wal_owner
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.types import TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+
+
+class UnopenedPartitions:
+    """Those of one session. `leases` also has those of topics that are gone; `offline` says why, by partition."""
+
+    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
+        self._store, self._clock, self._random = store, clock, random
+        self.leases: dict[str, Lease] = {}  # by resource
+        self.offline: dict[TopicPartition, str] = {}
+        self._waits_for: dict[str, str] = {}  # resource → the WAL that has its last records
+        self._marked: dict[TopicPartition, str] = {}  # offline, and the store says so
+        self._tail_is_local: set[TopicPartition] = set()  # no other agent could open it: not to be handed over
+
+    def opening(self, lease: Lease) -> None:
+        """It is about to be opened."""
+        self.leases[lease.resource] = lease
+        self._waits_for.pop(lease.resource, None)
+
+    def forget_lease(self, resource: str) -> None:
+        """It is open, or no longer ours."""
+        self.leases.pop(resource, None)
+        self._waits_for.pop(resource, None)
+
+    def forget_reason(self, which: TopicPartition) -> None:
+        """It is open, or no longer ours: it is not offline here."""
+        self.offline.pop(which, None)
+        self._marked.pop(which, None)
+        self._tail_is_local.discard(which)
+
+    def check_movable(self, which: TopicPartition) -> None:
+        """`UnavailableError`: no other agent could open it, because its last records are in our WAL."""
+        if which in self._tail_is_local:
+            raise UnavailableError(f"partition {which}", f"its last records are in this WAL: {self.offline.get(which)}")
+
+    async def go_offline(self, takeover: Takeover, error: HoldfastError) -> FencedError | None:
+        """It could not be opened; where another agent has its last records, that one gets the lease. The lease may be lost."""
+        try:
+            await self._go_offline(takeover, error)
+        except FencedError as lost:
+            return lost
+        return None
+
+    async def _go_offline(self, takeover: Takeover, error: HoldfastError) -> None:
+        partition_id, lease = takeover.partition_id, takeover.lease
+        which, reason = TopicPartition(partition_id.topic, partition_id.number), str(error)
+        if isinstance(error, TailNotLocalError):
+            self._waits_for[lease.resource] = error.wal
+            with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
+                await hand_over_to_wal_owner(self._store, lease, error.wal, clock=self._clock, random=self._random)
+        if self.offline.get(which) != reason:
+            _log.warning("partition %s is offline: %s", which, reason)
+        self.offline[which] = reason
+        if self._marked.get(which) != reason:
+            with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
+                await mark_offline(self._store, lease, partition_id, error, clock=self._clock, random=self._random)
+                self._marked[which] = reason
+        if not isinstance(error, TailNotLocalError):
+            self._tail_is_local.add(which)
+
+    async def openable(self) -> list[Lease]:
+        """All but those whose last records are in a WAL that nobody has open: one scan tells."""
+        waits_for, live = self._waits_for, frozenset[str]()
+        if waits_for:
+            with suppress(UnavailableError):  # the next round asks again
+                entries = (await self._store.scan(WALS, prefix_end(WALS))).entries
+                live = frozenset(entry.key.removeprefix(WALS) for entry in entries)
+        return [
+            lease for resource, lease in self.leases.items() if resource not in waits_for or waits_for[resource] in live
+        ]
