@@ -18,12 +18,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from holdfast.spark.cluster_options import check_shown_options
 from holdfast.spark.source.options import include_headers, parse_source_options
 from holdfast.vocabulary.errors import InvalidError
 
 
 class DefaultSource(DataSource):
     """`format("holdfast")`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_shown_options(options)  # before they are in a plan
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

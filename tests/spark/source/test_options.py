@@ -97,8 +97,25 @@ def test_a_stream_has_no_end(name: str) -> None:
 def test_no_password_is_shown() -> None:
     shown = repr(
         batch(
-            store="postgresql://me:sesame@host/db", objects="s3://b?secret_access_key=sesame&region=here"
+            storeUrl="postgresql://me:sesame@host/db", objectsUrl="s3://b?secret_access_key=sesame&region=here"
         ).cluster_address
     )
     assert "sesame" not in shown
     assert "region=here" in shown
+
+
+SECRET = {"store": "postgresql://me:sesame@host/db", "objects": "s3://b?secret_access_key=sesame&region=here"}
+PLAIN = {"store": "postgresql://me@host/db", "objects": "s3://b?region=here"}
+
+
+@pytest.mark.parametrize("name", ["store", "objects"])
+def test_a_url_with_a_secret_is_given_under_a_name_that_spark_hides(name: str) -> None:
+    with pytest.raises(InvalidError, match=f"given as {name}Url, because it holds a secret") as refused:
+        batch(**{**PLAIN, name: SECRET[name]})
+    assert "sesame" not in str(refused.value)
+    both = {"store": "storeUrl", "objects": "objectsUrl"}
+    found = batch(**{**PLAIN, both[name]: SECRET[name], name: ""}).cluster_address
+    assert {"store": found.store, "objects": found.objects} == {**PLAIN, name: SECRET[name]}
+    with pytest.raises(InvalidError, match=f"absent: {name}Url is given"):
+        batch(**PLAIN, **{both[name]: PLAIN[name]})
+    assert batch(**PLAIN).cluster_address.store == PLAIN["store"]

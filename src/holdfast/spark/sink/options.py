@@ -48,6 +48,7 @@ class SinkOptions:
             raise InvalidError("option writeId", self.write_id[:80], "at most 200 printable characters")
 
 
+_ADDRESS_NAMES: Final = frozenset(map(str.lower, ADDRESS_OPTIONS))
 _NAMES: Final = {name.replace("_", ""): name for name in SinkOptions.__slots__}
 
 
@@ -62,7 +63,7 @@ def parse_sink_options(given: Mapping[str, str]) -> tuple[SinkOptions, ClusterAd
         plain = name.lower()
         if plain in _NAMES:
             values[_NAMES[plain]] = value
-        elif plain in ADDRESS_OPTIONS:
+        elif plain in _ADDRESS_NAMES:
             address[plain] = value
         elif plain not in _SPARK_OPTIONS:
             raise InvalidError("option", name, "one of " + ", ".join(sorted((*ADDRESS_OPTIONS, *_camel_case_names()))))

@@ -21,6 +21,7 @@ from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.query import QueryConfig, StreamSource
 from holdfast.pipeline.model.stored import EARLIEST, LATEST
 from holdfast.pipeline.sinks.clickhouse.stream_sink import RESERVED_BY_STREAMS
+from holdfast.spark.cluster_options import address_options
 from holdfast.spark.ranges import Planner
 from holdfast.spark.settings import HIDDEN_OPTIONS
 from holdfast.spark.source.options import parse_source_options
@@ -91,7 +92,7 @@ def stream_session(jobs: SparkJobs, config: QueryConfig) -> "SparkSession":
 
 def start_position(source: StreamSource, address: ClusterAddress, given: Mapping[str, int]) -> StreamPosition:
     """Where a source begins now. `given`: offsets by partition that a rewind named."""
-    options = {**_address(address), "topics": source.topic}
+    options = {**address_options(address), "topics": source.topic}
     if given:
         options["startingOffsets"] = json.dumps({source.topic: dict(given)})
     elif source.start in (EARLIEST, LATEST):
@@ -156,7 +157,7 @@ def source_view(
     from pyspark.sql import functions as f
 
     reader = session.readStream.format("holdfast").option("topics", source.topic)
-    for name, value in _address(address).items():
+    for name, value in address_options(address).items():
         reader = reader.option(name, value)
     reader = reader.option("startingOffsets", json.dumps(start)).option("maxRowsPerTrigger", str(rows_max))
     frame = reader.load()
@@ -168,11 +169,6 @@ def source_view(
         )
     mark = source.watermark
     return frame.withWatermark(mark.column, mark.delay) if mark.column else frame
-
-
-def _address(address: ClusterAddress) -> dict[str, str]:
-    given = {"bootstrap": address.bootstrap, "store": address.store, "objects": address.objects}
-    return {name: value for name, value in given.items() if value}
 
 
 def _from_sql(session: "SparkSession", sql: str) -> "DataFrame":
