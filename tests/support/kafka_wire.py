@@ -13,6 +13,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from tests.support.cluster import LocalCluster, Node
 
+from holdfast.agent.administration import ClusterAdministration
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.leaders import broker
@@ -175,6 +176,7 @@ async def gateway_of(
         log=agent.service,
         groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
         producer_ids=ProducerIds(cluster.store, clock=cluster.clock, random=cluster.random),
+        administration=ClusterAdministration(cluster.store, clock=cluster.clock, random=cluster.random),
         me=me,
         clock=cluster.clock,
         random=cluster.random,

@@ -6,6 +6,7 @@ asks twice, or dies in between, has asked once.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -40,7 +41,7 @@ from holdfast.kernel.transfer import Transfer, read_transfer
 from holdfast.log.keys import OFFLINE, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.offline_partitions import read_offline
-from holdfast.log.topics import Topic, Topics
+from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -190,6 +191,21 @@ class ClusterAdministration:
                 raise InvalidError("partition", number, f"0 to {found.partitions - 1}: topic {topic} has no others")
         await self._check_agents({agent for agents in changes.values() for agent in agents}, found.group)
         await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
+
+    async def reassignments(self) -> list[PartitionStatus]:
+        """The partitions that are on their way to the agent that an operator has assigned them to."""
+        assigned = await assigned_partitions(self._store, clock=self._clock, random=self._random)
+        live = {status.id for status in await self.agents() if status.live}
+        found = []
+        for topic in sorted(assigned):
+            with suppress(UnknownTopicError):  # deleted since
+                found += [
+                    each
+                    for each in await self.partitions(topic)
+                    if (target := next((agent for agent in each.assigned if agent in live), None))
+                    and target != each.leader
+                ]
+        return found
 
     async def drain(self, agent: str) -> None:
         """Ask that an agent gets no work. It may be dead: then it gets none when it returns."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from holdfast import __version__
+from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.peers.peers import PeerEndpoint
@@ -245,6 +246,7 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
         log=node.services.service,
         groups=node.services.groups,
         producer_ids=ProducerIds(parts.store, clock=clock, random=random),
+        administration=ClusterAdministration(parts.store, clock=clock, random=random),
         me=lambda: broker,
         clock=clock,
         random=random,

@@ -98,35 +98,6 @@ async def test_leaders_need_no_election(tmp_path: Path) -> None:
             assert answer.replica_election_results == (), "for all partitions, only elections are listed"
 
 
-async def test_partitions_stay_where_the_cluster_places_them(tmp_path: Path) -> None:
-    async with admin_of(tmp_path, topics={"orders": 3}) as admin:
-        partitions = [
-            {"partition_index": 0, "replicas": [admin.node]},
-            {"partition_index": 1, "replicas": [admin.node, 999]},
-            {"partition_index": 2, "replicas": None},
-            {"partition_index": 3, "replicas": [admin.node]},
-        ]
-        for version in versions("AlterPartitionReassignments"):
-            answer = await admin.ask(
-                "AlterPartitionReassignments",
-                version,
-                topics=[{"name": "orders", "partitions": partitions}],
-                timeout=SOON,
-            )
-            assert code(answer) is ErrorCode.NONE
-            (topic,) = answer.responses
-            assert {each.partition_index: code(each) for each in topic.partitions} == {
-                0: ErrorCode.NONE,
-                1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                2: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-                3: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            }
-            assert "placed by the cluster" in topic.partitions[1].error_message
-        for wanted in (None, [{"name": "orders", "partition_indexes": [0]}]):
-            answer = await admin.ask("ListPartitionReassignments", topics=wanted, timeout=SOON)
-            assert (code(answer), answer.topics) == (ErrorCode.NONE, ())
-
-
 async def test_there_is_no_metadata_quorum(tmp_path: Path) -> None:
     wanted = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     async with admin_of(tmp_path) as admin:

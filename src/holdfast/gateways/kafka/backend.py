@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
 from holdfast.gateways.kafka.remote_reads import RemoteReads
@@ -42,6 +43,7 @@ class KafkaBackend:
     log: LogService
     groups: GroupService
     producer_ids: ProducerIds
+    administration: ClusterAdministration
     me: Callable[[], Broker | None]
     clock: Clock
     random: Random
