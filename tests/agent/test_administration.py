@@ -91,3 +91,24 @@ async def test_what_cannot_be_done_is_refused(cluster: LocalCluster) -> None:
         await administration.undrain("ann")
     with pytest.raises(UnknownTopicError):
         await administration.rebalance("nothing")
+
+
+async def test_a_topic_of_a_group_is_led_by_its_agents_alone(cluster: LocalCluster) -> None:
+    ann, bob, administration = await pair(cluster)
+    await ann.service.create_topic("bulky", 2, {"agent_group": "bulk"})
+    carl = await cluster.node("carl", group="bulk")
+    bulky = {TopicPartition("bulky", 0), TopicPartition("bulky", 1)}
+    await async_until(lambda: set(carl.agent.leading) == bulky)
+    # A change of the group moves it, and what an operator assigned to the old group's agents is not followed any more.
+    await administration.assign("bulky", {0: ("carl",)})
+    await ann.service.topics.alter("bulky", {"agent_group": None})
+    await async_until(lambda: not carl.agent.leading and bulky <= {*ann.agent.leading, *bob.agent.leading})
+    with pytest.raises(InvalidError, match="live agents of group default"):
+        await administration.assign("bulky", {0: ("carl",)})
+
+
+async def test_the_assignments_of_a_deleted_topic_go_with_it(cluster: LocalCluster) -> None:
+    ann, _, administration = await pair(cluster)
+    await administration.assign("orders", {0: ("bob",)})
+    await ann.service.topics.delete("orders")
+    assert await administration.rebalance() == 0

@@ -44,14 +44,14 @@ def topics(store: MemoryStore) -> Topics:
 
 
 async def test_a_topic_its_id_and_its_workload_are_created_by_one_commit(store: MemoryStore, topics: Topics) -> None:
-    topic = await topics.create("orders", 3, {"retention_ms": "1000"}, group="fast")
+    topic = await topics.create("orders", 3, {"retention_ms": "1000", "agent_group": "fast"})
     written = [await store.get(key) for key in (topic_key("orders"), topic_id_key(topic.id), workload_key("orders"))]
     assert len({entry.version for entry in written if entry is not None}) == 1
     assert written[2] is not None
     assert msgspec.json.decode(written[2].value, type=Workload) == Workload(topic="orders", partitions=3, group="fast")
     assert re.fullmatch("[0-9a-f]{32}", topic.id)
     assert await topics.get("orders") == await topics.by_id(topic.id) == topic
-    assert topic.config == TopicConfig(retention_ms=1_000)
+    assert topic.config == TopicConfig(retention_ms=1_000, agent_group="fast")
 
 
 async def test_only_what_was_set_is_stored(store: MemoryStore, topics: Topics) -> None:
@@ -229,7 +229,7 @@ def test_a_topic_works_out_its_settings_once() -> None:
 
 
 async def test_partitions_are_added_by_one_commit_for_readers_and_planner(store: MemoryStore, topics: Topics) -> None:
-    topic = await topics.create("orders", 2, {"retention_ms": "1000"}, group="fast")
+    topic = await topics.create("orders", 2, {"retention_ms": "1000", "agent_group": "fast"})
     grown = await topics.add_partitions("orders", 5)
     written = [await store.get(key) for key in (topic_key("orders"), workload_key("orders"))]
     assert len({entry.version for entry in written if entry is not None}) == 1

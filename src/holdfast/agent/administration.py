@@ -189,7 +189,7 @@ class ClusterAdministration:
         for number in changes:
             if not 0 <= number < found.partitions:
                 raise InvalidError("partition", number, f"0 to {found.partitions - 1}: topic {topic} has no others")
-        await self._check_agents({agent for agents in changes.values() for agent in agents}, found.group)
+        await self._check_agents({agent for agents in changes.values() for agent in agents}, found.config.agent_group)
         await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
 
     async def reassignments(self) -> list[PartitionStatus]:

@@ -3,6 +3,7 @@
 The one rule: a topic stores only what was set, so that a better default reaches topics that never chose.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -18,10 +19,12 @@ COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4",
 GROWABLE_COUNT: Final = "growable"
 FIXED_COUNT: Final = "fixed"
 PARTITION_COUNTS: Final = (GROWABLE_COUNT, FIXED_COUNT)
+DEFAULT_GROUP: Final = "default"
 NO_LIMIT: Final = -1
 AS_RETENTION: Final = -2  # of local retention: the topic's own
 LONG_MAX: Final = (1 << 63) - 1
 
+_GROUP: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}", re.ASCII)
 _DAY_MS: Final = 86_400_000
 _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
 
@@ -46,6 +49,7 @@ class TopicConfig:
     min_compaction_lag_ms: int = 0
     min_dirty_ratio: float = 0.5
     partition_count: str = GROWABLE_COUNT
+    agent_group: str = DEFAULT_GROUP
     compression_type: str = "producer"
     min_insync_replicas: int = 1
     max_compaction_lag_ms: int = LONG_MAX
@@ -71,6 +75,8 @@ class TopicConfig:
         check_between("min_compaction_lag_ms", self.min_compaction_lag_ms, 0, _YEARS_MS)
         check_between("min_dirty_ratio", self.min_dirty_ratio, 0, 1)
         check_one_of("partition_count", self.partition_count, PARTITION_COUNTS)
+        if not _GROUP.fullmatch(self.agent_group):
+            raise InvalidError("agent_group", self.agent_group[:300], "1 to 100 letters, digits, . _ and -")
         check_one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
         check_between("min_insync_replicas", self.min_insync_replicas, 1, (1 << 31) - 1)
         check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)

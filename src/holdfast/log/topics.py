@@ -16,7 +16,7 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import Absent, Committed, Delete, Entry, Put, Store
 from holdfast.contracts.validation import prefix_end
-from holdfast.kernel.keys import workload_key
+from holdfast.kernel.keys import assignment_key, workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
@@ -106,7 +106,6 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict h
     partitions: int
     created_at_ms: int
     overrides: dict[str, object] = msgspec.field(name="config", default_factory=dict)
-    group: str = "default"
     format: int = 1
 
     @cached_property
@@ -142,11 +141,9 @@ class Topics:
     def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
         self._store, self._clock, self._random = store, clock, random
 
-    async def create(
-        self, name: str, partitions: int, config: Mapping[str, object] | None = None, *, group: str = "default"
-    ) -> Topic:
+    async def create(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
         """Create the topic and what places its partitions. `TopicExistsError` if the name is taken."""
-        topic = self.planned(name, partitions, config, group=group)
+        topic = self.planned(name, partitions, config)
         outcome = await commit_resolved(
             self._store,
             clock=self._clock,
@@ -162,9 +159,7 @@ class Topics:
             raise TopicExistsError(name)
         return topic
 
-    def planned(
-        self, name: str, partitions: int, config: Mapping[str, object] | None = None, *, group: str = "default"
-    ) -> Topic:
+    def planned(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
         """The topic that `create` would make; raises what it would refuse. Writes nothing."""
         check_name(name)
         check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
@@ -174,7 +169,6 @@ class Topics:
             partitions=partitions,
             created_at_ms=self._clock.now_ms(),
             overrides=typed(config or {}),
-            group=group,
         )
 
     async def get(self, name: str) -> Topic:
@@ -208,7 +202,8 @@ class Topics:
             kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
             altered = msgspec.structs.replace(topic, overrides={**kept, **given})
             _ = altered.config  # together they must be valid, too
-            return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered))])
+            placed = [_workload(altered)] if altered.config.agent_group != topic.config.agent_group else []
+            return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered)), *placed])
 
         return await self._change(name, decide)
 
@@ -240,6 +235,7 @@ class Topics:
                 Delete(topic_key(name)),
                 Delete(topic_id_key(topic.id)),
                 Delete(workload_key(name)),
+                Delete(assignment_key(name)),
                 Put(deleted_key(topic.id), msgspec.json.encode(mark)),
             )
             return Swap(topic, operations)
@@ -254,7 +250,7 @@ class Topics:
 
 def _workload(topic: Topic) -> Put:
     """What the planner places for the topic."""
-    workload = Workload(topic=topic.name, partitions=topic.partitions, group=topic.group)
+    workload = Workload(topic=topic.name, partitions=topic.partitions, group=topic.config.agent_group)
     return Put(workload_key(topic.name), msgspec.json.encode(workload))
 
 

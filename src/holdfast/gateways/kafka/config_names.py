@@ -119,6 +119,12 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
     "holdfast.partitions": MappedConfig(
         "partition_count", ConfigType.STRING, "", "Whether partitions can be added: growable, or fixed."
     ),
+    "holdfast.agent.group": MappedConfig(
+        "agent_group",
+        ConfigType.STRING,
+        "",
+        "The group of agents that may lead it; its partitions wait while it has none.",
+    ),
     "compression.type": MappedConfig(
         "compression_type",
         ConfigType.STRING,
