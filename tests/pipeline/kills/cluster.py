@@ -25,7 +25,7 @@ from holdfast.client.http_client import HttpClient
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
-READY_TIMEOUT_S = 180
+READY_TIMEOUT_S = 300
 TOPIC = {"retention.ms": "-1", "segment.ms": "1000"}  # so that tasks read from objects and from agents
 MAPPING = {
     "columns": [
@@ -81,7 +81,7 @@ class KillCluster:
     def __init__(self, plan: Plan, folder: Path, parts: "Parts") -> None:
         self.plan, self.folder = plan, folder
         self.store, self.clickhouse, self.api, self._new_worker = parts
-        self.workers = [self._new_worker(number) for number in range(plan.workers)]
+        self.workers = [self._new_worker() for _ in range(plan.workers)]
         self.failpoints = FailpointFolder(folder / "failpoints")
         self.planted = Planted(self.failpoints.folder)
         self.broker = Broker("holdfast", f"127.0.0.1:{self.api.port}", self.api)
@@ -148,7 +148,7 @@ class KillCluster:
     def start_successor(self) -> None:
         """A worker beside the only one, if there is only one; it stays when that is ended."""
         if len(self.workers) == 1:
-            self.workers.append(self._new_worker(1))
+            self.workers.append(self._new_worker())
             self.workers[-1].start()
 
     def end_predecessor(self) -> None:
@@ -176,7 +176,7 @@ def query_over(topic: str) -> dict[str, Any]:
     return {"engine": "structured-streaming", "sources": [source], "sql": QUERY, "shufflePartitions": 1}
 
 
-Parts = tuple[PostgresServer, ClickHouseServer, Api, Callable[[int], WorkerServer]]
+Parts = tuple[PostgresServer, ClickHouseServer, Api, Callable[[], WorkerServer]]
 
 
 def worker_environment(plan: Plan, failpoints: Path) -> dict[str, str]:
@@ -213,10 +213,12 @@ def running_cluster(plan: Plan, folder: Path) -> Iterator[KillCluster]:
         stack.enter_context(api.running())
         stack.callback(end_all, failpoints)
 
-        def new_worker(number: int) -> WorkerServer:
-            (folder / f"worker{number}").mkdir()
+        numbers = itertools.count()
+
+        def new_worker() -> WorkerServer:
             environment = worker_environment(plan, failpoints)
-            worker = WorkerServer(folder / f"worker{number}", environment, *shared, "--spark-master", "local[2]")
+            directory = folder / f"worker{next(numbers)}"
+            worker = WorkerServer(directory, environment, *shared, "--spark-master", "local[2]")
             worker.prepare()
             stack.callback(worker.kill)
             return worker

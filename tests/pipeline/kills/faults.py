@@ -73,7 +73,8 @@ class Faults:
 
     def _slept_through_takeover(self, fault: Fault) -> bool:
         self._provoke(fault.step)
-        zombie = frozen(self._cluster, fault, self._pipelines)
+        writes_on = self._cluster.plan.writes_on
+        zombie = frozen(self._cluster, fault, self._pipelines, lambda: None if writes_on else self._writer.pause())
         lived = zombie.lives
         if lived and fault.step in TASK_STEPS:  # alone first: nobody tells it that it is too late
             zombie.wake()

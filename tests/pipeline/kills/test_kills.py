@@ -25,7 +25,6 @@ def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -
     report = run_short(SHORT, tmp_path / "cluster", TELLING)
     print(json.dumps(asdict(report), indent=2))
     assert report.clean, report
-    assert report.faults == len(TELLING)
     assert report.zombies_woken > 0
     assert report.fence_refusals > 0
     assert report.dlq_rows > 0

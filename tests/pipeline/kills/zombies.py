@@ -5,6 +5,7 @@ has tried to write is frozen with it.
 """
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.pipeline.kills.cluster import KillCluster
@@ -45,13 +46,18 @@ class Zombie:
         send(self.others, signal.SIGCONT)
 
 
-def frozen(cluster: KillCluster, fault: Fault, pipelines: list[Watched]) -> Zombie:
-    """A process frozen at the fault's step, after others have taken over."""
+def frozen(
+    cluster: KillCluster, fault: Fault, pipelines: list[Watched], on_held: Callable[[], None] = lambda: None
+) -> Zombie:
+    """A process frozen at the fault's step, after others have taken over. `on_held`: called when all of its steps are reached."""
     tree = cluster.held_at(fault.step)
     # Freeze it before any query: meanwhile a slot may move, and its tasks be killed.
     send([tree.here], signal.SIGSTOP)
     for step in fault.beside:
-        cluster.held_at(step)
+        other = cluster.held_at(step)
+        if other.here != other.driver:
+            send([other.here], signal.SIGKILL)
+    on_held()
     worker = cluster.worker_of(tree)
     owned = owned_now(pipelines, worker.worker_id)
     if fault.target == "task":  # its ancestors would kill it when the driver is gone, so they are frozen, too
