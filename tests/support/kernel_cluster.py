@@ -8,6 +8,8 @@ import msgspec
 from tests.support.waiting import FAKE_WAIT_MS, until_in_fake_time
 
 from holdfast.contracts.store import Put
+from holdfast.kernel.early_ends import EarlyTakeover
+from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.keys import workload_key
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.membership import MembershipSettings, hold_membership
@@ -20,7 +22,7 @@ from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import ExpiredError
 from holdfast.vocabulary.random import SeededRandom
-from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.tasks import background_tasks, leaf_errors
 from holdfast.vocabulary.types import Member
 
 
@@ -62,6 +64,7 @@ class SimulatedAgent:
         self.store = FaultyStore(world.store, random=world.random)
         self.serving = RecordingHandler()
         self.session: HeldSession | None = None
+        self.sessions_ended_early = self.sessions_ended_wrongly = 0
         self.executor: PlanExecutor | None = None
         self.task = asyncio.ensure_future(self._live())
 
@@ -72,7 +75,9 @@ class SimulatedAgent:
                 self.session = session = await stack.enter_async_context(
                     hold_session(store, clock=clock, random=random, settings=SessionSettings())
                 )
-                member = Member(id=self.name, session=session.id, zone=self.zone, group=self.group)
+                member = Member(
+                    id=self.name, session=session.id, zone=self.zone, group=self.group, process=f"process-{self.name}"
+                )
                 await stack.enter_async_context(
                     hold_membership(store, "agent", member, clock=clock, random=random, settings=MembershipSettings())
                 )
@@ -87,12 +92,23 @@ class SimulatedAgent:
                         settings=PlanExecutorSettings(),
                     )
                 )
+                early = EarlyTakeover(
+                    settings=EarlyTakeoverSettings(), may_move=self.world.movable.__contains__, counters=self
+                )
                 planning = run_planner(
-                    store, agent=self.name, session=session, clock=clock, random=random, settings=PlannerSettings()
+                    store,
+                    agent=self.name,
+                    session=session,
+                    clock=clock,
+                    random=random,
+                    settings=PlannerSettings(),
+                    early=early,
                 )
                 await stack.enter_async_context(background_tasks(planning))
                 await asyncio.Event().wait()
-        except ExpiredError:
+        except (ExpiredError, BaseExceptionGroup) as error:
+            if not all(isinstance(each, ExpiredError) for each in leaf_errors(error)):
+                raise
             self.executor = None
 
     def owns(self) -> set[str]:
@@ -109,6 +125,7 @@ class KernelCluster:
     def __init__(self, store: MemoryStore, clock: FakeClock) -> None:
         self.store, self.clock, self.random = store, clock, SeededRandom(7)
         self.agents: dict[str, SimulatedAgent] = {}
+        self.movable: set[str] = set()  # whose sessions may be ended early
 
     def start(self, *names: str, zone: str = "", group: str = "default") -> list[SimulatedAgent]:
         for name in names:

@@ -83,6 +83,10 @@ class Cluster:
         """Who holds a placed lease, and at which epoch."""
         return self._holders.items.get(holder_key(resource))
 
+    def held_by(self, member_id: str) -> list[Held]:
+        """The placed leases of an agent. Looks at all of them."""
+        return [held for held in self._holders.items.values() if held.holder == member_id]
+
     def leaders(self, topic: str, count: int) -> list[Held | None]:
         """Who holds the leases of the partitions from 0 to `count`: `leader` for thousands at a time."""
         first = holder_key(partition_resource(TopicPartition(topic, 0)))

@@ -15,8 +15,10 @@ from holdfast.agent.cluster import Cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory, LeaseRouter, SessionLeaseHandler
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.settings import AgentCounters, AgentSettings
+from holdfast.agent.suspicions import SuspicionReporter, may_move_early
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Delete, Store
+from holdfast.kernel.early_ends import EarlyTakeover
 from holdfast.kernel.keys import LeaseKind, member_key
 from holdfast.kernel.membership import hold_membership
 from holdfast.kernel.plan_executor import PlanExecutor, execute_plan
@@ -57,6 +59,11 @@ class SessionLoop:
         self._settings, self._handlers, self._cluster, self._counters = settings, handlers, cluster, counters
         self._store, self._clock, self._random = store, clock, random
         self._wal_id, self._peers, self._process = wal_id, peers, random.token()
+        self._suspicions = SuspicionReporter(
+            settings.id, cluster.member, store, window_ms=settings.early_takeover.window_ms, clock=clock
+        )
+        if peers is not None:
+            peers.listeners.append(self._suspicions)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -120,15 +127,26 @@ class SessionLoop:
         self, session: HeldSession, router: LeaseRouter, handlers: Mapping[LeaseKind, SessionLeaseHandler]
     ) -> None:
         settings, store, clock, random = self._settings, self._store, self._clock, self._random
+        early = EarlyTakeover(
+            settings=settings.early_takeover,
+            may_move=lambda agent: may_move_early(agent, self._cluster),
+            counters=self._counters,
+        )
         planner = run_planner(
-            store, agent=settings.id, session=session, clock=clock, random=random, settings=settings.planner
+            store,
+            agent=settings.id,
+            session=session,
+            clock=clock,
+            random=random,
+            settings=settings.planner,
+            early=early if self._peers is not None else None,
         )
         serving = (
             keep_running(handler.run, f"serving {kind} leases", session=session, clock=clock, random=random)
             for kind, handler in handlers.items()
         )
         async with (
-            background_tasks(planner, *serving),
+            background_tasks(planner, self._suspicions.run(session.id), *serving),
             execute_plan(
                 store,
                 router,

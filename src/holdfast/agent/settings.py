@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.groups.settings import GroupSettings
+from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
@@ -39,6 +40,7 @@ class AgentSettings(LeadershipSettings):
     upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
+    early_takeover: EarlyTakeoverSettings = field(default_factory=EarlyTakeoverSettings)
 
     def __post_init__(self) -> None:
         LeadershipSettings.__post_init__(self)  # `super()` does not work in a dataclass with slots
@@ -55,3 +57,5 @@ class AgentCounters(LeadershipCounters):
 
     sessions: int = 0
     sessions_lost: int = 0
+    sessions_ended_early: int = 0
+    sessions_ended_wrongly: int = 0

@@ -83,11 +83,16 @@ class EndSession:
 
 def choose(situation: Situation, now_ms: int, settings: EarlyTakeoverSettings) -> EndSession | None:
     """The session to end now, if one may be."""
-    for agent in sorted({each.agent for each in _fresh(situation, now_ms, settings)}):
+    for agent in suspects(situation, now_ms, settings):
         if obstacle_to(agent, situation, now_ms, settings) is None:
             observers = tuple(sorted(_observers(agent, situation, now_ms, settings)))
             return EndSession(agent=agent, session=situation.sessions[agent], observers=observers)
     return None
+
+
+def suspects(situation: Situation, now_ms: int, settings: EarlyTakeoverSettings) -> list[str]:
+    """The agents that look dead to somebody now."""
+    return sorted({each.agent for each in _fresh(situation, now_ms, settings)})
 
 
 def obstacle_to(agent: str, situation: Situation, now_ms: int, settings: EarlyTakeoverSettings) -> str | None:
@@ -133,9 +138,9 @@ def _unsure_view(situation: Situation, now_ms: int) -> str | None:
 
 def _too_many_suspects(situation: Situation, now_ms: int, settings: EarlyTakeoverSettings) -> str | None:
     # 3: many deaths at once are more likely one fault of the network, or of those who look.
-    suspects = {each.agent for each in _fresh(situation, now_ms, settings)}
-    if len(suspects) >= 2 and 2 * len(suspects) >= len(situation.sessions):
-        return f"{len(suspects)} of {len(situation.sessions)} agents look dead at once"
+    dead = len(suspects(situation, now_ms, settings))
+    if dead >= 2 and 2 * dead >= len(situation.sessions):
+        return f"{dead} of {len(situation.sessions)} agents look dead at once"
     return None
 
 

@@ -9,6 +9,8 @@
     counter/node              {"next"}
     workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
+    suspect/{agent}/{observer}   {"session", …}                  an agent that looks dead to another, under that one's session
+    early-end/{agent}         {"session", "ended_at_ms", …}      the last time an agent's session was ended before its TTL
     transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
     drain/{agent}             {"since_ms"}                       an operator's request: no work for this agent
     assignment/{topic}        {"partitions"}                     an operator's request: agents by partition number
@@ -34,6 +36,8 @@ PLANS: Final = "plan/"
 TRANSFERS: Final = "transfer/"
 DRAINS: Final = "drain/"
 ASSIGNMENTS: Final = "assignment/"
+SUSPICIONS: Final = "suspect/"
+EARLY_ENDS: Final = "early-end/"
 PLANNER: Final = "planner"
 PLACED: Final = "partition/"  # resources that the planner places
 
@@ -91,6 +95,16 @@ def drain_key(agent: str) -> str:
 def assignment_key(topic: str) -> str:
     """The placements that operators want for a topic's partitions."""
     return ASSIGNMENTS + topic
+
+
+def suspicion_key(agent: str, observer: str) -> str:
+    """What an agent saw of another that looks dead."""
+    return f"{SUSPICIONS}{agent}/{observer}"
+
+
+def early_end_key(agent: str) -> str:
+    """The last early end of an agent's session."""
+    return EARLY_ENDS + agent
 
 
 def partition_resource(partition: TopicPartition) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
+from holdfast.kernel.early_ends import EarlyEnder, EarlyTakeover
 from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, PLANNER, PLANS, WORKLOADS, holder_key, members_prefix, plan_key
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
@@ -23,7 +24,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import KIB, check_at_least
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import Notify, background_tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +106,19 @@ def commit_chunks(changes: Iterable[Operation], settings: PlannerSettings) -> It
 
 
 async def run_planner(
-    store: Store, *, agent: str, session: HeldSession, clock: Clock, random: Random, settings: PlannerSettings
+    store: Store,
+    *,
+    agent: str,
+    session: HeldSession,
+    clock: Clock,
+    random: Random,
+    settings: PlannerSettings,
+    early: EarlyTakeover | None = None,
 ) -> None:
-    """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost."""
+    """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost.
+
+    `early`: end the sessions of agents that are seen to be dead before their TTL.
+    """
 
     async def plan_in_turn() -> None:
         notify = Notify()
@@ -119,8 +130,14 @@ async def run_planner(
                     if isinstance(lease, Held):
                         await notify.wait_ms(clock, random.jitter(settings.tick_ms))
                         continue
+                    ending = (
+                        (EarlyEnder(early, lease, store, session=session, clock=clock, random=random).run(),)
+                        if early is not None and early.settings.enabled
+                        else ()
+                    )
                     try:
-                        await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
+                        async with background_tasks(*ending):
+                            await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
                     except FencedError:
                         continue  # another agent plans now; stand by
 

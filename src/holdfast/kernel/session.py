@@ -54,7 +54,7 @@ class HeldSession:
     ) -> None:
         self.id, self.ttl_ms = session_id, ttl_ms
         self._clock, self._settings = clock, settings
-        self._progress_ms = opened_ms
+        self._progress_ms = self._renewed_ms = opened_ms
         self.deadline_ms = opened_ms + ttl_ms - settings.margin_ms
 
     def alive(self) -> bool:
@@ -84,9 +84,14 @@ class HeldSession:
         stall_ms = self._settings.stall_ms
         return 0 < stall_ms <= self._clock.boot_ms() - self._progress_ms
 
+    def recently_renewed(self) -> bool:
+        """Whether the store has answered the last keep-alive that was due."""
+        return self.alive() and self._clock.boot_ms() - self._renewed_ms < 2 * self._settings.renew_ms
+
     def renewed(self, sent_ms: int) -> None:
         """A keep-alive sent at `sent_ms` was answered. Never brings a session back whose deadline has passed."""
         if self.alive():
+            self._renewed_ms = max(self._renewed_ms, sent_ms)
             self.deadline_ms = max(self.deadline_ms, sent_ms + self.ttl_ms - self._settings.margin_ms)
 
 

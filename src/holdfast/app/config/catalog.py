@@ -14,6 +14,7 @@ from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, Embedde
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.settings import GroupSettings
+from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
@@ -32,6 +33,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "session": SessionSettings,
     "membership": MembershipSettings,
     "planner": PlannerSettings,
+    "early_takeover": EarlyTakeoverSettings,
     "follower": PlanExecutorSettings,
     "log": LogSettings,
     "wal": WalSettings,

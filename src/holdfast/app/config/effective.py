@@ -30,7 +30,10 @@ T = TypeVar("T")
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
-_AGENT_PARTS: Final = ("session", "membership", "planner", "follower", "log", "wal", "upkeep", "groups", "peers")
+_AGENT_PARTS: Final = (
+    *("session", "membership", "planner", "early_takeover", "follower"),
+    *("log", "wal", "upkeep", "groups", "peers"),
+)
 # What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
 _SERVE_NAMES: Final = {
     "roles": "roles",
