@@ -1,11 +1,12 @@
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Queue;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
@@ -23,7 +24,6 @@ import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
-import org.apache.flink.util.CloseableIterator;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -46,6 +46,7 @@ public class FlinkScenarios {
 
     // What jobs have seen: the cluster runs in this process.
     static final Map<String, Set<String>> seen = new ConcurrentHashMap<>();
+    static final Map<String, Queue<String>> collected = new ConcurrentHashMap<>();
     static final AtomicInteger failures = new AtomicInteger();
 
     public static void main(String[] args) throws Exception {
@@ -146,12 +147,17 @@ public class FlinkScenarios {
         return flink.fromSource(source, WatermarkStrategy.noWatermarks(), "kafka");
     }
 
+    /** What a bounded source reads. `executeAndCollect` would lose what it has not fetched when the local cluster ends with its job. */
     static List<String> collected(KafkaSource<String> source) throws Exception {
-        List<String> found = new ArrayList<>();
-        try (CloseableIterator<String> all = from(environment(false), source).executeAndCollect()) {
-            all.forEachRemaining(found::add);
-        }
-        return found;
+        String name = unique("collected");
+        collected.put(name, new ConcurrentLinkedQueue<>());
+        StreamExecutionEnvironment flink = environment(false);
+        from(flink, source).map(value -> {
+            collected.get(name).add(value);
+            return value;
+        }).sinkTo(new DiscardingSink<>());
+        flink.execute();
+        return List.copyOf(collected.get(name));
     }
 
     static String record(String name) {
