@@ -1,0 +1,276 @@
+"""A replica of one partition: what it promised, what it has, and what it answers. No I/O.
+
+On any message of an epoch below the promise it answers `Reject`; one of a higher epoch raises the promise first. It truncates on
+conflict only: a shorter or older message changes nothing.
+
+The caller's duties, in this order: call `handle`; write the step's records behind those of every step before it, in one piece and
+without looking at another message in between; when all of them are fsynced, call `durable` and send what it returns. If a write
+fails, those behind it have failed, too: call `failed` once, with what came before it of its step. A step without records waits for
+those before it like any other: its answer describes what they write.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.log.replication.entry_log import EntryLog, LogSnapshot
+from holdfast.log.replication.messages import (
+    Ack,
+    Announce,
+    Answer,
+    Append,
+    Base,
+    Mismatch,
+    Reject,
+    Request,
+    Seal,
+    Sealed,
+    Tail,
+    TailEntries,
+    WrongWal,
+)
+from holdfast.log.replication.positions import NOWHERE, Entry, PartitionKey, Position
+from holdfast.vocabulary.errors import CorruptError
+
+
+class ReplicaState(NamedTuple):
+    """A record: the promise, and where the log begins; the later one counts. `reset`: no entry before it is part of the log."""
+
+    promised: int
+    base: Position
+    reset: bool = False
+
+
+class Truncation(NamedTuple):
+    """A record: entries before it that lie behind `keep` are no part of the log. They ended at offset `end`."""
+
+    keep: Position
+    end: int
+
+
+Record = Entry | Truncation | ReplicaState
+
+
+def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
+    """The promise and the log that these records leave, in the order in which they were written.
+
+    Entries up to the last base may be missing or there. `CorruptError`: what follows it has a hole.
+    """
+    written = list(records)
+    last = next((each for each in reversed(written) if isinstance(each, ReplicaState)), ReplicaState(0, NOWHERE))
+    entries: list[Entry] = []
+    for record in written:
+        if isinstance(record, ReplicaState):
+            if record.reset:
+                entries.clear()
+        elif isinstance(record, Truncation):
+            while entries and entries[-1].position > record.keep:
+                entries.pop()
+        elif record.position > last.base:
+            entries.append(record)
+    return last.promised, EntryLog(last.base, entries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What a message did. `answer` is due when `records`, and those of all steps before, are fsynced."""
+
+    records: tuple[Record, ...]
+    answer: Answer | None
+    matched: tuple[int, Position] | None = None  # of which epoch's leader, up to where
+    hw: int = 0
+    undo: tuple[int, LogSnapshot] | None = None
+
+    @property
+    def resets(self) -> bool:
+        """Whether it drops the whole log."""
+        return any(isinstance(each, ReplicaState) and each.reset for each in self.records)
+
+    @property
+    def released(self) -> Position | None:
+        """The new base: what the WAL has up to it can go once this step is durable."""
+        return next((each.base for each in reversed(self.records) if isinstance(each, ReplicaState)), None)
+
+
+class Replica:
+    """One partition on one WAL."""
+
+    def __init__(self, partition: PartitionKey, wal_id: str, *, promised: int = 0, log: EntryLog | None = None) -> None:
+        self.partition, self.wal_id = partition, wal_id
+        self.promised = promised
+        self.log = log if log is not None else EntryLog()
+        self.hw = self.log.base.offset  # visible here, an offset
+        self._matched = (0, NOWHERE)
+        self._steps: deque[Step] = deque()  # not durable yet
+
+    @property
+    def matched(self) -> Position:
+        """Up to here the log is known to equal that of the leader of `promised`."""
+        epoch, position = self._matched
+        return position if epoch == self.promised else NOWHERE
+
+    def handle(self, message: Request) -> Step:
+        """Decide on a message, from another agent or from this agent's own leader. `CorruptError`: no leader sends that."""
+        undo = (self.promised, self.log.snapshot())
+        try:
+            step = self._decide(message)
+        except CorruptError:
+            self.promised = undo[0]
+            self.log.restore(undo[1])
+            raise
+        return self._queued(step, undo)
+
+    def _decide(self, message: Request) -> Step:
+        if isinstance(message, Seal) and message.wal_id != self.wal_id:
+            return self._answer(WrongWal(partition=self.partition, epoch=message.epoch, wal_id=self.wal_id))
+        if message.epoch < self.promised:
+            return self._reject(message)
+        if isinstance(message, Append):
+            return self._append(message)
+        if isinstance(message, Seal):
+            return self._seal(message)
+        if isinstance(message, Tail):
+            return self._tail(message)
+        if isinstance(message, Base):
+            return self._base(message)
+        return self._announce(message)
+
+    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> Step | None:
+        """Drop the log if the store says that nobody counts it: None if somebody may. The promise stays.
+
+        A recovery under a higher promise may be counting this log at this moment, whatever set is opened.
+        """
+        if self.wal_id in opened_replicas or self.promised > opened_epoch:
+            return None
+        undo = (self.promised, self.log.snapshot())
+        self.promised = opened_epoch
+        self.log.reset(NOWHERE)
+        return self._queued(Step((ReplicaState(opened_epoch, NOWHERE, reset=True),), None), undo)
+
+    def durable(self) -> Answer | None:
+        """The oldest step that was not is durable now. The answer to send, if there is one."""
+        step = self._steps.popleft()
+        if step.matched is None:
+            return step.answer
+        self._matched = max(self._matched, step.matched)
+        epoch, matched = self._matched
+        self.hw = max(self.hw, min(step.hw, matched.offset))
+        if isinstance(step.answer, Ack):
+            return Ack(partition=self.partition, epoch=epoch, matched=matched)
+        return step.answer
+
+    def failed(self, written: Sequence[Record] = ()) -> None:
+        """The steps that are not durable were not written, but for `written` of the oldest: be what is on disk, and answer none."""
+        while self._steps:
+            undo = self._steps.pop().undo
+            assert undo is not None
+            self.promised = undo[0]
+            self.log.restore(undo[1])
+        for record in written:
+            self._redo(record)
+
+    def _redo(self, record: Record) -> None:
+        if isinstance(record, Truncation):
+            self.log.truncate(record.keep)
+        elif isinstance(record, Entry):
+            self.log.append(record)
+        else:
+            self.promised = record.promised
+            if record.reset:
+                self.log.reset(record.base)
+            else:
+                self.log.release(record.base)
+
+    def _queued(self, step: Step, undo: tuple[int, LogSnapshot]) -> Step:
+        step = Step(step.records, step.answer, step.matched, step.hw, undo)
+        self._steps.append(step)
+        return step
+
+    def _answer(self, answer: Answer | None) -> Step:
+        return Step((), answer)
+
+    def _reject(self, message: Request) -> Step:
+        return self._answer(Reject(partition=self.partition, epoch=message.epoch, promised=self.promised))
+
+    def _promise(self, epoch: int) -> list[Record]:
+        """Raise the promise, if `epoch` does."""
+        if epoch <= self.promised:
+            return []
+        self.promised = epoch
+        return [ReplicaState(epoch, self.log.base)]
+
+    def _append(self, message: Append) -> Step:
+        records = self._promise(message.epoch)
+        below_base = message.previous < self.log.base
+        if not below_base and not self.log.contains(message.previous):
+            return Step(tuple(records), self._mismatch(message.epoch))
+        # What lies up to the base is published, so it is equal.
+        keep = self.log.base if below_base else message.previous
+        for entry in message.entries:
+            if entry.position <= self.log.base:
+                continue
+            if not self.log.contains(entry.position):
+                records += self._write(keep, entry)
+            keep = entry.position
+        records += self._release(message.published)
+        matched = max(message.last, self.log.base)
+        ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
+        return Step(tuple(records), ack, (message.epoch, matched), message.hw)
+
+    def _write(self, previous: Position, entry: Entry) -> list[Record]:
+        """Put `entry` behind `previous`; what else follows there conflicts with it, and goes."""
+        records: list[Record] = []
+        if self.log.position != previous:
+            records.append(Truncation(previous, self.log.position.offset))
+            self.log.truncate(previous)
+        self.log.append(entry)
+        return [*records, entry]
+
+    def _release(self, published: Position) -> list[Record]:
+        if published <= self.log.base or not self.log.contains(published):
+            return []
+        self.log.release(published)
+        return [ReplicaState(self.promised, published)]
+
+    def _seal(self, message: Seal) -> Step:
+        records = self._promise(message.epoch)
+        log = self.log
+        sealed = Sealed(
+            partition=self.partition, epoch=message.epoch, base=log.base, position=log.position, epochs=log.epochs
+        )
+        return Step(tuple(records), sealed)
+
+    def _tail(self, message: Tail) -> Step:
+        if message.epoch != self.promised:
+            return self._reject(message)
+        if not self.log.contains(message.start):
+            return self._answer(self._mismatch(message.epoch))
+        tail = TailEntries(
+            partition=self.partition,
+            epoch=message.epoch,
+            previous=message.start,
+            entries=self.log.after(message.start, message.bytes_max),
+            position=self.log.position,
+        )
+        return self._answer(tail)
+
+    def _mismatch(self, epoch: int) -> Mismatch:
+        log = self.log
+        return Mismatch(partition=self.partition, epoch=epoch, base=log.base, position=log.position, epochs=log.epochs)
+
+    def _base(self, message: Base) -> Step:
+        records, published = self._promise(message.epoch), message.published
+        if published > self.log.base and not self.log.contains(published):
+            self.log.reset(published)
+            records.append(ReplicaState(self.promised, published, reset=True))
+        matched = max(published, self.log.base)
+        ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
+        return Step(tuple(records), ack, (message.epoch, matched), published.offset)
+
+    def _announce(self, message: Announce) -> Step:
+        """What it says counts only for the log that its leader has matched: an `Append` comes first."""
+        if message.epoch != self.promised:
+            return self._answer(None)
+        released = tuple(self._release(message.published))
+        return Step(released, None, (message.epoch, NOWHERE), message.hw)

@@ -1,0 +1,243 @@
+"""A takeover of a replicated partition: seal, choose, fetch, replicate, open. A state machine without I/O.
+
+Before it begins, the lease is acquired (the commit is known, not merely sent), every older leader of this process has ended with
+its producer state, and the record was read after that commit. Then `sends` are messages to send now, `handle` takes the answers,
+and `open_commit` is the commit to make, fenced by the lease and the record's version, once there is one. When it is known to have
+been made, `committed` returns the leader, which serves.
+
+Before that nothing is appended, acknowledged, published or read above what is published. The one rule: there is one set to seal,
+the one that served last. An epoch that never opened has acknowledged nothing, and nobody needs its set.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.log.replication.entry_log import EntryLog
+from holdfast.log.replication.leader import Ended, Leader
+from holdfast.log.replication.messages import (
+    Answer,
+    Mismatch,
+    Reject,
+    Request,
+    Seal,
+    Sealed,
+    Tail,
+    TailEntries,
+    WrongWal,
+)
+from holdfast.log.replication.positions import NOWHERE, PartitionKey, Position
+from holdfast.log.replication.quorum import seal_quorum
+from holdfast.vocabulary.errors import CorruptError, InvalidError
+
+
+class Phase(Enum):
+    """How far a takeover is."""
+
+    SEALING = "sealing"
+    FETCHING = "fetching"
+    REPLICATING = "replicating"
+    SERVING = "serving"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """What the store knows of a partition, read after the lease was acquired.
+
+    `opened_replicas`: the set of the last epoch that served; nobody, if there was none. `handed_over`: where the log of a
+    source ended that was drained and moved the lease here.
+    """
+
+    published: Position = NOWHERE
+    reserved: int = 0
+    opened_epoch: int = 0
+    opened_replicas: tuple[str, ...] = ()
+    handed_over: Position | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing can have been acknowledged above `published`."""
+        return not self.opened_replicas or self.reserved <= self.published.offset
+
+
+class OpenCommit(NamedTuple):
+    """The fenced commit that opens an epoch: its set, and the offset where it starts, which is reserved."""
+
+    epoch: int
+    replicas: tuple[str, ...]
+    start: int
+
+
+class Send(NamedTuple):
+    """A message to the replica `to`, a WAL id; this agent's own among them."""
+
+    to: str
+    message: Request
+
+
+class Takeover:
+    """One epoch of a partition, until it serves."""
+
+    def __init__(
+        self,
+        partition: PartitionKey,
+        epoch: int,
+        stored: StoredState,
+        members: Sequence[str],
+        *,
+        own: EntryLog,
+        min_insync: int = 1,
+        learners: Sequence[str] = (),
+        tail_bytes_max: int = 1 << 20,
+    ) -> None:
+        if stored.opened_epoch >= epoch:
+            raise InvalidError("epoch of a takeover", epoch, f"above the last that was opened, {stored.opened_epoch}")
+        self.partition, self.epoch, self.stored = partition, epoch, stored
+        self.members, self.learners = tuple(members), tuple(learners)
+        self.phase = Phase.SEALING
+        self.ended: Ended | None = None
+        self.leader: Leader | None = None
+        self._min_insync, self._tail_bytes_max = min_insync, tail_bytes_max
+        self._sealed: dict[str, Position] = {}
+        self._fetching = ("", NOWHERE)  # from whom, up to where
+        self._log = EntryLog(stored.published)
+        self._own = own
+        self._sends: list[Send] = []
+
+    def begin(self, now_ms: float) -> None:
+        """Decide whether anything has to be sealed."""
+        if self.stored.clean:
+            self._replicate(now_ms)
+        elif self.stored.handed_over is not None and self._own.position == self.stored.handed_over:
+            self._take(self._own)
+            self._replicate(now_ms)
+        else:
+            self.resend(self.stored.opened_replicas)
+
+    def sends(self) -> list[Send]:
+        """The messages to send now; each once. While it replicates, `leader.next_message` has them."""
+        taken, self._sends = self._sends, []
+        return taken
+
+    def resend(self, replicas: Sequence[str]) -> None:
+        """These can be reached (again): what they were asked may be lost."""
+        for each in replicas:
+            if self.phase is Phase.SEALING and each in self.stored.opened_replicas and each not in self._sealed:
+                self._sends.append(Send(each, Seal(partition=self.partition, epoch=self.epoch, wal_id=each)))
+            elif self.phase is Phase.FETCHING and each == self._fetching[0]:
+                self._fetch()
+            elif self.leader is not None and each in (*self.members, *self.learners):
+                self.leader.reconnected(each)
+
+    def lost(self, replica: str, now_ms: float) -> None:
+        """The replica cannot be reached: fetch from another, if those that are sealed without it are enough."""
+        if self.phase not in (Phase.SEALING, Phase.FETCHING):
+            return
+        self._sealed.pop(replica, None)
+        if self.phase is Phase.FETCHING and replica == self._fetching[0]:
+            self.phase, self._log = Phase.SEALING, EntryLog(self.stored.published)
+            self._choose(now_ms)
+
+    def handle(self, sender: str, answer: Answer, now_ms: float) -> None:
+        """An answer of the replica `sender`, perhaps late or repeated."""
+        if answer.epoch != self.epoch or self.ended is not None:
+            return
+        if self.leader is not None:
+            self.leader.handle(sender, answer, now_ms)
+            if self.leader.ended is not None:
+                self.end(self.leader.ended)
+        elif isinstance(answer, Reject):
+            if answer.promised > self.epoch:
+                self.end(Ended(f"replica {sender} has promised epoch {answer.promised}", answer.promised))
+        elif isinstance(answer, Sealed):
+            self._on_sealed(sender, answer, now_ms)
+        elif isinstance(answer, TailEntries):
+            self._on_entries(sender, answer, now_ms)
+        elif isinstance(answer, Mismatch) and sender == self._fetching[0]:
+            raise CorruptError(
+                f"replica {sender}",
+                f"its log ends at {self._fetching[1]} and lacks what is published, {self.stored.published}",
+            )
+        elif isinstance(answer, WrongWal):
+            self._sealed.pop(sender, None)
+
+    @property
+    def open_commit(self) -> OpenCommit | None:
+        """The commit to make now; None: not yet, or not any more."""
+        if self.phase is not Phase.REPLICATING or self.leader is None or not self.leader.may_open:
+            return None
+        return OpenCommit(self.epoch, self.members, self.leader.start.offset)
+
+    def committed(self) -> Leader:
+        """The open commit is known to have been made. The leader serves; its producer state comes from footer and log."""
+        assert self.leader is not None
+        self.leader.open()
+        self.phase = Phase.SERVING
+        return self.leader
+
+    def end(self, reason: Ended) -> None:
+        """It is over: the lease is lost, the commit was refused, or a replica has promised a higher epoch."""
+        self.ended, self.phase = self.ended or reason, Phase.ENDED
+        if self.leader is not None:
+            self.leader.end(reason)
+
+    def _on_sealed(self, sender: str, answer: Sealed, now_ms: float) -> None:
+        if self.phase is Phase.SEALING and sender in self.stored.opened_replicas:
+            self._sealed[sender] = answer.position
+            self._choose(now_ms)
+
+    def _choose(self, now_ms: float) -> None:
+        """Take the highest position, by epoch first, once enough of the set that served last have promised."""
+        if len(self._sealed) < seal_quorum(len(self.stored.opened_replicas)):
+            return
+        owner = max(self._sealed, key=self._rank)
+        if self._sealed[owner] <= self.stored.published:
+            self._replicate(now_ms)
+            return
+        self.phase, self._fetching = Phase.FETCHING, (owner, self._sealed[owner])
+        self._fetch()
+
+    def _rank(self, replica: str) -> Position:
+        return self._sealed[replica]
+
+    def _fetch(self) -> None:
+        tail = Tail(
+            partition=self.partition, epoch=self.epoch, start=self._log.position, bytes_max=self._tail_bytes_max
+        )
+        self._sends.append(Send(self._fetching[0], tail))
+
+    def _on_entries(self, sender: str, answer: TailEntries, now_ms: float) -> None:
+        owner, end = self._fetching
+        if self.phase is not Phase.FETCHING or sender != owner or answer.previous != self._log.position:
+            return  # late: it was asked again, or somebody else was
+        for entry in answer.entries:
+            if entry.position <= end:
+                self._log.append(entry)
+        if self._log.position == end:
+            self._replicate(now_ms)
+        elif answer.entries:
+            self._fetch()
+        else:
+            raise CorruptError(f"replica {sender}", f"its log ends at {answer.position}, and it was sealed at {end}")
+
+    def _take(self, own: EntryLog) -> None:
+        if not own.contains(self.stored.published):
+            raise CorruptError(
+                "replicated log", f"it ends at {own.position} and lacks what is published, {self.stored.published}"
+            )
+        for entry in own.after(self.stored.published):
+            self._log.append(entry)
+
+    def _replicate(self, now_ms: float) -> None:
+        self.phase = Phase.REPLICATING
+        self.leader = Leader(
+            self.partition,
+            self.epoch,
+            self._log,
+            self.members,
+            now_ms=now_ms,
+            learners=self.learners,
+            min_insync=self._min_insync,
+        )
