@@ -1,11 +1,13 @@
 """Planner and followers together: agents join, die, hang and leave, and every partition has one owner."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from tests.support.kernel_cluster import KernelCluster
 
 from holdfast.contracts.store import Delete
+from holdfast.kernel import planner
 from holdfast.kernel.keys import MEMBERS, PLANNER, member_key
 from holdfast.kernel.lease import Held, acquire
 from holdfast.kernel.membership import MembershipSettings, list_members
@@ -31,6 +33,26 @@ async def test_leases_that_are_planned_together_are_acquired_in_few_commits(worl
     await world.workload("orders", 100)
     await world.run_until(lambda: len(ann.owns()) == 100)
     assert ann.store.calls["commit"] - commits < 20
+
+
+async def test_a_planner_writes_and_encodes_only_topics_whose_placement_changes(
+    world: KernelCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start("ann", "bob")
+    for number in range(5):
+        await world.workload(f"topic-{number}", 4)
+    await world.run_until(lambda: len(world.owners()) == 20)
+    real, encoded = planner.encode_placements, []
+
+    def counted(placements: Iterable[tuple[str, ...]]) -> bytes:
+        encoded.append(placements)
+        return real(placements)
+
+    monkeypatch.setattr(planner, "encode_placements", counted)
+    await world.workload("another", 4)
+    await world.run_until(lambda: len(world.owners()) == 24)
+    await world.run_ms(60_000)  # two ticks
+    assert len(encoded) == 1
 
 
 async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: KernelCluster) -> None:

@@ -51,7 +51,10 @@ def make_plan(
     workloads: Sequence[Workload],
     requests: PlacementRequests | None = None,
 ) -> PlacementPlan:
-    """The next plan. Deterministic: every process computes the same from the same input."""
+    """The next plan. Deterministic: every process computes the same from the same input.
+
+    A topic that stays as it was keeps the very placements of `previous`: of thousands of partitions, hardly any change at a time.
+    """
     requests = requests or PlacementRequests()
     by_group: dict[str, list[Workload]] = defaultdict(list)
     for workload in sorted(workloads, key=lambda each: each.topic):
@@ -101,20 +104,8 @@ def _place_group(
         old = previous.get(workload.topic, ())
         assignment = wanted[workload.topic]
         owners = _place_topic(workload, old, assignment, room[workload.topic], ring)
-        plan[workload.topic] = tuple(
-            (
-                owner,
-                *_replicas(
-                    TopicPartition(workload.topic, number),
-                    owner,
-                    assignment.get(number, ())[1 : workload.replicas],
-                    workload.replicas - 1,
-                    ring,
-                    zones,
-                ),
-            )
-            for number, owner in enumerate(owners)
-        )
+        placements = _with_replicas(workload, owners, assignment, ring, zones)
+        plan[workload.topic] = old if isinstance(old, tuple) and old == placements else placements
     return plan
 
 
@@ -146,12 +137,32 @@ def _place_topic(
     return owners
 
 
+def _with_replicas(
+    workload: Workload, owners: Sequence[str], assigned: TopicAssignment, ring: HashRing, zones: Mapping[str, str]
+) -> tuple[Placement, ...]:
+    if workload.replicas == 1:
+        alone: dict[str, Placement] = {owner: (owner,) for owner in zones}  # one for all partitions of an agent
+        return tuple(alone[owner] for owner in owners)
+    return tuple(
+        (
+            owner,
+            *_replicas(
+                TopicPartition(workload.topic, number),
+                owner,
+                assigned.get(number, ())[1 : workload.replicas],
+                workload.replicas - 1,
+                ring,
+                zones,
+            ),
+        )
+        for number, owner in enumerate(owners)
+    )
+
+
 def _replicas(
     partition: TopicPartition, owner: str, assigned: Placement, count: int, ring: HashRing, zones: Mapping[str, str]
 ) -> Placement:
     """The assigned ones, then the agents clockwise after the owner, those in zones not yet used first."""
-    if count == 0:
-        return ()
     walk = list(ring.walk(str(partition)))
     at = walk.index(owner)
     following = walk[at + 1 :] + walk[:at]

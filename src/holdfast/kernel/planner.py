@@ -5,7 +5,7 @@ three agents that start together, or one that restarts, make one plan; a plan th
 Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -69,14 +69,14 @@ def read_workload(entry: Entry) -> Workload:
     return msgspec.json.decode(entry.value, type=Workload)
 
 
-def plan_changes(before: Mapping[str, bytes], after: PlacementPlan) -> list[Operation]:
-    """What to write so that the store holds `after`: only topics that differ."""
-    changes: list[Operation] = []
-    for topic, placements in sorted(after.items()):
-        value = encode_placements(placements)
-        if before.get(plan_key(topic)) != value:
-            changes.append(Put(plan_key(topic), value))
-    changes.extend(Delete(key) for key in sorted(before) if key.removeprefix(PLANS) not in after)
+def plan_changes(before: PlacementPlan, after: PlacementPlan) -> list[Operation]:
+    """What to write so that the store, which holds `before`, holds `after`: only topics that differ."""
+    changes: list[Operation] = [
+        Put(plan_key(topic), encode_placements(placements))
+        for topic, placements in sorted(after.items())
+        if before.get(topic) != placements
+    ]
+    changes.extend(Delete(plan_key(topic)) for topic in sorted(before) if topic not in after)
     return changes
 
 
@@ -85,7 +85,7 @@ def moves_partitions(before: PlacementPlan, after: PlacementPlan) -> bool:
     return any(
         old and old != new
         for topic, placements in before.items()
-        if topic in after
+        if topic in after and placements is not after[topic]
         for old, new in zip(placements, after[topic], strict=False)
     )
 
@@ -148,7 +148,10 @@ async def _plan_under_lease(
     lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings
 ) -> None:
     # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for the mirror.
-    written = {entry.key: entry.value for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries}
+    before = {
+        entry.key.removeprefix(PLANS): decode_placements(entry.value)
+        for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries
+    }
     async with AsyncExitStack() as mirrors:
         notify = Notify()
         agents = await mirrors.enter_async_context(
@@ -173,15 +176,14 @@ async def _plan_under_lease(
 
         while True:
             began_ms = clock.boot_ms()
-            before = {key.removeprefix(PLANS): decode_placements(value) for key, value in written.items()}
             after = plan(before)
             took_ms = clock.boot_ms() - began_ms
             if moves_partitions(before, after):
                 await clock.sleep_ms(settings.settle_ms)
                 after = plan(before)
-            for chunk in commit_chunks(plan_changes(written, after), settings):
+            for chunk in commit_chunks(plan_changes(before, after), settings):
                 await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
-            written = {plan_key(topic): encode_placements(placements) for topic, placements in after.items()}
+            before = after
             await notify.wait_ms(clock, random.jitter(settings.tick_ms))
             # Planning looks at everything: of a thousand topics made one after the other, many are planned together.
             await clock.sleep_ms(min(settings.settle_ms, 4 * took_ms))
