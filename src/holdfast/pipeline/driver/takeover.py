@@ -12,7 +12,7 @@ from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.driver.slot_store import intent_of
 from holdfast.pipeline.driver.sources import TopicBounds
 from holdfast.pipeline.driver.start_offsets import StartOffsets
-from holdfast.pipeline.sinks.contract import BlockedError, FencedRange
+from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, PipelineSink
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 
@@ -75,7 +75,7 @@ class Takeover:
         intent = intent_of(state, pipeline_id=slot.run.pipeline_id, generation=slot.run.generation)
         opened = slot.revisions.current.opened if intent is None else slot.revisions.version(intent.revision)
         slot.counters.warn(*opened.prepare())
-        fence = opened.sink.fence(number, epoch)
+        fence = self._raise_fence(opened.sink, number, epoch)
         if intent is None:
             self.own(number, epoch, fence, bounds)
             return None
@@ -90,6 +90,20 @@ class Takeover:
             legacy=not intent.pipeline,
             digest=intent.digest,
         )
+
+    def _raise_fence(self, sink: PipelineSink, number: int, epoch: int) -> int:
+        """Owners claim a partition before they fence it: an epoch that only the sink knows is of a store that is lost."""
+        try:
+            return sink.fence(number, epoch)
+        except FencedError as error:
+            state = self._slot.store.partition(number)
+            if state is None or state.epoch != epoch:
+                raise
+            raise BlockedError(
+                f"the sink has seen epoch {error.current} of partition {number}, the store knows epochs up to {epoch}: "
+                "it was restored from a backup, and ranges would be written a second time. Use the newer store; if that is lost, "
+                "rewind the pipeline"
+            ) from None
 
     def _start_offset(self, number: int, bounds: TopicBounds) -> int:
         current, resources = self._slot.revisions.current, self._slot.resources
