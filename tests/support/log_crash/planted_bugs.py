@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.log.partition import takeover
+from holdfast.log.partition import takeover_recovery
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.publisher import SegmentPublisher
@@ -50,4 +50,4 @@ def plant(bug: str, patch: pytest.MonkeyPatch) -> None:
         async def nothing(*_: object) -> None:
             """Recovers nothing."""
 
-        patch.setattr(takeover, "recover_tail", nothing)
+        patch.setattr(takeover_recovery, "recover_tail", nothing)
