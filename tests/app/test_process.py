@@ -1,6 +1,7 @@
 """A server's end as its log tells it: what a graceful stop waits for, and how long at most."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from tests.support.waiting import async_until
 from holdfast.app import process
 from holdfast.app.addresses import Address
 from holdfast.app.config import ServeSettings
-from holdfast.app.process import STOPPED, STOPPED_LATE, ShutdownSignal, serve
+from holdfast.app.process import STOPPED, STOPPED_LATE, ShutdownSignal, freeze_garbage_collector, serve
 from holdfast.app.server import RunningServer
 from holdfast.app.stop_progress import StopProgress
 from holdfast.vocabulary.clock import RealClock
@@ -67,3 +68,16 @@ async def test_a_stop_that_does_not_end_is_given_up_in_time(
     server = SlowServer(monkeypatch)
     assert await server.stopped(tmp_path, 120) == STOPPED_LATE
     assert "graceful stop exceeded 120 ms, waiting for Kafka requests in flight" in caplog.text
+
+
+def test_no_collection_but_the_rare_full_one_looks_at_more_objects_than_fit_into_one_pause() -> None:
+    before = gc.get_threshold()
+    try:
+        freeze_garbage_collector()
+        objects, collections, _ = gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    assert (
+        objects * (collections + 1) < 60_000
+    )  # of the middle generation; while partitions are opened nearly all of them stay

@@ -1,11 +1,14 @@
-"""What the store holds of a partition. Data only; `log.keys` has its keys."""
+"""What the store holds of a partition. Data only; `log.keys` has its keys.
+
+Without the garbage collector (`gc=False`): there may be a million of them, and none can be part of a cycle.
+"""
 
 import msgspec
 
 from holdfast.log.segments.model import EpochStart
 
 
-class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetGap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Offsets [`start`, `end`) that an unclean takeover skipped; some of them may be in the WAL named `wal`."""
 
     start: int
@@ -13,7 +16,7 @@ class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
     wal: str
 
 
-class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A partition's state. Offsets below `published` are in object storage; `reserved` is the ceiling of what was handed out.
 
     `reserved > published` means there may be an unpublished tail, and `wal` is the id of the WAL that has it; `level` is what
@@ -37,7 +40,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.reserved <= self.published
 
 
-class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
+class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A published segment: bytes [`start`, `end`) of an object, which several partitions may share.
 
     `producers_since`: its footer has only the producers that changed since this offset (`log.producer_snapshots`); -1: all of them.
@@ -67,7 +70,7 @@ class SegmentRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.merged_from_ms if self.merged_from_ms >= 0 else self.max_timestamp_ms
 
 
-class IndexRecord(msgspec.Struct, frozen=True, kw_only=True):
+class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An index object: a list of `SegmentRecord`, oldest first."""
 
     base_offset: int
