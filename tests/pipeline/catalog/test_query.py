@@ -9,6 +9,7 @@ from tests.pipeline.catalog.test_store import MAPPING, SINK, SOURCE, catalog
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.parts import read_part
 from holdfast.pipeline.catalog.revisions import compose
+from holdfast.pipeline.catalog.secrets import redacted, restored
 from holdfast.pipeline.model.definition import Revision, live_generation, registry_namespace
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.model.query import QueryConfig, chosen_engine
@@ -57,6 +58,14 @@ def test_a_view_is_named_by_its_topic_in_letters_that_sql_takes() -> None:
         ({**COUNTS, "sources": [{**ORDERS, "name": "1st"}]}, "query.sources[0].name"),
         ({**COUNTS, "sources": [{**ORDERS, "start": "noon"}]}, "query.sources[0].start"),
         ({**COUNTS, "sources": [{**ORDERS, "watermark": {"column": "at", "delay": "soon"}}]}, "watermark.delay"),
+        ({**COUNTS, "sources": [{**ORDERS, "format": "avro"}]}, "query.sources[0].schemaRegistry.url"),
+        ({**COUNTS, "sources": [{**ORDERS, "format": "avro", "valueSchema": "{"}]}, "query.sources[0].valueSchema"),
+        ({**COUNTS, "sources": [{**ORDERS, "valueSchema": "{}"}]}, "query.sources[0].valueSchema"),
+        ({**COUNTS, "sources": [{**ORDERS, "message": "Order"}]}, "query.sources[0].message"),
+        ({**COUNTS, "sources": [{**ORDERS, "format": "csv"}]}, "query.sources[0].csv.columns"),
+        ({**COUNTS, "sources": [{"topic": "t", "format": "raw"}]}, "query.sources[0].schema"),
+        ({**COUNTS, "sources": [{**ORDERS, "badRecords": "drop"}]}, "one of dlq, null"),
+        ({**COUNTS, "sources": [ORDERS, {**ORDERS, "name": "b"}]}, "a record is a dead letter once"),
         ({**COUNTS, "rowsPerBatchMax": 0}, "query.rowsPerBatchMax"),
         ({"sources": [ORDERS], "python": "def pipeline(spark:\n"}, "valid Python"),
         ({"sources": [ORDERS], "python": "def pipelines(spark, sources): ..."}, "def pipeline(spark, sources)"),
@@ -66,6 +75,19 @@ def test_an_error_names_the_mistake_and_what_is_allowed(given: dict[str, Any], w
     with pytest.raises(InvalidError) as found:
         read_part("query", given)
     assert words in str(found.value)
+
+
+def test_the_password_of_a_schema_registry_is_never_shown_and_kept_for_the_same_registry_and_view() -> None:
+    registry = {"url": "http://registry:8081", "user": "reader", "password": "s3cret"}
+    saved = query(**{**COUNTS, "sources": [{**ORDERS, "format": "avro", "schemaRegistry": registry}]})
+    shown = redacted(saved)
+    assert shown.sources[0].schema_registry.password == "***"
+    assert "s3cret" not in repr(saved)
+    assert restored(shown, saved) == saved
+    elsewhere = msgspec.structs.replace(shown.sources[0].schema_registry, url="http://other:8081")
+    moved = msgspec.structs.replace(shown.sources[0], schema_registry=elsewhere)
+    with pytest.raises(InvalidError, match=r"query\.sources\[0\]\.schemaRegistry\.password"):
+        restored(msgspec.structs.replace(shown, sources=(moved,)), saved)
 
 
 def test_the_engine_is_chosen_and_the_reason_said() -> None:

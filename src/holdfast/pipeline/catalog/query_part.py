@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.log.topics import check_name as check_topic_name
+from holdfast.pipeline.catalog.source_format import check_format
+from holdfast.pipeline.formats.stream_values import decoder_config
 from holdfast.pipeline.model.errors import Mistakes
 from holdfast.pipeline.model.query import FAST, STREAMING, QueryConfig, StreamSource
 from holdfast.pipeline.model.shapes import read_struct
@@ -23,6 +25,7 @@ TEXT_CHARS_MAX: Final = 100_000
 PYTHON_ENTRY: Final = "def pipeline(spark, sources)"
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_SCHEMA: Final = re.compile(r"source\.schema\b(?!R)")
 _DELAY: Final = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
 
@@ -36,6 +39,7 @@ def read_query(given: dict[str, Any]) -> QueryConfig:
     for at, name in enumerate(names):
         if name in names[:at]:
             mistakes.add(InvalidError(f"query.sources[{at}].name", sources[at].name, "unique"))
+    _check_dead_letters(sources, mistakes)
     for name, value, least, most in (
         ("rowsPerBatchMax", config.rows_per_batch_max, 1, 100_000_000),
         ("shufflePartitions", config.shuffle_partitions, 0, 10_000),
@@ -63,7 +67,29 @@ def _source(where: str, given: StreamSource, mistakes: Mistakes) -> StreamSource
     if _DELAY.fullmatch(given.watermark.delay) is None:
         allowed = "a number and a unit such as 10 minutes, 30 seconds or 1 hour"
         mistakes.add(InvalidError(f"{where}.watermark.delay", given.watermark.delay[:100], allowed))
+    _check_format(where, given, mistakes)
     return msgspec.structs.replace(given, name=name)
+
+
+def _check_format(where: str, given: StreamSource, mistakes: Mistakes) -> None:
+    """As of a mapped source, whose part `schema` is a source's `valueSchema` here."""
+    found = Mistakes()
+    check_format(decoder_config(given), found)
+    for error in found.errors:
+        error.what = _SCHEMA.sub("source.valueSchema", error.what).replace("source.", f"{where}.", 1)
+        mistakes.add(error)
+    if not given.schema and decoder_config(given) != decoder_config(StreamSource(topic=given.topic)):
+        mistakes.add(
+            InvalidError(f"{where}.schema", "", f"the fields of the values: {given.format} is decoded to them")
+        )
+
+
+def _check_dead_letters(sources: tuple[StreamSource, ...], mistakes: Mistakes) -> None:
+    topics = [each.topic if each.has_dead_letters else "" for each in sources]
+    for at, topic in enumerate(topics):
+        if topic and topic in topics[:at]:
+            allowed = "null for all sources of one topic but one: a record is a dead letter once"
+            mistakes.add(InvalidError(f"query.sources[{at}].badRecords", "dlq", allowed))
 
 
 def _check_texts(config: QueryConfig, mistakes: Mistakes) -> None:

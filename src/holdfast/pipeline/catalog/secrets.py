@@ -11,6 +11,7 @@ from urllib.parse import SplitResult
 import msgspec
 
 from holdfast.pipeline.model.definition import KafkaConfig, SchemaRegistry, StoredStruct
+from holdfast.pipeline.model.query import QueryConfig, StreamSource
 from holdfast.pipeline.model.redaction import (
     REDACTED,
     URLS,
@@ -42,6 +43,8 @@ def redacted(part: P) -> P:
     for field in part.__struct_fields__:
         if isinstance(inner := getattr(part, field), StoredStruct) and field not in changes:
             changes[field] = redacted(inner)
+    if isinstance(part, QueryConfig):
+        changes["sources"] = tuple(map(redacted, part.sources))
     return msgspec.structs.replace(part, **changes) if changes else part
 
 
@@ -52,7 +55,9 @@ def restored(given: P, stored: msgspec.Struct | None) -> P:
         changes["security"] = msgspec.structs.replace(given.security, password=_kafka_password(given, stored))
     if isinstance(given, KafkaConfig):
         before = stored.schema_registry if isinstance(stored, KafkaConfig) else SchemaRegistry()
-        changes["schema_registry"] = _restored_registry(given.schema_registry, before)
+        changes["schema_registry"] = _restored_registry("source", given.schema_registry, before)
+    if isinstance(given, QueryConfig):
+        changes["sources"] = _restored_sources(given, stored)
     for name in URLS:
         text = getattr(given, name, None)
         if isinstance(text, str) and REDACTED in text:
@@ -90,14 +95,28 @@ def _kafka_password(given: KafkaConfig, stored: msgspec.Struct | None) -> str:
     return stored.security.password
 
 
-def _restored_registry(given: SchemaRegistry, stored: SchemaRegistry) -> SchemaRegistry:
+def _restored_sources(given: QueryConfig, stored: msgspec.Struct | None) -> tuple[StreamSource, ...]:
+    """Each with the secrets of the one that had its name."""
+    before = {each.name: each.schema_registry for each in stored.sources} if isinstance(stored, QueryConfig) else {}
+    return tuple(
+        msgspec.structs.replace(
+            source,
+            schema_registry=_restored_registry(
+                f"query.sources[{at}]", source.schema_registry, before.get(source.name, SchemaRegistry())
+            ),
+        )
+        for at, source in enumerate(given.sources)
+    )
+
+
+def _restored_registry(where: str, given: SchemaRegistry, stored: SchemaRegistry) -> SchemaRegistry:
     if REDACTED in given.url:
-        given = msgspec.structs.replace(given, url=_restored_url("source.schemaRegistry.url", given.url, stored.url))
+        given = msgspec.structs.replace(given, url=_restored_url(f"{where}.schemaRegistry.url", given.url, stored.url))
     if given.password != REDACTED:
         return given
     if not stored.password or (given.url, given.user) != (stored.url, stored.user):
         allowed = "the password itself: none is stored for this registry and user"
-        raise InvalidError("source.schemaRegistry.password", REDACTED, allowed)
+        raise InvalidError(f"{where}.schemaRegistry.password", REDACTED, allowed)
     return msgspec.structs.replace(given, password=stored.password)
 
 

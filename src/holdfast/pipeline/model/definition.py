@@ -13,6 +13,9 @@ from holdfast.pipeline.model.query import FAST, PLAIN_MAPPING, QueryConfig
 from holdfast.pipeline.model.stored import EARLIEST as EARLIEST
 from holdfast.pipeline.model.stored import LATEST as LATEST
 from holdfast.pipeline.model.stored import StoredStruct as StoredStruct
+from holdfast.pipeline.model.value_format import CsvOptions as CsvOptions
+from holdfast.pipeline.model.value_format import SchemaRegistry as SchemaRegistry
+from holdfast.pipeline.model.value_format import ValueFormat
 from holdfast.vocabulary.settings import MIB
 
 PIPELINE_REGISTRY: Final = "pipeline-"
@@ -27,30 +30,6 @@ class Security(StoredStruct, frozen=True):
     username: str = ""
     password: str = ""
     ca_file: str = ""
-
-
-class SchemaRegistry(StoredStruct, frozen=True):
-    """A schema registry with Confluent's HTTP API. The password is never shown."""
-
-    url: str = ""
-    user: str = ""
-    password: str = ""
-    ca_file: str = ""
-    timeout_ms: int = 10_000
-
-
-class CsvOptions(StoredStruct, frozen=True):
-    """How a record of CSV is read: one row, with a line of names before it or without."""
-
-    columns: tuple[str, ...] = ()
-    """Names of the fields, in their order."""
-    header: bool = False
-    """Every record begins with a line of names."""
-    delimiter: str = ","
-    quote: str = '"'
-    escape: str = ""
-    nulls: tuple[str, ...] = ("",)
-    """Texts that are null where they are not quoted."""
 
 
 class DebeziumOptions(StoredStruct, frozen=True):
@@ -72,7 +51,7 @@ class KafkaConfig(StoredStruct, frozen=True):
     security: Security = Security()
     start: str = EARLIEST
     """Where a new pipeline starts: `earliest`, `latest`, or an ISO 8601 time."""
-    format: Literal["json", "avro", "protobuf", "csv", "raw"] = "json"
+    format: ValueFormat = "json"
     schema_registry: SchemaRegistry = SchemaRegistry()
     """Where the schemas of records are whose values begin with a schema's id."""
     schema: str = ""

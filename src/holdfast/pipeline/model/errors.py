@@ -111,6 +111,11 @@ class Mistakes:
         except InvalidError as error:
             self.add(error)
 
+    @property
+    def errors(self) -> tuple[InvalidError, ...]:
+        """All that were noted."""
+        return tuple(self._errors)
+
     def raise_if_any(self) -> None:
         """One mistake is raised as it is, several as an `InvalidValuesError`."""
         if len(self._errors) == 1:

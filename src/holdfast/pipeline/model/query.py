@@ -7,6 +7,7 @@ reason. What a query reads and computes is its identity: state and checkpoints o
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from holdfast.pipeline.model.stored import EARLIEST, StoredStruct
+from holdfast.pipeline.model.value_format import CsvOptions, SchemaRegistry, ValueFormat
 
 if TYPE_CHECKING:
     from holdfast.pipeline.model.definition import Revision
@@ -32,10 +33,26 @@ class StreamSource(StoredStruct, frozen=True):
     name: str = ""
     """Of the view; empty: the topic's, with `_` for what SQL does not allow in a name."""
     schema: str = ""
-    """Fields of JSON values with their types, as Spark writes them: `id BIGINT, at TIMESTAMP`. Empty: the records as they are."""
+    """Fields of values with their types, as Spark writes them: `id BIGINT, at TIMESTAMP`. Empty: the records as they are."""
     watermark: Watermark = Watermark()
     start: str = EARLIEST
     """Where a new generation starts: `earliest`, `latest` or an ISO 8601 time."""
+    format: ValueFormat = "json"
+    schema_registry: SchemaRegistry = SchemaRegistry()
+    """Where the schemas of values are that begin with a schema's id."""
+    value_schema: str = ""
+    """The one schema of all values, instead of a registry: Avro's JSON, or a .proto file."""
+    message: str = ""
+    """The full name of the message in `value_schema`, for `protobuf`."""
+    csv: CsvOptions = CsvOptions()
+    raw: Literal["utf-8", "base64"] = "utf-8"
+    bad_records: Literal["dlq", "null"] = "dlq"
+    """What becomes of a record whose value cannot be decoded, or has a field of another type: a dead letter, or nulls."""
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether records may be rejected: without fields nothing is decoded."""
+        return bool(self.schema) and self.bad_records == "dlq"
 
 
 class QueryConfig(StoredStruct, frozen=True):
@@ -82,10 +99,18 @@ def is_streaming(revision: "Revision") -> bool:
     return chosen_engine(revision).engine == STREAMING
 
 
+def topics_of(revision: "Revision") -> tuple[str, ...]:
+    """The topics that a revision reads, each once."""
+    if not is_streaming(revision):
+        return (revision.source.topic,)
+    return tuple(dict.fromkeys(source.topic for source in revision.query.sources))
+
+
 def query_identity(revision: "Revision") -> tuple[object, ...]:
     """What progress and state belong to: a revision with another identity begins a new generation."""
     query, source = revision.query, revision.source
     if not is_streaming(revision):
         return FAST, source.topic, source.brokers
-    read = tuple((each.topic, each.name, each.schema, each.watermark) for each in query.sources)
-    return STREAMING, read, query.sql, query.python, query.output_mode, query.shuffle_partitions
+    read = tuple((each.topic, each.name, each.schema, each.watermark, each.bad_records) for each in query.sources)
+    formats = tuple((each.format, each.value_schema, each.message, each.csv, each.raw) for each in query.sources)
+    return STREAMING, read, formats, query.sql, query.python, query.output_mode, query.shuffle_partitions

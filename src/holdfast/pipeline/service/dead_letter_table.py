@@ -41,9 +41,10 @@ class DeadLetterTable:
     """The DLQ of one pipeline's table. For one thread."""
 
     def __init__(
-        self, connection: ClickHouseClient, *, database: str, table: str, topic: str, pipeline_id: str
+        self, connection: ClickHouseClient, *, database: str, table: str, topics: tuple[str, ...], pipeline_id: str
     ) -> None:
-        self._connection, self._topic, self._pipeline_id = connection, topic, pipeline_id
+        self._connection, self._topics, self._pipeline_id = connection, topics, pipeline_id
+        self._of_topics = f"_topic IN ({', '.join(map(quote_literal, topics))})"
         self.dlq = qualified_name(database, table + DLQ_SUFFIX)
         self.marks = qualified_name(database, table + REPLAYED_SUFFIX)
         self._names = (database, table + DLQ_SUFFIX, table + REPLAYED_SUFFIX)
@@ -76,7 +77,8 @@ class DeadLetterTable:
         """The next `limit` dead letters after the page token `after`."""
         if not self.exists():
             return DeadLetters(letters=())
-        behind = "" if not after else f" AND ({_POSITION}) > ({', '.join(map(str, parse_page_token(after)))})"
+        position = f"{_POSITION}, _topic" if len(self._topics) > 1 else _POSITION
+        behind = "" if not after else f" AND {_behind(after)}"
         columns = (
             "_generation, _topic, _partition, _offset, recipe, reason, toUnixTimestamp64Milli(time), "
             f"isNull(key), base64Encode(ifNull(key, '')), isNull(payload), length(ifNull(payload, '')), "
@@ -84,12 +86,15 @@ class DeadLetterTable:
         )
         query = (
             f"SELECT {columns} FROM {self.dlq} AS d{self._joined()} WHERE {self._where(chosen)}{behind} "  # noqa: S608 - quoted
-            f"ORDER BY {_POSITION} LIMIT {limit + 1}"
+            f"ORDER BY {position} LIMIT {limit + 1}"
         )
         rows = self._connection.rows(query)
         found = tuple(_dead_letter(row) for row in rows[:limit])
-        last = f"{found[-1].generation}:{found[-1].partition}:{found[-1].offset}" if len(rows) > limit else ""
-        return DeadLetters(letters=found, after=last)
+        return DeadLetters(letters=found, after=self._page_token(found[-1]) if len(rows) > limit else "")
+
+    def _page_token(self, last: DeadLetter) -> str:
+        topic = f":{last.topic}" if len(self._topics) > 1 else ""
+        return f"{last.generation}:{last.partition}:{last.offset}{topic}"
 
     def count(self, chosen: DeadLetterFilter) -> DeadLetterCount:
         """How many, and why."""
@@ -116,7 +121,7 @@ class DeadLetterTable:
         """
         if not self.exists() or not self._has_pipelines():
             return 0
-        mine = f"_pipeline = {quote_literal(self._pipeline_id)} AND _topic = {quote_literal(self._topic)}"
+        mine = f"_pipeline = {quote_literal(self._pipeline_id)} AND {self._of_topics}"
         surplus = int(self._connection.value(f"SELECT count() FROM {self.dlq} WHERE {mine}")) - kept  # noqa: S608 - quoted
         if surplus <= 0:
             return 0
@@ -178,11 +183,10 @@ class DeadLetterTable:
 
     def _mine(self, *, or_unattributed: bool = False) -> str:
         """The condition on dead letters of this pipeline; `or_unattributed`: or of one that an earlier release did not record."""
-        topic = f"_topic = {quote_literal(self._topic)}"
         if not self._has_pipelines():
-            return topic
+            return self._of_topics
         pipelines = [quote_literal(each) for each in (self._pipeline_id, *([""] if or_unattributed else []))]
-        return f"_pipeline IN ({', '.join(pipelines)}) AND {topic}"
+        return f"_pipeline IN ({', '.join(pipelines)}) AND {self._of_topics}"
 
     def _has_pipelines(self) -> bool:
         """Whether the tables record the pipeline: those of an earlier release do not before they are migrated."""
@@ -211,12 +215,19 @@ class DeadLetterTable:
         return self._marked
 
 
-def parse_page_token(after: str) -> tuple[int, int, int]:
-    """The position at which a page ended. `InvalidError` for anything else."""
-    parts = after.split(":")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+def parse_page_token(after: str) -> tuple[int, int, int, str]:
+    """The position at which a page ended; the topic where a pipeline reads several. `InvalidError` for anything else."""
+    *numbers, topic = after.split(":", 3) if after.count(":") > 2 else (*after.split(":"), "")
+    if len(numbers) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in numbers):
         raise InvalidError("after", after[:100], "a page token, generation:partition:offset")
-    return int(parts[0]), int(parts[1]), int(parts[2])
+    return int(numbers[0]), int(numbers[1]), int(numbers[2]), topic
+
+
+def _behind(after: str) -> str:
+    generation, partition, offset, topic = parse_page_token(after)
+    if topic:
+        return f"({_POSITION}, _topic) > ({generation}, {partition}, {offset}, {quote_literal(topic)})"
+    return f"({_POSITION}) > ({generation}, {partition}, {offset})"
 
 
 def _bytes(text: Any) -> bytes:

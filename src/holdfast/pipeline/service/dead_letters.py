@@ -9,7 +9,7 @@ from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import ClickHouseConfig, Pipeline, Revision
 from holdfast.pipeline.model.errors import NotReadyError
-from holdfast.pipeline.model.query import is_streaming
+from holdfast.pipeline.model.query import topics_of
 from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.service import replay
 from holdfast.pipeline.service.connections import ServerConnections
@@ -109,7 +109,7 @@ class DeadLetterService:
         if not pipeline.revision:
             return 0
         revision = await self._catalog.revision(pipeline.id, pipeline.revision)
-        if not isinstance(revision.sink, ClickHouseConfig) or is_streaming(revision):
+        if not isinstance(revision.sink, ClickHouseConfig):
             return 0
         kept = revision.drift.dlq_rows_kept
         return await self._connections.clickhouse(
@@ -178,10 +178,6 @@ class DeadLetterService:
         revision = await self._catalog.revision(pipeline.id, pipeline.revision)
         if not isinstance(revision.sink, ClickHouseConfig):
             raise NotReadyError(what, pipeline.name, ("only ClickHouse sinks keep their DLQ in a table",))
-        if is_streaming(revision):
-            raise NotReadyError(
-                what, pipeline.name, ("a query has no DLQ: a value that is no JSON is null in its view",)
-            )
         return pipeline, revision
 
 
@@ -196,6 +192,6 @@ def _table(pipeline: Pipeline, revision: Revision, connection: ClickHouseClient)
         connection,
         database=sink.database or "default",
         table=sink.table,
-        topic=revision.source.topic,
+        topics=topics_of(revision),
         pipeline_id=pipeline.id,
     )

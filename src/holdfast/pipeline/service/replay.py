@@ -30,6 +30,7 @@ from holdfast.pipeline.mapping.table_diff import compare_table
 from holdfast.pipeline.mapping.transform import map_records
 from holdfast.pipeline.model.definition import ClickHouseConfig, Revision
 from holdfast.pipeline.model.field_paths import parse_path
+from holdfast.pipeline.model.query import is_streaming
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable
 from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
@@ -97,7 +98,7 @@ class ReplayTarget:
             connection,
             database=self._table.database,
             table=self._table.name,
-            topic=revision.source.topic,
+            topics=(revision.source.topic,),
             pipeline_id=pipeline_id,
         )
 
@@ -239,6 +240,8 @@ def _marks(step: PendingReplay, outcomes: Sequence[tuple[int, str]]) -> Any:
 def obstacles(revision: Revision) -> tuple[str, ...]:
     """Why the DLQ of this revision cannot be replayed; empty if it can."""
     reasons = []
+    if is_streaming(revision):
+        reasons.append("a query keeps state over all its records: produce the dead letters again, or rewind")
     if not isinstance(revision.sink, ClickHouseConfig):
         reasons.append("only the DLQ of a ClickHouse sink can be replayed: rewind or backfill instead")
     elif keeps_last_insert(revision.sink):

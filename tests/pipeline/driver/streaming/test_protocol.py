@@ -25,8 +25,10 @@ from holdfast.pipeline.driver.streaming.stream_record import (
     BatchIntent,
     Piece,
     StreamRecord,
+    TopicRange,
     decode_record,
     encode_record,
+    topic_ranges,
 )
 from holdfast.registry.streams import RetainedOffset
 from holdfast.vocabulary.errors import CorruptError, FencedError
@@ -95,6 +97,29 @@ def test_a_batch_that_follows_no_done_one_blocks() -> None:
 def test_a_sleeper_whose_epoch_is_over_cannot_claim_the_record_again() -> None:
     with pytest.raises(FencedError):
         claimed(claimed(at_batch(3), "p:1", 2), "p:1", 1)
+
+
+def test_what_a_batch_has_read_begins_where_the_last_ended_also_in_partitions_that_are_new() -> None:
+    starts = {"orders": {"0": 3, "1": 4}}
+    assert topic_ranges("", offsets(10, 4), starts) == [TopicRange("orders", 0, 3, 10)]
+    assert topic_ranges(offsets(10, 4), offsets(10, 9, 2), starts) == [
+        TopicRange("orders", 1, 4, 9),
+        TopicRange("orders", 2, 0, 2),
+    ]
+
+
+def test_of_several_sources_of_a_topic_the_first_says_what_was_read() -> None:
+    other, mine, behind = offsets(7, topic="payments"), offsets(10), offsets(6)
+    joined = "\n".join([other, mine.splitlines()[2], behind.splitlines()[2]])
+    before = "\n".join([other, "-", behind.splitlines()[2]])
+    assert topic_ranges(before, joined, {"orders": {"0": 1}}) == [TopicRange("orders", 0, 1, 10)]
+
+
+def test_a_record_without_dead_letters_of_an_earlier_build_is_read() -> None:
+    record = begun(at_batch(3), intent(4, offsets(50)))
+    text = encode_record(record).replace(b',"refused":[]', b"")
+    assert b"refused" not in text
+    assert decode_record("k", text) == record
 
 
 def test_an_owner_that_starts_again_under_its_epoch_keeps_its_folder() -> None:

@@ -12,9 +12,10 @@ import msgspec
 from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.streaming import protocol
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders
+from holdfast.pipeline.driver.streaming.dead_letters import BadRecords
 from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.pieces import SCHEMA, StagePieces, delete_pieces, read_piece, store_piece
-from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece
+from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece, topic_ranges
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import outcome_of
@@ -26,7 +27,7 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, UnavailableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 INLINE_BYTES_MAX: Final = 48 * 1024
 """Of all pieces of a batch that are kept in its intent."""
@@ -106,6 +107,7 @@ class BatchWriter:
         prefix: str,
         order_by: tuple[str, ...],
         not_null: tuple[str, ...],
+        bad_records: BadRecords,
         may_write: Callable[[], bool],
         on_done: Callable[[int, int], None],
     ) -> None:
@@ -113,6 +115,7 @@ class BatchWriter:
         self._target, self._target_of, self._fence = target, target_of, fence
         self._objects, self._prefix = objects, prefix
         self._order_by, self._not_null = order_by, not_null
+        self._bad_records = bad_records
         self._may_write, self._on_done = may_write, on_done
         self._epoch = store.record.epoch
 
@@ -133,6 +136,7 @@ class BatchWriter:
 
     def _begin(self, frame: "DataFrame", batch: int, offsets: str) -> BatchIntent:
         pieces = self._stage(frame, batch)
+        refused = self._stage_refused(frame.sparkSession, batch, offsets)
         failpoints.reached("stream.staged")
         intent = BatchIntent(
             batch=batch,
@@ -142,6 +146,7 @@ class BatchWriter:
             offsets=offsets,
             pieces=pieces,
             table=self._sink.table_id(),
+            refused=refused,
         )
         self._folders.save(self._epoch)
         self._check_may_write()
@@ -151,6 +156,18 @@ class BatchWriter:
 
     def _stage(self, frame: "DataFrame", batch: int) -> tuple[Piece, ...]:
         """The rows of the batch, computed once, as pieces in the order of the result's partitions."""
+        ordered = frame.sortWithinPartitions(*self._order_by) if self._order_by else frame
+        return self._stored(ordered, batch, self._not_null)
+
+    def _stage_refused(self, session: "SparkSession", batch: int, offsets: str) -> tuple[Piece, ...]:
+        """The records that the sources of the batch left out."""
+        done = self._store.record.done
+        ranges = topic_ranges("" if done is None else done.offsets, offsets, self._bad_records.starts)
+        found: list[Piece] = []
+        self._bad_records.of_batch(session, ranges, lambda frame: found.extend(self._stored(frame, batch, ())))
+        return tuple(found)
+
+    def _stored(self, frame: "DataFrame", batch: int, not_null: tuple[str, ...]) -> tuple[Piece, ...]:
         config = self._target.target.revision.sink
         prefix = f"{self._prefix}{self._epoch}/{batch}/"
         task = StagePieces(
@@ -158,10 +175,9 @@ class BatchWriter:
             prefix=prefix,
             rows_max=config.batch_size,
             bytes_max=config.batch_bytes,
-            not_null=self._not_null,
+            not_null=not_null,
         )
-        ordered = frame.sortWithinPartitions(*self._order_by) if self._order_by else frame
-        rows = ordered.mapInArrow(task, SCHEMA).collect()
+        rows = frame.mapInArrow(task, SCHEMA).collect()
         pieces = [msgspec.msgpack.decode(bytes(row[0]), type=Piece) for row in rows]
         inline = sum(len(piece.body) for piece in pieces)
         if inline > INLINE_BYTES_MAX:
@@ -177,8 +193,8 @@ class BatchWriter:
             self._insert_by_former_sink(intent)
         self._store.update(lambda record: protocol.finished(record, intent.batch, intent.offsets))
         failpoints.reached("stream.done")
-        self._on_done(intent.batch, sum(piece.rows for piece in intent.pieces))
-        if any(piece.key for piece in intent.pieces):
+        self._on_done(sum(piece.rows for piece in intent.pieces), sum(piece.rows for piece in intent.refused))
+        if any(piece.key for piece in (*intent.pieces, *intent.refused)):
             delete_pieces(self._objects, f"{self._prefix}{intent.epoch}/{intent.batch}/")
 
     def _insert_by_former_sink(self, intent: BatchIntent) -> None:
@@ -209,6 +225,9 @@ class BatchWriter:
             fence=fence,
             may_be_written=again,
         )
+        for at, piece in enumerate(intent.refused):
+            self._check_may_write()
+            sink.insert_refused(fenced, at, read_piece(self._objects, piece))
         sink.begin_batch(fenced)
         self._insert(intent, target, sink, fenced)
         failpoints.reached("stream.pieces-inserted")

@@ -84,10 +84,10 @@ class CheckpointFolders:
             files.mkdirs(folder)
             if takeover.copy_from:
                 self._copy(takeover.copy_from, epoch, takeover.record.done_batch)
-            for name, text in {**takeover.write, METADATA: json.dumps({"id": self._query_id(epoch)})}.items():
+            for name, text in {**takeover.write, METADATA: json.dumps({"id": self.query_id(epoch)})}.items():
                 self._write(f"{self.url(epoch)}/{name}", text)
 
-    def _query_id(self, epoch: int) -> str:
+    def query_id(self, epoch: int) -> str:
         """Of an epoch's query. Spark would stop another of the same id, and wait for it."""
         return str(UUID(bytes=sha256(self.url(epoch).encode()).digest()[:16]))
 

@@ -21,7 +21,8 @@ def release_committed(running: RunningQuery) -> None:
 def remove_leftovers(running: RunningQuery, store: SlotStore, objects: str, prefix: str) -> None:
     """Checkpoints and pieces of older epochs, of retired generations and of deleted pipelines."""
     record, pieces = running.store.record, f"{prefix}pieces/"
-    kept = {piece.key for piece in record.intent.pieces} if record.intent is not None else set()
+    begun = record.intent
+    kept = {piece.key for piece in (*begun.pieces, *begun.refused)} if begun is not None else set()
     running.folders.remove_older(running.epoch)
     delete_pieces(
         objects, pieces, doomed=lambda key: key not in kept and protocol.epoch_of_piece(key, pieces) < running.epoch

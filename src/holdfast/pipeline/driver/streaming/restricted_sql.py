@@ -31,7 +31,7 @@ _PARSED: Final = _COMPUTING | {
 _ANALYSED: Final = _COMPUTING | {
     "View", "WithCTE", "CTERelationDef", "CTERelationRef", "Expand", "ResolvedHint", "Deduplicate", "DeduplicateWithinWatermark",
     "EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "StreamingRelation", "StreamingRelationV2",
-    "StreamingDataSourceV2Relation", "LocalRelation", "OneRowRelation", "Range",
+    "StreamingDataSourceV2Relation", "CollectMetrics", "MapInArrow", "LocalRelation", "OneRowRelation", "Range",
 }  # fmt: skip
 _REFLECTION: Final = ("CallMethodViaReflection", "TryReflect", "StaticInvoke", "Invoke")
 

@@ -20,6 +20,7 @@ from holdfast.pipeline.driver.spark_jobs import cause_of
 from holdfast.pipeline.driver.streaming import protocol, stream_progress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
+from holdfast.pipeline.driver.streaming.dead_letters import BadRecords, observed_by
 from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
 from holdfast.pipeline.driver.streaming.local_folder import LocalFolder
@@ -254,10 +255,20 @@ class StreamProcessor:
             prefix=f"{self._prefix()}pieces/",
             order_by=tuple(name for name in sink.order_by if name in query.frame.columns),
             not_null=query.not_null,
+            bad_records=self._bad_records(running, query),
             may_write=lambda: self._may_write() and not self._stopping,
             on_done=self._on_done,
         )
         return Batches(writer.write)
+
+    def _bad_records(self, running: RunningQuery, query: StreamQuery) -> BadRecords:
+        return BadRecords(
+            sources=tuple(each for each in running.revision.query.sources if each.has_dead_letters),
+            address=self._resources.cluster_address,
+            starts={topic: offsets for each in running.store.record.starts for topic, offsets in each.items()},
+            observed=observed_by(query.frame.sparkSession, running.folders.query_id(running.epoch)),
+            reads_all=query.reads_all,
+        )
 
     def _launch(self, running: RunningQuery, query: StreamQuery, batches: Batches) -> None:
         from pyspark.errors import AnalysisException
@@ -298,10 +309,11 @@ class StreamProcessor:
                 running.cleaned = True
                 remove_leftovers(running, self._store, self._resources.cluster_address.objects, self._prefix())
 
-    def _on_done(self, batch: int, rows: int) -> None:
+    def _on_done(self, rows: int, refused: int) -> None:
         self._done_batches += 1
         self.counters.batches += 1
         self.counters.rows += rows
+        self.counters.dlq_rows += refused
 
     def _stop(self) -> None:
         if self.running is not None:

@@ -17,6 +17,7 @@ from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.driver.sql import column_of, first_line
 from holdfast.pipeline.driver.sql_plan import NO_SUBSTITUTION, nodes_of
 from holdfast.pipeline.driver.streaming.restricted_sql import check_reads, check_statement
+from holdfast.pipeline.driver.streaming.source_view import source_view
 from holdfast.pipeline.model.column_mapping import Column
 from holdfast.pipeline.model.query import QueryConfig, StreamSource
 from holdfast.pipeline.model.stored import EARLIEST, LATEST
@@ -44,15 +45,13 @@ SESSION: Final = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.stopTimeout": "0",
 }
-RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
-"""Of a record, beside the fields of its value: `_key`, `_topic`, …"""
-
 _STATEFUL: Final = frozenset(
     {
         "Aggregate", "Distinct", "Join", "Deduplicate", "DeduplicateWithinWatermark", "GlobalLimit", "FlatMapGroupsWithState",
         "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark", "Window",
     }
 )  # fmt: skip
+_LIMITS: Final = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 
 
 class QueryFailedError(HoldfastError):
@@ -74,6 +73,8 @@ class StreamQuery:
     columns: tuple[Column, ...]
     not_null: tuple[str, ...]
     stateful: bool
+    reads_all: bool
+    """Whether it reads every record of a batch."""
 
 
 def stream_session(jobs: SparkJobs, config: QueryConfig) -> "SparkSession":
@@ -124,7 +125,8 @@ def build_query(
         for name, view in views.items():
             view.createOrReplaceTempView(name)
         frame = _from_python(session, config.python, views) if config.python else _from_sql(session, config.sql)
-        stateful = check_streaming_plan(frame, restricted=not config.python)
+        names = check_streaming_plan(frame, restricted=not config.python)
+        stateful = bool(names & _STATEFUL)
         if config.output_mode == "update" and not stateful:
             raise PermanentError(
                 "query.outputMode: update needs a query that keeps state; without, rows have no versions"
@@ -137,38 +139,14 @@ def build_query(
     except Exception as error:
         reason = f"query: {type(error).__name__}: {first_line(error)}"
         raise (PermanentError(reason) if config.python or _is_users(error) else QueryFailedError(reason)) from None
-    return StreamQuery(frame, columns, tuple(name for name in order_by if name in frame.columns), stateful)
+    not_null = tuple(name for name in order_by if name in frame.columns)
+    return StreamQuery(frame, columns, not_null, stateful, reads_all=not names & _LIMITS)
 
 
 def _is_users(error: Exception) -> bool:
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     return isinstance(error, AnalysisException | IllegalArgumentException)
-
-
-def source_view(
-    session: "SparkSession",
-    source: StreamSource,
-    address: ClusterAddress,
-    start: Mapping[str, Mapping[str, int]],
-    rows_max: int,
-) -> "DataFrame":
-    """A topic as the query sees it: the fields of its values and `_key`, `_topic`, …; or, without a schema, its records."""
-    from pyspark.sql import functions as f
-
-    reader = session.readStream.format("holdfast").option("topics", source.topic)
-    for name, value in address_options(address).items():
-        reader = reader.option(name, value)
-    reader = reader.option("startingOffsets", json.dumps(start)).option("maxRowsPerTrigger", str(rows_max))
-    frame = reader.load()
-    if source.schema:
-        parsed = f.from_json(frame["value"].cast("string"), source.schema)
-        carried = [frame[name].alias(f"_{name}") for name in RECORD_COLUMNS]
-        frame = frame.select(parsed.alias("value"), *carried).select(
-            "value.*", *(f"_{name}" for name in RECORD_COLUMNS)
-        )
-    mark = source.watermark
-    return frame.withWatermark(mark.column, mark.delay) if mark.column else frame
 
 
 def _from_sql(session: "SparkSession", sql: str) -> "DataFrame":
@@ -187,9 +165,9 @@ def _from_python(session: "SparkSession", text: str, views: Mapping[str, "DataFr
     return frame
 
 
-def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> bool:
-    """Whether the query keeps state. Refuses one that cannot be exact and, if `restricted`, one that reads anything but its
-    sources."""
+def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> set[str]:
+    """The kinds of nodes in the query's plan. Refuses one that cannot be exact and, if `restricted`, one that reads anything but
+    its sources."""
     if not frame.isStreaming:
         raise PermanentError("query: it reads none of its sources as a stream")
     analysed: Any = frame._jdf.queryExecution().analyzed()
@@ -197,13 +175,12 @@ def check_streaming_plan(frame: "DataFrame", *, restricted: bool) -> bool:
     names = {node.kind.rpartition(".")[2] for node in nodes_of(text)}
     if restricted:
         check_reads(text)
-    stateful = bool(names & _STATEFUL)
-    if stateful and not analysed.deterministic():
+    if names & _STATEFUL and not analysed.deterministic():
         raise PermanentError(
             "query: a function such as rand() or uuid() in a query that keeps state: a batch that is run again would leave "
             "other state than the rows that were written"
         )
-    return stateful
+    return names
 
 
 def _columns(frame: "DataFrame", order_by: tuple[str, ...]) -> tuple[Column, ...]:

@@ -5,8 +5,8 @@ The one rule: a batch is the bytes of Spark's `offsets/N` and the pieces of its 
 what a rerun computes.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,8 @@ class BatchIntent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     offsets: str
     """The text of `offsets/N`: the end of the batch in every source, watermark, time, and the settings state depends on."""
     pieces: tuple[Piece, ...] = ()
+    refused: tuple[Piece, ...] = ()
+    """Dead letters, as pieces of their own."""
     table: str = ""
     """The id of the table in the server, which may have another of that name by now; empty: it has none that lasts."""
 
@@ -86,6 +88,15 @@ def decode_record(key: str, value: bytes) -> StreamRecord:
         raise CorruptError(key, str(error)) from None
 
 
+class TopicRange(NamedTuple):
+    """Offsets [start, end) of a partition that a batch has read."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
 class _Topic(msgspec.Struct, frozen=True):
     id: str
     offsets: dict[str, int]
@@ -102,6 +113,34 @@ def positions(offsets: str) -> list[_Position]:
         return [msgspec.json.decode(line, type=_Position) for line in lines[2:] if line.startswith("{")]
     except msgspec.MsgspecError as error:
         raise CorruptError("offsets of a batch", str(error)) from None
+
+
+def topic_ranges(before: str, offsets: str, starts: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
+    """What a batch has read, by topic, as its first source in the plan has read it; `before`: offsets of the batch before it.
+
+    Sources of one topic may be at different offsets. Each batch of the first one follows the last, so every record is in one.
+    """
+    ends, begins = _first_positions(offsets), _first_positions(before) if before else {}
+    found = []
+    for topic, (line, at) in ends.items():
+        known = begins.get(topic)
+        begin = known[1] if known is not None and known[0] == line else starts.get(topic, {})
+        found += [
+            TopicRange(topic, int(number), begin.get(number, 0), end)
+            for number, end in at.items()
+            if end > begin.get(number, 0)
+        ]
+    return sorted(found)
+
+
+def _first_positions(offsets: str) -> dict[str, tuple[int, dict[str, int]]]:
+    """Of each topic the first line that has it, and its offsets there."""
+    found: dict[str, tuple[int, dict[str, int]]] = {}
+    for number, line in enumerate(offsets.splitlines()[2:]):
+        if line.startswith("{"):
+            for name, topic in msgspec.json.decode(line, type=_Position).topics.items():
+                found.setdefault(name, (number, topic.offsets))
+    return found
 
 
 def topic_ids(offsets: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, blocked_by_server
 from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, SinkTarget
+from holdfast.pipeline.sinks.dead_letter_rows import offset_bounds, stream_dead_letters
 from holdfast.pipeline.sinks.provenance import PIPELINE_COLUMN, with_pipeline
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, InvalidError
@@ -254,6 +255,42 @@ class ClickHouseStreamSink(ClickHouseSink):
                 raise
             raise self._fenced(fenced) from None
         failpoints.reached("stream.inserted")
+
+    @blocked_by_server()
+    def insert_refused(self, fenced: FencedRange, piece: int, rows: Any) -> None:
+        """A piece of the batch's dead letters: records with their reason. `FencedError`, `BlockedError`."""
+        self._connection.command(statements.create_dlq(self._table.database, self._table.name, self._table.window))
+        insert = self._refused_insert(fenced, piece, stream_dead_letters(self._target, rows))
+        try:
+            if fenced.may_be_written:
+                insert_resolved(self._connection, insert)
+            else:
+                insert_now(self._connection, insert)
+        except ClickHouseError as error:
+            if not statements.is_fence_refusal(error):
+                raise
+            raise self._fenced(fenced) from None
+        failpoints.reached("stream.dlq-inserted")
+
+    def _refused_insert(self, fenced: FencedRange, piece: int, rows: Any) -> FencedInsert:
+        target = self._target
+        mine = f"_pipeline = {quote_literal(target.pipeline_id)} AND _generation = {target.generation}"
+        places = (
+            f"_topic = {quote_literal(topic)} AND _partition = {partition} AND _offset BETWEEN {first} AND {last}"
+            for topic, partition, first, last in offset_bounds(rows)
+        )
+        return FencedInsert(
+            database=self._database,
+            table=self._table.name + statements.DLQ_SUFFIX,
+            kinds=statements.DLQ_COLUMNS,
+            rows=rows,
+            token=f"{target.pipeline_id}:{target.generation}:{fenced.start}:dlq:{piece}",
+            place=f"{mine} AND ({' OR '.join(f'({place})' for place in places)})",
+            fence=target.fence_key(0),
+            epoch=statements.number_of(fenced),
+            query=statements.query_id(target, fenced, self._random.token()),
+            timeout_ms=self._timeout_ms,
+        )
 
     def _expires(self, insert: FencedInsert) -> bool:
         """Whether a TTL deletes rows of the table."""
