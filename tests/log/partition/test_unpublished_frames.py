@@ -1,11 +1,16 @@
 """What a closed partition leaves in RAM counts against the budget of the tails, until it is recovered or not needed any more."""
 
 from tests.support.partitions import ORDERS, TOPIC_ID, Owner, PartitionWorld, append, batch
+from tests.support.waiting import async_until
 
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
+from holdfast.log.replication.messages import Answer, Append, Seal
+from holdfast.log.replication.positions import NOWHERE, Entry
+from holdfast.log.replication.replica_frames import state_key
+from holdfast.log.replication.replica_wal import ReplicaWal
 from holdfast.log.wal.set_aside import list_tails
 from holdfast.vocabulary.errors import ClosedError
 
@@ -77,3 +82,25 @@ def test_tails_are_published_from_half_of_what_is_left_beside_kept_frames_on() -
     assert (budget.excess_bytes, budget.full) == (0, False)  # nothing of what is kept can be published
     budget.keep(-600)
     assert budget.used_bytes == 0
+
+
+async def test_entries_of_a_replica_are_not_released_for_a_leader_elsewhere(world: PartitionWorld) -> None:
+    ann, bob = await world.owner(), await world.owner("bob")
+    await append(await bob.open(), batch("a"))  # the record names bob's WAL
+    mine, answers = await ReplicaWal.open(ann.wal, "ann", KEY), list[Answer]()
+    entry = Entry(1, 0, 1, (b"a copy",))
+    mine.handle(
+        Append(partition=KEY, epoch=1, previous=NOWHERE, entries=(entry,), hw=0, published=NOWHERE), answers.append
+    )
+    await async_until(lambda: bool(answers))
+    await kept_by(ann, TailBudget(1_000)).release_unneeded()
+    assert ann.wal.unreleased() == {KEY: 1, state_key(KEY): 2}
+
+
+async def test_a_replica_of_a_topic_that_is_gone_is_released_with_its_promise(world: PartitionWorld) -> None:
+    ann, gone = await world.owner(), (bytes(range(16)), 3)
+    mine, answers = await ReplicaWal.open(ann.wal, "ann", gone), list[Answer]()
+    mine.handle(Seal(partition=gone, epoch=1, wal_id="ann"), answers.append)
+    await async_until(lambda: bool(answers))
+    await kept_by(ann, TailBudget(1_000)).release_unneeded()
+    assert ann.wal.unreleased() == {}

@@ -42,6 +42,7 @@ FRAMES = st.builds(
     kind=st.sampled_from([DATA, NOTE]),
     checksum=st.none(),
     batch_count=st.just(1),
+    origin_lsn=st.just(0),
 )
 
 

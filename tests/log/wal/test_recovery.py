@@ -150,7 +150,7 @@ async def test_a_frame_inside_a_payload_is_not_taken_for_one(tmp_path: Path) -> 
 
 async def test_a_newer_format_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("holdfast.log.wal.frames.VERSION", 2)
+        newer.setattr("holdfast.log.wal.frames.VERSION", 3)
         await fill(tmp_path / "wal", [frame(0)])
     with pytest.raises(InvalidError, match="newer release"):
         await offsets(tmp_path / "wal")

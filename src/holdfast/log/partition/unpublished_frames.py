@@ -7,7 +7,7 @@ what an unclean takeover has left out is set aside first, for an operator to dec
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.left_out_tails import set_aside_gaps
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal.frames import STATE_BIT
 from holdfast.log.wal.recovery import PartitionKey
 from holdfast.log.wal.set_aside import KEPT, list_tails
 from holdfast.vocabulary.clock import Clock
@@ -87,19 +88,26 @@ class UnpublishedFrames:
         """
         unreleased = sorted(self._wal.unreleased().items())
         chunks = [unreleased[at : at + _CHUNK] for at in range(0, len(unreleased), _CHUNK)]
-        await gather_limited(self._release_chunk, chunks, _READS_MAX)
+        replicated = {(topic_id, number ^ STATE_BIT) for (topic_id, number), _ in unreleased if number & STATE_BIT}
+        await gather_limited(lambda chunk: self._release_chunk(chunk, replicated), chunks, _READS_MAX)
         await self._log_tails()
 
-    async def _release_chunk(self, unreleased: Sequence[tuple[PartitionKey, int]]) -> None:
+    async def _release_chunk(
+        self, unreleased: Sequence[tuple[PartitionKey, int]], replicated: Collection[PartitionKey]
+    ) -> None:
         """Some partitions, each with the end offset of its frames in the WAL."""
-        keys = {state_key(topic_id.hex(), number): (topic_id, number) for (topic_id, number), _ in unreleased}
+        partitions = {key: (key[0], key[1] & ~STATE_BIT) for key, _ in unreleased}
+        keys = {state_key(topic_id.hex(), number): (topic_id, number) for topic_id, number in partitions.values()}
         found = await read_keys(self._store, list(keys))
         records = {keys[key]: msgspec.json.decode(entry.value, type=PartitionRecord) for key, entry in found.items()}
-        without_record = {topic_id_key(key[0].hex()) for key, _ in unreleased if key not in records}
+        without_record = {topic_id_key(each[0].hex()) for each in partitions.values() if each not in records}
         existing = await read_keys(self._store, sorted(without_record))
         for key, end in unreleased:
-            if key in records:
-                await self._release_published(key, end, records[key])
+            partition = partitions[key]
+            if partition in records and partition in replicated:
+                continue  # it is for the replica to say what it needs, whoever leads
+            if partition in records:
+                await self._release_published(key, end, records[partition])
             elif topic_id_key(key[0].hex()) not in existing:
                 self._release(*key, end)
 

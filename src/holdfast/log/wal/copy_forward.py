@@ -60,6 +60,6 @@ def _live_frames(
                 found = read_frame(reader, mark, at)
                 if found is None:
                     raise CorruptError(f"WAL file {source.path} at byte {at}", f"LSN {lsn} became unreadable")
-                yield head.frame(bytes(found[1]))
+                yield found[0].frame(bytes(found[1]))  # with the LSN it had first
             at += head.size_bytes
             lsn += 1

@@ -12,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from holdfast.log.wal.disk import close_quietly
-from holdfast.log.wal.frames import FRAME_BYTES, FrameHeader, decode_head
+from holdfast.log.wal.frames import FRAME_BYTES, ORIGIN_BYTES, FrameHeader, decode_head, decode_origin
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import MIB
 
@@ -93,6 +93,11 @@ def read_frame(reader: WalReader, mark: bytes, at: int) -> tuple[FrameHeader, me
     header = decode_head(reader.view(at, FRAME_BYTES), mark)
     if header is None:
         return None
+    if header.is_copy:
+        origin = decode_origin(reader.view(at + FRAME_BYTES, ORIGIN_BYTES))
+        if origin is None:
+            return None
+        header = header._replace(origin_lsn=origin)
     payload = reader.view(at + header.payload_at, header.payload_bytes)
     if len(payload) != header.payload_bytes or crc32c(payload) != header.payload_crc:
         return None

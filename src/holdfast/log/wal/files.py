@@ -39,6 +39,7 @@ class OpenFile:
     header: FileHeader
     descriptor: int
     position: int = FRAMES_AT
+    replicated: bool = False  # its header was seen to say so since it was opened
     mark: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -19,12 +19,32 @@ VERSION: Final = 1
 DATA: Final = 1  # record batches of a partition
 NOTE: Final = 2  # anything else the owner of a partition wants to find again after a crash
 MARK: Final = 3  # the WAL's own: proves what was synced when nothing else followed; never returned to readers
-KIND_NAMES: Final = {DATA: "data", NOTE: "note", MARK: "mark"}
+REPLICA_STATE: Final = 4  # of a replicated partition: its promise, and where its log begins
+TRUNCATION: Final = 5  # what stands before it, behind a position, is no part of the log
+EPOCH_START: Final = 6  # the first entry of an epoch; it takes no offset
+REPLICATION_KINDS: Final = frozenset({REPLICA_STATE, TRUNCATION, EPOCH_START})
+KIND_NAMES: Final = {
+    DATA: "data",
+    NOTE: "note",
+    MARK: "mark",
+    REPLICA_STATE: "replica state",
+    TRUNCATION: "truncation",
+    EPOCH_START: "epoch start",
+}
+# Files with frames of replication say so in their header: a release that does not know them must not skip a promise.
+REPLICATION_VERSION: Final = 2
+FILE_VERSIONS: Final = (VERSION, REPLICATION_VERSION)
+STATE_BIT: Final = 1 << 31  # in the partition's number: its replica states are released apart from its entries
 
 FRAME_MAGIC: Final = b"HFWL"
 _MARK: Final = Struct(">4sQQ")  # magic, generation, salt: the first bytes of each frame of one use of a file
 _FRAME: Final = Struct(">20sBBHQQ16sQQIIIII")
 _CRC: Final = Struct(">I")
+_ORIGIN: Final = Struct(
+    ">QI"
+)  # the LSN of the frame that a copy was made of, and a CRC: the first bytes of a copy's gap
+ORIGIN_BYTES: Final = _ORIGIN.size
+_COPY: Final = 1  # flag
 FRAME_BYTES: Final = _FRAME.size + _CRC.size  # 96
 
 FRAMES_AT: Final = 4096  # where the first frame of a file stands
@@ -53,6 +73,7 @@ class WalFrame(NamedTuple):
     lsn: int = 0  # set by the WAL in frames it read back
     checksum: int | None = None  # of the payload, CRC-32C, if it is known already
     batch_count: int = 1  # in the payload; nothing but a metric depends on it
+    origin_lsn: int = 0  # of a copy that was read back: the LSN it had first
 
     @property
     def end_offset(self) -> int:
@@ -77,6 +98,12 @@ class FrameHeader(NamedTuple):
     payload_bytes: int
     payload_crc: int
     gap_bytes: int  # between the head and the payload
+    origin_lsn: int = 0  # of a copy: the LSN it had first; not in the head
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the gap begins with an origin."""
+        return bool(self.flags & _COPY)
 
     @property
     def end_offset(self) -> int:
@@ -96,8 +123,9 @@ class FrameHeader(NamedTuple):
     def frame(self, payload: bytes) -> WalFrame:
         """The frame as its writer gave it, with its LSN."""
         return WalFrame(
-            self.topic_id, self.partition, self.epoch, self.base_offset, self.count, (payload,), self.kind, self.lsn
-        )
+            self.topic_id, self.partition, self.epoch, self.base_offset, self.count, (payload,), self.kind, self.lsn,
+            origin_lsn=self.origin_lsn,
+        )  # fmt: skip
 
 
 class FileHeader(NamedTuple):
@@ -130,12 +158,13 @@ def checked_bytes(frame: WalFrame, payload_bytes_max: int) -> int:
         raise InvalidError("payload bytes", size, f"at most {payload_bytes_max}; a larger file_bytes allows more")
     if len(frame.topic_id) != len(NO_TOPIC):
         raise InvalidError("topic id", frame.topic_id, "16 bytes")
-    if not 0 <= frame.partition <= _INT_32_MAX or not 0 <= frame.count <= _INT_32_MAX:
+    number = frame.partition ^ STATE_BIT if frame.kind == REPLICA_STATE else frame.partition
+    if not 0 <= number <= _INT_32_MAX or not 0 <= frame.count <= _INT_32_MAX:
         raise InvalidError("partition and count", (frame.partition, frame.count), f"0 to {_INT_32_MAX}")
     if not 0 <= frame.epoch <= _INT_64_MAX or not 0 <= frame.base_offset <= _INT_64_MAX - frame.count:
         raise InvalidError("epoch and base offset", (frame.epoch, frame.base_offset), f"0 to {_INT_64_MAX}")
-    if frame.kind not in (DATA, NOTE):
-        raise InvalidError("kind of frame", frame.kind, f"{DATA} (data) or {NOTE} (note)")
+    if frame.kind == MARK or frame.kind not in KIND_NAMES:
+        raise InvalidError("kind of frame", frame.kind, f"one of {sorted(KIND_NAMES)}, and no mark ({MARK})")
     return size + FRAME_BYTES
 
 
@@ -150,16 +179,23 @@ def salt_of(token: str) -> int:
 
 
 def encode_head(
-    mark: bytes, lsn: int, last_synced: int, frame: WalFrame, payload_bytes: int, gap_bytes: int = 0
+    mark: bytes,
+    lsn: int,
+    last_synced: int,
+    frame: WalFrame,
+    payload_bytes: int,
+    gap_bytes: int = 0,
+    *,
+    copy: bool = False,
 ) -> bytes:
-    """The head of `frame`; its payload follows it on disk as it is, `gap_bytes` behind it."""
+    """The head of `frame`; its payload follows it on disk as it is, `gap_bytes` behind it. `copy`: the gap is an origin."""
     crc = frame.checksum
     if crc is None:
         crc = 0
         for part in frame.payload:
             crc = crc32c(part, crc)
     head = _FRAME.pack(
-        mark, VERSION, frame.kind, 0, lsn, last_synced, frame.topic_id, frame.epoch, frame.base_offset,
+        mark, VERSION, frame.kind, _COPY if copy else 0, lsn, last_synced, frame.topic_id, frame.epoch, frame.base_offset,
         frame.partition, frame.count, payload_bytes, crc, gap_bytes,
     )  # fmt: skip
     return head + _CRC.pack(crc32c(head))
@@ -171,12 +207,25 @@ def decode_head(head: Buffer, mark: bytes) -> FrameHeader | None:
         return None
     if _CRC.unpack_from(head, _FRAME.size)[0] != crc32c(head[: _FRAME.size]):
         return None
-    return FrameHeader._make(_FRAME.unpack_from(head))
+    return FrameHeader(*_FRAME.unpack_from(head))
 
 
-def encode_file_header(header: FileHeader) -> bytes:
-    """The record at byte 0 of a file."""
-    return _with_crc(_FILE.pack(_FILE_MAGIC, VERSION, 0, *header))
+def encode_origin(lsn: int) -> bytes:
+    """The gap of a copy: the LSN of the frame it was made of. Whoever needs the order of writing orders frames by it."""
+    return _ORIGIN.pack(lsn, crc32c(lsn.to_bytes(8, "big")))
+
+
+def decode_origin(gap: Buffer) -> int | None:
+    """The LSN in the gap of a copy; None if it is damaged."""
+    if len(gap) < ORIGIN_BYTES:
+        return None
+    lsn, crc = _ORIGIN.unpack_from(gap)
+    return int(lsn) if crc32c(lsn.to_bytes(8, "big")) == crc else None
+
+
+def encode_file_header(header: FileHeader, *, replicated: bool = False) -> bytes:
+    """The record at byte 0 of a file. `replicated`: frames of replication may stand in it."""
+    return _with_crc(_FILE.pack(_FILE_MAGIC, REPLICATION_VERSION if replicated else VERSION, 0, *header))
 
 
 def decode_file_header(data: Buffer) -> tuple[FileHeader, int] | None:

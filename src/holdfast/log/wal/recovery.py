@@ -12,7 +12,15 @@ from pathlib import Path
 
 from holdfast.log.wal.file_reader import WalReader, heads_after, walk
 from holdfast.log.wal.files import live_files
-from holdfast.log.wal.frames import FRAMES_AT, MARK, OPENING_AT, VERSION, FileHeader, decode_file_header, decode_opening
+from holdfast.log.wal.frames import (
+    FILE_VERSIONS,
+    FRAMES_AT,
+    MARK,
+    OPENING_AT,
+    FileHeader,
+    decode_file_header,
+    decode_opening,
+)
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -100,8 +108,9 @@ def read_header(reader: WalReader, generation: int) -> FileHeader | None:
     decoded = decode_file_header(reader.view(0, OPENING_AT))
     if decoded is None or decoded[0].generation != generation:
         return None
-    if decoded[1] != VERSION:
-        raise InvalidError(f"format version of WAL file {reader.path}", decoded[1], f"{VERSION}: use a newer release")
+    if decoded[1] not in FILE_VERSIONS:
+        allowed = f"at most {max(FILE_VERSIONS)}: use a newer release"
+        raise InvalidError(f"format version of WAL file {reader.path}", decoded[1], allowed)
     return decoded[0]
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from holdfast.log.wal.file_reader import WalReader
 from holdfast.log.wal.files import live_files
 from holdfast.log.wal.frame_scan import ScannedFrame, scan_frames, scan_header
-from holdfast.log.wal.frames import FRAMES_AT, MARK, FrameHeader
+from holdfast.log.wal.frames import FRAMES_AT, MARK, REPLICATION_KINDS, FrameHeader
 from holdfast.log.wal.recovery import PartitionKey, WalDamage, scan_directory
 
 KEEP: Final = "keep"
@@ -65,7 +65,8 @@ class Triage:
                         self._note_hole(expected, head.lsn, lost)
                     if in_order:
                         expected = head.lsn + 1
-                    if head.kind != MARK:
+                    # A replica whose WAL was repaired is another one: what it promised and cut off is of no use.
+                    if head.kind != MARK and head.kind not in REPLICATION_KINDS:
                         yield TriagedFrame(self._fate(head, in_order), path, header.mark, seen)
 
     def _note_hole(self, first: int, end: int, lost: set[int]) -> None:

@@ -23,7 +23,7 @@ from holdfast.log.wal.disk import WalDisk
 from holdfast.log.wal.file_references import FileReferences
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
-from holdfast.log.wal.frames import WalFrame, checked_bytes
+from holdfast.log.wal.frames import FRAME_BYTES, ORIGIN_BYTES, WalFrame, checked_bytes
 from holdfast.log.wal.in_flight import InFlightLimit
 from holdfast.log.wal.recovered_frames import RecoveredFrames, in_thread
 from holdfast.log.wal.recovery import LiveFile, PartitionKey
@@ -165,9 +165,18 @@ class Wal:
     def _append(self, frame: WalFrame, on_durable: OnDurable, source: LiveFile | None = None) -> None:
         if self._error is not None:
             raise self._error
-        size = checked_bytes(frame, self._settings.payload_bytes_max)
+        bytes_max = self._settings.payload_bytes_max
+        if source is None:
+            size, origin_lsn = checked_bytes(frame, bytes_max), 0
+        else:
+            # An earlier release left no space for the origin: what it wrote up to the last byte is copied without.
+            size, origin_lsn = checked_bytes(frame, bytes_max + ORIGIN_BYTES), frame.origin_lsn or frame.lsn
+            if size + ORIGIN_BYTES > bytes_max + ORIGIN_BYTES + FRAME_BYTES:
+                origin_lsn = 0
+            else:
+                size += ORIGIN_BYTES
         self._room.enter(size)
-        self._writer.push(PendingAppend(frame, size, on_durable, source))
+        self._writer.push(PendingAppend(frame, size, on_durable, source, origin_lsn))
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether `room` would return at once."""
@@ -203,6 +212,11 @@ class Wal:
         """(topic id, number) of each partition with frames in the WAL, and its end offset there."""
         return self._file_references.unreleased()
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """The largest payload of one frame."""
+        return self._settings.payload_bytes_max
+
     def file_of(self, lsn: int) -> Path | None:
         """The file that holds a frame; None if it is not in a live one."""
         found = [file.path for file in self._file_references.files if file.first_lsn <= lsn]
@@ -234,10 +248,10 @@ class Wal:
         self.histograms.observe(group)
         current, stats = self._file_references.current, self.stats
         needed, sizes = current.needed, current.sizes
-        for at, (frame, size, _, source) in enumerate(group.entries):
+        for at, (frame, size, _, source, _) in enumerate(group.entries):
             key, end_offset = (frame.topic_id, frame.partition), frame.base_offset + frame.count
             if source is None:
-                needed[key] = end_offset
+                needed[key] = max(end_offset, needed.get(key, 0))  # a replicated log may go back
                 sizes[key] = sizes.get(key, 0) + size
             else:
                 self._file_references.copied(key, end_offset, size, group.positions[at], source)

@@ -24,7 +24,16 @@ from holdfast.log.wal.direct_io import DirectWriter
 from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, invalidate_frames, sync_or_stop, write_all
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.files import OpenFile, WalFiles
-from holdfast.log.wal.frames import FRAME_BYTES, Buffer, WalFrame, encode_head
+from holdfast.log.wal.frames import (
+    FRAME_BYTES,
+    MARK,
+    ORIGIN_BYTES,
+    Buffer,
+    WalFrame,
+    encode_file_header,
+    encode_head,
+    encode_origin,
+)
 from holdfast.log.wal.recovery import LiveFile
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
@@ -44,6 +53,7 @@ class PendingAppend(NamedTuple):
     size: int  # with its head
     on_durable: OnDurable
     source: LiveFile | None = None  # the older file it is copied from
+    origin_lsn: int = 0  # of such a copy: the LSN it had first, which is written before the payload
 
 
 class CommitGroup(NamedTuple):
@@ -178,14 +188,26 @@ class WalWriter:
         spare = self._file.left_bytes - size  # for gaps
         lsn, synced_lsn, mark = self._next_lsn, self._next_lsn - 1, self._file.mark
         buffers: list[Buffer] = []
-        for frame, bytes_, _, _ in self._taken:
-            gap = self._gap_before(frame.payload, end + FRAME_BYTES, spare)
+        replicated = False
+        for frame, bytes_, _, _, origin in self._taken:
+            if origin:
+                gap = 0
+                copied_bytes = bytes_ - FRAME_BYTES - ORIGIN_BYTES
+                head = encode_head(mark, lsn, synced_lsn, frame, copied_bytes, ORIGIN_BYTES, copy=True) + encode_origin(
+                    origin
+                )
+            else:
+                gap = self._gap_before(frame.payload, end + FRAME_BYTES, spare)
+                head = encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES, gap) + bytes(gap)
             spare -= gap
             self._heads.append(end)
-            buffers.append(encode_head(mark, lsn, synced_lsn, frame, bytes_ - FRAME_BYTES, gap) + bytes(gap))
+            buffers.append(head)
             buffers += frame.payload
             end += bytes_ + gap
             lsn += 1
+            replicated = replicated or frame.kind > MARK
+        if replicated and not self._file.replicated:
+            self._mark_replicated()
         write_at_ns = stopwatch_ns()
         durable = self._blocks.write(self._file, buffers, end - self._file.position)
         if not durable:
@@ -200,6 +222,14 @@ class WalWriter:
         self._taken, self._heads, self._next_lsn, self._marked = [], [], lsn, False
         self._file.position = end
         self._call(self._reports.synced, group)
+
+    def _mark_replicated(self) -> None:
+        """Older releases must refuse the file before a frame stands in it that they would skip."""
+        header = encode_file_header(self._file.header, replicated=True)
+        write_all(self._disk, self._file.descriptor, (header,), 0)
+        sync_or_stop(self._disk, self._file.descriptor, self._file.path)
+        self._file.replicated = True
+        failpoints.reached("wal.header-raised")
 
     def _gap_before(self, payload: Sequence[Buffer], position: int, spare: int) -> int:
         if len(payload) != 1:

@@ -1,0 +1,160 @@
+"""A replica on the agent's WAL: what it decides is written, and answered when it is durable. Group commit is the WAL's.
+
+The one rule: an answer is sent when every frame queued before it is fsynced, in the order of the messages. Messages of one
+partition are handled on one loop, without an await between a decision and its frames.
+
+What a caller must do: `await wal.room(bytes)` before `handle`; leave the memory of a message's entries unchanged for as long as
+they are in the log. A `CorruptError` of the WAL ends the process, as everywhere.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.log.replication.messages import Answer, Append, Request
+from holdfast.log.replication.positions import PartitionKey
+from holdfast.log.replication.replica import Record, Replica, ReplicaState, Step
+from holdfast.log.replication.replica_frames import StateFrame, record_frame, recover, state_frame, state_key
+from holdfast.log.wal import Wal
+from holdfast.vocabulary.errors import InvalidError
+
+OnAnswer = Callable[[Answer], None]
+
+
+@dataclass(slots=True, eq=False)
+class _PendingStep:
+    """A step on its way to the disk. `written`: those of its records that are there."""
+
+    step: Step
+    on_answer: OnAnswer | None
+    records_left: int
+    written: list[Record] = field(default_factory=list)
+
+
+class ReplicaWal:
+    """One partition. `open` is the way in."""
+
+    def __init__(self, wal: Wal, replica: Replica, *, last_state: int, void_below: int, stale: bool) -> None:
+        self.replica = replica
+        self._wal, self._last_state, self._void_below = wal, last_state, void_below
+        self._reset_state = 0  # the last durable state that resets the log
+        self._stale = stale  # the next state has to reset the log
+        self._stale_pending = False  # such a state is on its way
+        self._pending: deque[_PendingStep] = deque()
+        self._failures = 0
+        self._release()
+
+    @classmethod
+    async def open(cls, wal: Wal, wal_id: str, partition: PartitionKey) -> "ReplicaWal":
+        """The replica as a crash or a stop left it: its promise and what was fsynced. `CorruptError`: something is missing.
+
+        `wal_id`: the name under which it is counted, by `replica_id`.
+        """
+        frames = [frame async for frame in wal.recovered.of(*partition)]
+        frames += [frame async for frame in wal.recovered.of(*state_key(partition))]
+        found = recover(frames, wal.repairs.last_repair)
+        replica = Replica(partition, wal_id, promised=found.promised, log=found.log)
+        return cls(wal, replica, last_state=found.last_state, void_below=found.void_below, stale=found.stale)
+
+    def handle(self, message: Request, on_answer: OnAnswer) -> None:
+        """Decide on a message; `on_answer` is called when its answer is due, unless the write fails.
+
+        `InvalidError`: an entry is larger than this WAL's files allow; nothing was changed.
+        """
+        if isinstance(message, Append):
+            bytes_max = self._wal.payload_bytes_max
+            for entry in message.entries:
+                if entry.size_bytes > bytes_max:
+                    raise InvalidError("entry bytes", entry.size_bytes, f"at most {bytes_max} in this WAL")
+        self._write(self.replica.handle(message), on_answer)
+
+    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> bool:
+        """Drop the log if the store says that nobody counts it; see `Replica.drop`."""
+        step = self.replica.drop(opened_epoch, opened_replicas)
+        if step is not None:
+            self._write(step, None)
+        return step is not None
+
+    def discard(self) -> None:
+        """The topic was deleted: nothing of the replica is needed any more, not even its promise."""
+        for key in (self.replica.partition, state_key(self.replica.partition)):
+            end = self._wal.unreleased().get(key)
+            if end is not None:
+                self._wal.release(*key, end)
+
+    def _write(self, step: Step, on_answer: OnAnswer | None) -> None:
+        pending = _PendingStep(step, on_answer, len(step.records))
+        self._pending.append(pending)
+        try:
+            for record in step.records:
+                self._append(record, pending)
+        except BaseException:  # the WAL is closed or has failed, and with it whatever is pending
+            self._fail()
+            raise
+        self._settle()
+
+    def _append(self, record: Record, pending: _PendingStep) -> None:
+        failures, state, number = self._failures, None, self._last_state + 1
+        if isinstance(record, ReplicaState):
+            state = self._next_state(record)
+            frame = state_frame(self.replica.partition, number, state)
+        else:
+            frame = record_frame(self.replica.partition, record)
+
+        def on_durable(error: BaseException | None) -> None:
+            if failures != self._failures:
+                return  # one before it has failed, and so has this one
+            if error is not None:
+                self._fail()
+                return
+            if state is not None:
+                self._on_state(state, number)
+            pending.written.append(record)
+            pending.records_left -= 1
+            self._settle()
+
+        self._wal.append_with_callback(frame, on_durable)
+
+    def _next_state(self, record: ReplicaState) -> StateFrame:
+        reset = record.reset or self._stale
+        self._stale, self._stale_pending = False, self._stale_pending or self._stale
+        self._last_state += 1
+        return StateFrame(record.promised, record.base, self._void_below, self._wal.repairs.last_repair, reset)
+
+    def _on_state(self, state: StateFrame, number: int) -> None:
+        """A state is durable: those before it are of no use, but for one that has reset the log and that it does not know of."""
+        if state.reset:
+            self._void_below, self._reset_state, self._stale_pending = self._wal.synced_lsn, number, False
+        covers = state.reset or state.void_below >= self._void_below
+        self._wal.release(*state_key(self.replica.partition), number if covers else self._reset_state)
+
+    def _settle(self) -> None:
+        """Answer what is durable, in order."""
+        while self._pending and not self._pending[0].records_left:
+            done = self._pending.popleft()
+            answer = self.replica.durable()
+            if done.step.released is not None:
+                self._release(reset=done.step.resets)
+            if answer is not None and done.on_answer is not None:
+                done.on_answer(answer)
+
+    def _fail(self) -> None:
+        """The disk is full: be what is on it. Nobody is answered; who needs an answer asks again."""
+        self._failures += 1
+        written = self._pending[0].written
+        self._pending.clear()
+        self.replica.failed(written)
+        self._stale, self._stale_pending = self._stale or self._stale_pending, False
+
+    def _release(self, *, reset: bool = False) -> None:
+        """Let the WAL reuse the space of what lies below the base, which is durable; after a reset, of all that came before it."""
+        partition, log = self.replica.partition, self.replica.log
+        below = log.base.offset
+        if reset and not len(log) and not self._pending:
+            below = self._wal.unreleased().get(partition, below)
+        self._wal.release(*partition, below)
+
+
+def replica_id(wal_id: str, repairs: int) -> str:
+    """The name under which a WAL is counted as a replica: once it was repaired, it is another one."""
+    return f"{wal_id}.{repairs}" if repairs else wal_id
