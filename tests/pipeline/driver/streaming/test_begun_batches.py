@@ -12,7 +12,9 @@ import pytest
 from tests.support.sink_destinations import ClickHouseDatabase
 from tests.support.sink_values import fenced_range, target_of
 
+from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
+from holdfast.pipeline.driver.streaming.dead_letters import BadRecords
 from holdfast.pipeline.driver.streaming.pieces import encode_rows
 from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece, StreamRecord
 from holdfast.pipeline.mapping.content_hash import rows_hash
@@ -55,6 +57,9 @@ def batch_target(config: ClickHouseConfig, revision: int) -> BatchTarget:
     return BatchTarget(target=stream_target(made), output_mode="append")
 
 
+NO_BAD_RECORDS = BadRecords((), ClusterAddress(), {}, observed=lambda _: None, reads_all=True)
+
+
 class Takeover:
     """The owner of epoch 4, after an edit of the sink: revision 2 is in force, revision 1 was."""
 
@@ -75,6 +80,7 @@ class Takeover:
             prefix="",
             order_by=(),
             not_null=(),
+            bad_records=NO_BAD_RECORDS,
             may_write=lambda: True,
             on_done=lambda batch, count: None,
         )
