@@ -57,7 +57,7 @@ def batch_target(config: ClickHouseConfig, revision: int) -> BatchTarget:
     return BatchTarget(target=stream_target(made), output_mode="append")
 
 
-NO_BAD_RECORDS = BadRecords((), ClusterAddress(), {}, observed=lambda _: None, reads_all=True)
+NO_BAD_RECORDS = BadRecords((), ClusterAddress(bootstrap="127.0.0.1:1"), {}, observed=lambda _: None, reads_all=True)
 
 
 class Takeover:
