@@ -71,7 +71,7 @@ class Takeover:
         self.intents = intents
         self.writer = BatchWriter(
             store=self.store,  # type: ignore[arg-type]
-            folders=SimpleNamespace(offsets=lambda epoch, batch: OFFSETS),  # type: ignore[arg-type]
+            folders=SimpleNamespace(offsets=lambda epoch, batch: OFFSETS, save=lambda epoch: None),  # type: ignore[arg-type]
             target=self.targets[2],
             target_of=self.targets.__getitem__,
             sink=self.sink,
