@@ -29,6 +29,11 @@ class DefaultSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         check_shown_options(options)  # before they are in a plan
         super().__init__(options)
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        """Spark pickles a source for the process that plans, and with its reader for the tasks, which need no options."""
+        return {**self.__dict__, "options": {}} if self._planned else dict(self.__dict__)
 
     @classmethod
     def name(cls) -> str:
@@ -54,12 +59,14 @@ class DefaultSource(DataSource):
         from holdfast.spark.source.batch import batch_reader
 
         self._check(schema)
+        self._planned = True
         return batch_reader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from holdfast.spark.source.stream import StreamReader
 
         self._check(schema)
+        self._planned = True
         return StreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

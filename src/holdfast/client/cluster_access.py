@@ -37,6 +37,12 @@ class ClusterAccess:
     brokers: BrokerClient | None
     clock: Clock = field(default_factory=RealClock)
 
+    @property
+    def objects(self) -> Objects:
+        """Those of direct access."""
+        assert self.direct is not None
+        return self.direct.objects
+
     async def topic(self, name: str) -> TopicInfo:
         """The topic as it is now. `UnknownTopicError`."""
         if self.direct is not None:

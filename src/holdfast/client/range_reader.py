@@ -11,19 +11,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.client.brokers import BrokerClient, TopicInfo
-from holdfast.client.cluster_access import ClusterAccess
 from holdfast.client.counted_objects import CountedObjects
-from holdfast.client.splits import ANY_TIME, TimeBounds, find_segments
+from holdfast.client.splits import ANY_TIME, PublishedPart, TimeBounds, find_segments
 from holdfast.client.types import DataLossError, PartitionRange, ReadCounters, TopicChangedError
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.log.batches import Buffer, RecordBatchLimits, parse_header, split_batches
 from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.metadata import SegmentRecord
-from holdfast.log.published_log import PublishedLog
 from holdfast.log.segments import SegmentReader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import CorruptError, InvalidError
@@ -57,10 +55,21 @@ class Chunk(NamedTuple):
     start: int
 
 
+class ReadableCluster(Protocol):
+    """A cluster that ranges are read from: `ClusterAccess`, or what was granted of one."""
+
+    @property
+    def objects(self) -> Objects: ...
+    @property
+    def brokers(self) -> BrokerClient | None: ...
+    async def topic(self, name: str) -> TopicInfo: ...
+    async def published(self, topic: TopicInfo, partition: int) -> PublishedPart | None: ...
+
+
 class RangeReader:
     """Reads one range."""
 
-    def __init__(self, cluster: ClusterAccess, request: ReadRequest) -> None:
+    def __init__(self, cluster: ReadableCluster, request: ReadRequest) -> None:
         self._cluster, self._request = cluster, request
         self._at = request.range.start  # everything below was returned
         self._start = request.range.start
@@ -97,12 +106,10 @@ class RangeReader:
                 async for chunk in tail:
                     yield chunk
 
-    async def _published(self, log: PublishedLog) -> AsyncGenerator[Chunk, None]:
+    async def _published(self, log: PublishedPart) -> AsyncGenerator[Chunk, None]:
         """From object storage, until that has no more of the range."""
         wanted, relists = self._request.range, 0
-        direct = self._cluster.direct
-        assert direct is not None
-        objects = CountedObjects(direct.objects, self._request.counters)
+        objects = CountedObjects(self._cluster.objects, self._request.counters)
         while self._at < min(wanted.end, log.high_watermark):
             self._check_start(log.start_offset)
             end, before = min(wanted.end, log.high_watermark), self._at

@@ -5,12 +5,12 @@ The one rule: the result follows from the range and the list of segments alone.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.contracts.objects import Objects
 from holdfast.log.metadata import SegmentRecord
-from holdfast.log.published_log import PublishedLog
-from holdfast.log.segment_list import StaleListingError
+from holdfast.log.model import PartitionId
+from holdfast.log.segment_list import SegmentList, StaleListingError
 from holdfast.vocabulary.errors import CorruptError
 
 TAIL_RECORD_BYTES: Final = 256  # assumed size of a record of the tail where there is no segment to estimate it from
@@ -60,7 +60,21 @@ class SizeEstimate(NamedTuple):
     tail_bytes: int
 
 
-async def find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+class PublishedPart(Protocol):
+    """The published part of a partition, as it was listed last."""
+
+    @property
+    def partition_id(self) -> PartitionId: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def segments(self) -> SegmentList: ...
+    async def refresh(self) -> None: ...
+
+
+async def find_segments(log: PublishedPart, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
     """The segments that hold some of [start, end), oldest first; a list that changed meanwhile is reloaded."""
     for _ in range(_RELOADS_MAX):
         try:
@@ -70,7 +84,7 @@ async def find_segments(log: PublishedLog, objects: Objects, start: int, end: in
     raise CorruptError(f"partition {log.partition_id}", "its list of segments is missing")
 
 
-async def _find_segments(log: PublishedLog, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
+async def _find_segments(log: PublishedPart, objects: Objects, start: int, end: int) -> list[SegmentRecord]:
     found: list[SegmentRecord] = []
     for index in log.segments.indexes:
         if index.end_offset > start and index.base_offset < end:

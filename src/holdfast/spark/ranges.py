@@ -19,11 +19,13 @@ from holdfast.client.brokers import TopicInfo
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import loop_thread, run
 from holdfast.client.range_planner import RangePlanner
-from holdfast.client.range_reader import Chunk, RangeReader, ReadRequest
+from holdfast.client.range_reader import Chunk, RangeReader, ReadableCluster, ReadRequest
+from holdfast.client.read_grants import ReadGrant
 from holdfast.client.splits import ANY_TIME, SizeEstimate, TimeBounds
 from holdfast.client.types import DataLossError, PartitionRange, ReadCounters, TopicChangedError, TopicOffsets
 from holdfast.log.batches import Buffer
 from holdfast.spark.clusters import open_cluster
+from holdfast.spark.read_grants import open_granted
 from holdfast.vocabulary.errors import ClosedError
 from holdfast.vocabulary.settings import MIB
 
@@ -117,17 +119,19 @@ def read_range(
     topic_id: str = "",
     times: TimeBounds = ANY_TIME,
     skip_lost: bool = False,
+    grant: ReadGrant | None = None,
 ) -> Iterator["pa.RecordBatch"]:
     """The records of a range in offset order, as tables in the columns of Spark's Kafka source. Synchronous, for executors.
 
     With `topic_id`, `TopicChangedError` if the name belongs to another topic now. `times` skips what is cheap to skip: rows
     outside of it may still come. `DataLossError`: offsets of the range are missing; with `skip_lost`, a warning instead.
+    With a `grant`, what that covers is read without credentials, and the rest from the brokers of the address.
     """
     from holdfast.spark.arrow_tables import to_tables
 
     counted = counters if counters is not None else ReadCounters()
     request = ReadRequest(range=wanted, topic_id=topic_id, times=times, skip_lost=skip_lost, counters=counted)
-    for group, start in _group_batches(_read_chunks(cluster_address, request)):
+    for group, start in _group_batches(_read_chunks(cluster_address, request, grant)):
         for table in to_tables(
             group,
             topic=wanted.topic,
@@ -140,11 +144,11 @@ def read_range(
             yield table
 
 
-def _read_chunks(cluster_address: ClusterAddress, request: ReadRequest) -> Iterator[Chunk]:
+def _read_chunks(cluster_address: ClusterAddress, request: ReadRequest, grant: ReadGrant | None) -> Iterator[Chunk]:
     """Chunks from the loop's thread, which reads the next one while this one is used."""
     thread = loop_thread()
     queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue(1)
-    pumping = thread.submit(_pump(cluster_address, request, queue))
+    pumping = thread.submit(_pump(cluster_address, request, grant, queue))
     try:
         while (chunk := thread.submit(queue.get()).result()) is not None:
             if isinstance(chunk, Exception):
@@ -155,10 +159,18 @@ def _read_chunks(cluster_address: ClusterAddress, request: ReadRequest) -> Itera
 
 
 async def _pump(
-    cluster_address: ClusterAddress, request: ReadRequest, queue: "asyncio.Queue[Chunk | Exception | None]"
+    cluster_address: ClusterAddress,
+    request: ReadRequest,
+    grant: ReadGrant | None,
+    queue: "asyncio.Queue[Chunk | Exception | None]",
 ) -> None:
     try:
-        async with aclosing(RangeReader(await open_cluster(cluster_address), request).chunks()) as chunks:
+        cluster: ReadableCluster
+        if grant is None:
+            cluster = await open_cluster(cluster_address)
+        else:
+            cluster = await open_granted(cluster_address, grant)
+        async with aclosing(RangeReader(cluster, request).chunks()) as chunks:
             async for chunk in chunks:
                 await queue.put(chunk)
         await queue.put(None)

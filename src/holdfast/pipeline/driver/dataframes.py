@@ -9,6 +9,7 @@ Where writing has an effect at once there are two jobs: the first maps, and its 
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.cluster_address import ClusterAddress
@@ -30,6 +31,8 @@ from holdfast.pipeline.driver.tasks import (
 )
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, TopicSinkConfig
 from holdfast.pipeline.sinks.contract import FencedRange, SinkTarget
+from holdfast.spark.ranges import PartitionRange
+from holdfast.spark.read_grants import executor_address, grant_reads
 from holdfast.vocabulary.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -94,6 +97,17 @@ def range_job(target: SinkTarget, cluster_address: ClusterAddress, ranges: Seque
     """The job that writes these ranges. Where records come through Spark's connector, tasks get no address of this cluster."""
     external = bool(target.revision.source.brokers)
     return RangeJob(target=target, cluster_address=None if external else cluster_address, fenced_ranges=tuple(ranges))
+
+
+def without_credentials(job: RangeJob) -> RangeJob:
+    """The job as executors get it: with grants instead of URLs of store and objects, where those can be signed."""
+    if job.cluster_address is None or (address := executor_address(job.cluster_address)) is None:
+        return job
+    topic = job.target.revision.source.topic
+    ranges = [PartitionRange(topic, each.partition, each.start, each.end) for each in job.fenced_ranges]
+    grants = grant_reads(job.cluster_address, ranges)
+    by_partition = {each.partition: grant for each, grant in zip(job.fenced_ranges, grants, strict=True)}
+    return replace(job, cluster_address=address, grants=by_partition)
 
 
 def run_write(jobs: SparkJobs, job: RangeJob) -> "DataFrame":

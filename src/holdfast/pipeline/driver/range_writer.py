@@ -146,7 +146,7 @@ class RangeWriter:
         slot, resources = self._slot, self._slot.resources
         job = dataframes.range_job(opened.target, resources.cluster_address, ranges)
         try:
-            outcomes = resources.jobs.run(slot.run.slot, frame(resources.jobs, job))
+            outcomes = resources.jobs.run(slot.run.slot, frame(resources.jobs, dataframes.without_credentials(job)))
         except Exception as error:
             reason = f"the Spark job failed: {cause_of(error)}"
             _log.warning("%s: %s", slot.title, reason)

@@ -4,7 +4,7 @@ The one rule: a task is made of values. Filters, mappings and connections are cr
 revision, from the `RangeJob`, which pickles.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.read_grants import ReadGrant
 from holdfast.pipeline.driver.mapped_ranges import (
     NOTHING,
     MappedRange,
@@ -44,6 +45,8 @@ class RangeJob:
     fenced_ranges: tuple[FencedRange, ...]
     versions: Versions = field(default_factory=installed_versions)
     """The driver's."""
+    grants: Mapping[int, ReadGrant] = field(default_factory=dict, hash=False)
+    """What tasks may read without credentials, by partition; none: they have the cluster's whole address."""
 
 
 class WarmUp:
@@ -191,6 +194,7 @@ def read_fenced_range(job: RangeJob, fenced_range: FencedRange, counters: ReadCo
             include_headers=headers,
             counters=counters,
             topic_id=fenced_range.topic_id,
+            grant=job.grants.get(fenced_range.partition),
         )
     )
     failpoints.reached("pipeline.read")

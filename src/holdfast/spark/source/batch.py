@@ -15,7 +15,7 @@ from holdfast.spark.ranges import Planner
 from holdfast.spark.source.filters import FilterBounds, push_filters
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.plan import TopicRange, batch_ranges
-from holdfast.spark.source.tasks import ReadTask, group_by_size, run_task, task_options
+from holdfast.spark.source.tasks import ReadTask, TaskReader, group_by_size, run_task, task_options, without_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,10 +42,14 @@ class BatchReader(DataSourceReader):
                 parts.append(TopicRange(part, whole.topic_id))
                 sizes.append(size)
         how = task_options(options, cluster_address, self._bounds.times(options.disorder_ms))
-        return [ReadTask(group, how) for group in group_by_size(parts, sizes)]
+        return without_credentials([ReadTask(group, how) for group in group_by_size(parts, sizes)])
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return run_task(partition)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Spark pickles a reader for its tasks alone: they get none of its options, which may hold secrets."""
+        return TaskReader, ()
 
 
 class FilteringBatchReader(BatchReader):

@@ -29,7 +29,7 @@ from holdfast.spark.source.plan import (
     topic_offsets,
 )
 from holdfast.spark.source.positions import StreamPosition, parse_position
-from holdfast.spark.source.tasks import run_task, stream_tasks, task_options
+from holdfast.spark.source.tasks import TaskReader, run_task, stream_tasks, task_options, without_credentials
 from holdfast.vocabulary.clock import Clock, RealClock
 
 if TYPE_CHECKING:
@@ -107,10 +107,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options, planner = self._options, self._open_planner()
         ranges = stream_ranges(parse_position(start), parse_position(end))
-        return stream_tasks(ranges, options.rows_per_task, task_options(options, planner.cluster_address, ANY_TIME))
+        how = task_options(options, planner.cluster_address, ANY_TIME)
+        return without_credentials(stream_tasks(ranges, options.rows_per_task, how))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return run_task(partition)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Spark pickles a reader for its tasks alone: they get none of its options, which may hold secrets."""
+        return TaskReader, ()
 
     def _open_planner(self) -> Planner:
         if self._planner is None:

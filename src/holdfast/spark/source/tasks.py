@@ -8,10 +8,12 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.client.read_grants import ReadGrant
 from holdfast.spark.ranges import PartitionRange, ReadCounters, TimeBounds, read_range
+from holdfast.spark.read_grants import executor_address, grant_reads
 from holdfast.spark.source.options import SourceOptions
 from holdfast.spark.source.plan import TopicRange
 from holdfast.spark.source.read_metrics import append_counters
@@ -36,9 +38,31 @@ class TaskOptions(NamedTuple):
 class ReadTask(InputPartition):
     """Some ranges, read one after the other."""
 
-    def __init__(self, ranges: Sequence[TopicRange], options: TaskOptions) -> None:
+    def __init__(
+        self, ranges: Sequence[TopicRange], options: TaskOptions, grants: Sequence[ReadGrant | None] = ()
+    ) -> None:
         super().__init__(None)
         self.ranges, self.options = tuple(ranges), options
+        self.grants = tuple(grants) or (None,) * len(self.ranges)
+
+
+class TaskReader(DataSourceReader):
+    """A reader as tasks have it: what they need is in their partitions. The reader that planned them stays with the driver."""
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        return run_task(partition)
+
+
+def without_credentials(tasks: Sequence[ReadTask]) -> list[ReadTask]:
+    """The tasks as executors get them: with grants instead of URLs of store and objects, where those can be signed."""
+    if not tasks or (address := executor_address(tasks[0].options.cluster_address)) is None:
+        return list(tasks)
+    ranges = [each.range for task in tasks for each in task.ranges]
+    grants = iter(grant_reads(tasks[0].options.cluster_address, ranges))
+    return [
+        ReadTask(task.ranges, task.options._replace(cluster_address=address), [next(grants) for _ in task.ranges])
+        for task in tasks
+    ]
 
 
 def task_options(options: SourceOptions, cluster_address: ClusterAddress, times: TimeBounds) -> TaskOptions:
@@ -84,7 +108,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
     retain_freed_memory()
     counters, options = ReadCounters(), task.options
     try:
-        for each in task.ranges:
+        for each, grant in zip(task.ranges, task.grants, strict=True):
             yield from read_range(
                 options.cluster_address,
                 each.range,
@@ -93,6 +117,7 @@ def run_task(task: InputPartition) -> "Iterator[pa.RecordBatch]":
                 topic_id=each.topic_id,
                 times=options.times,
                 skip_lost=options.skip_lost,
+                grant=grant,
             )
     finally:
         append_counters(options.figures, counters)
