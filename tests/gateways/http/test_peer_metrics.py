@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.peers import MemberTable, StreamNode, stream_node
+from tests.support.waiting import async_until
 
 from holdfast.gateways.http.metrics.exposition import render_exposition
 from holdfast.gateways.http.metrics.peers import peer_families
@@ -36,7 +37,8 @@ async def test_what_ended_a_connection_is_a_label() -> None:
     table = MemberTable()
     async with stream_node(table, "ann") as ann:
         async with stream_node(table, "bob"):
-            await ann.stream_to("bob")
+            stream = await ann.stream_to("bob")
+        await async_until(lambda: not stream.connected)
         counted = samples(ann)
         assert counted["holdfast_peer_disconnects_total", "bob", "closed"] == 1
         assert counted["holdfast_peer_connected", "bob"] == 0

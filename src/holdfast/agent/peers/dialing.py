@@ -88,6 +88,7 @@ class _Handshake:
     def _fail(self, outcome: Outcome, reason: str) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(DialError(outcome, reason))
+            self.welcomed.exception()  # looked at: whoever dialled may have given up
 
 
 async def dial(
