@@ -108,9 +108,10 @@ public class FlinkScenarios {
         return name + "-" + UUID.randomUUID().toString().substring(0, 8);
     }
 
+    /** A new topic that keeps its records, whose times are long past: retention would delete them in the midst of a slow run. */
     static String topic(String name, int partitions) throws Exception {
         String topic = unique(name);
-        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
+        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(Map.of("retention.ms", "-1")))).all().get();
         return topic;
     }
 
@@ -147,7 +148,7 @@ public class FlinkScenarios {
         return flink.fromSource(source, WatermarkStrategy.noWatermarks(), "kafka");
     }
 
-    /** What a bounded source reads. `executeAndCollect` would lose what it has not fetched when the local cluster ends with its job. */
+    /** What a bounded source reads. `executeAndCollect` may lose what it has not fetched when the local cluster ends with its job. */
     static List<String> collected(KafkaSource<String> source) throws Exception {
         String name = unique("collected");
         collected.put(name, new ConcurrentLinkedQueue<>());

@@ -7,6 +7,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from conformance import topics
+from conformance.connect_worker import START_S
 from conformance.java import KAFKA, LOGGING, classpath, java, properties
 from conformance.model import Case, Workplace
 from conformance.programs import kill, started
@@ -51,7 +52,7 @@ class MirrorMaker:
 
         def records_are_copied_with_keys_headers_and_partitions() -> None:
             sent = topics.read_until(source.bootstrap, "orders", first)
-            copied = topics.read_until(target.bootstrap, "source.orders", first)
+            copied = topics.read_until(target.bootstrap, "source.orders", first, within_s=START_S)
             assert {(each.partition, each.key, each.value, each.headers, each.timestamp_ms) for each in copied} == {
                 (each.partition, each.key, each.value, each.headers, each.timestamp_ms) for each in sent
             }
@@ -97,7 +98,7 @@ class MirrorMaker:
             more = [b"restart-%d" % number for number in range(300)]
             topics.send(source.bootstrap, "orders", more)
             with started(argv, log=at.log, cwd=at.scratch):
-                copied = topics.read_until(target.bootstrap, "source.orders", more)
+                copied = topics.read_until(target.bootstrap, "source.orders", more, within_s=START_S)
             assert len(copied) < 2 * len(first), f"{len(copied)} records: it began anew"
 
         with started(argv, log=at.log, cwd=at.scratch) as process:
@@ -133,6 +134,7 @@ def _settings(source: str, target: str) -> dict[str, object]:
         "refresh.groups.interval.seconds": 3,
         "sync.topic.configs.interval.seconds": 3,
         "offset.flush.interval.ms": 2000,
+        "plugin.discovery": "service_load",  # or it scans all classes, three times, before it starts
     }
 
 
