@@ -113,6 +113,7 @@ class Suite:
 
     def finish(self) -> Report:
         """Row by row, at the end."""
+        self.writer.pause()
         for each in self.pipelines:
             verdict = each.judged(self.writer.acknowledged)
             self._add(each.name, verdict)
@@ -154,7 +155,11 @@ def run(plan: Plan, folder: Path, faults: Iterable[Fault]) -> Report:
         began_ms = CLOCK.boot_ms()
         with contextlib.suppress(KeyboardInterrupt):
             for fault in faults:
-                suite.suffer(fault)
+                try:
+                    suite.suffer(fault)
+                except (AssertionError, TimeoutError) as error:  # what was found so far is reported all the same
+                    suite.report.unclean.append(f"{fault}: {error}")
+                    break
                 if plan.seconds and CLOCK.boot_ms() - began_ms >= plan.seconds * 1_000:
                     break
         return _finished(suite, began_ms)
