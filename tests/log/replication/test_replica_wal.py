@@ -184,7 +184,7 @@ async def test_a_full_disk_answers_nobody_and_changes_nothing(tmp_path: Path) ->
 async def test_an_entry_that_does_not_fit_is_refused_before_anything_changes(tmp_path: Path) -> None:
     async with opened(tmp_path / "wal") as wal:
         mine = await ReplicaWal.open(wal, WAL, P)
-        huge = entry(1, 0, data=bytes(SMALL.payload_bytes_max + 1))
+        huge = entry(1, 0, data=bytes(SMALL.payload_bytes_max))
         with pytest.raises(InvalidError, match="entry bytes"):
             mine.handle(append(1, NOWHERE, start(1, 0), huge), lambda _: None)
         assert facts_of(mine.replica) == (0, NOWHERE, [])

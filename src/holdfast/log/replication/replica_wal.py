@@ -62,7 +62,7 @@ class ReplicaWal:
         `InvalidError`: an entry is larger than this WAL's files allow; nothing was changed.
         """
         if isinstance(message, Append):
-            bytes_max = self._wal.payload_bytes_max
+            bytes_max = self._wal.replicated_bytes_max
             for entry in message.entries:
                 if entry.size_bytes > bytes_max:
                     raise InvalidError("entry bytes", entry.size_bytes, f"at most {bytes_max} in this WAL")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT, ORIGIN_BYTES
+from holdfast.log.wal.frames import FRAME_BYTES, FRAMES_AT
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 
@@ -34,4 +34,4 @@ class WalSettings:
     @property
     def payload_bytes_max(self) -> int:
         """The largest payload of one frame."""
-        return self.file_bytes - FRAMES_AT - FRAME_BYTES - ORIGIN_BYTES  # a copy of it has to fit, too
+        return self.file_bytes - FRAMES_AT - FRAME_BYTES

@@ -169,10 +169,9 @@ class Wal:
         if source is None:
             size, origin_lsn = checked_bytes(frame, bytes_max), 0
         else:
-            # An earlier release left no space for the origin: what it wrote up to the last byte is copied without.
-            size, origin_lsn = checked_bytes(frame, bytes_max + ORIGIN_BYTES), frame.origin_lsn or frame.lsn
-            if size + ORIGIN_BYTES > bytes_max + ORIGIN_BYTES + FRAME_BYTES:
-                origin_lsn = 0
+            size, origin_lsn = checked_bytes(frame, bytes_max), frame.origin_lsn or frame.lsn
+            if size - FRAME_BYTES > self.replicated_bytes_max:
+                origin_lsn = 0  # a file has no space for it, and nobody needs it
             else:
                 size += ORIGIN_BYTES
         self._room.enter(size)
@@ -213,9 +212,9 @@ class Wal:
         return self._file_references.unreleased()
 
     @property
-    def payload_bytes_max(self) -> int:
-        """The largest payload of one frame."""
-        return self._settings.payload_bytes_max
+    def replicated_bytes_max(self) -> int:
+        """The largest payload of one frame of a replica: a copy of it has to carry its first LSN."""
+        return self._settings.payload_bytes_max - ORIGIN_BYTES
 
     def file_of(self, lsn: int) -> Path | None:
         """The file that holds a frame; None if it is not in a live one."""
