@@ -18,6 +18,7 @@ SEEDS = 30
 SEEDS_LONG = 20_000
 
 
+@pytest.mark.slow
 def test_no_random_schedule_breaks_an_invariant() -> None:
     outcomes = [run(seed) for seed in range(SEEDS)]
     assert [outcome for outcome in outcomes if outcome.violation] == []
