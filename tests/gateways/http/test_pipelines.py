@@ -190,6 +190,8 @@ async def test_status_assignments_and_workers_are_what_workers_report(tmp_path: 
         assert f"holdfast_pipeline_dlq_rows_total{{{labels}}} 3" in page
         assert f"holdfast_pipeline_stream_batch{{{labels}}} 7" in page
         assert f"holdfast_pipeline_stream_state_rows{{{labels}}} 40" in page
+        assert f"holdfast_pipeline_stream_input_rows_total{{{labels}}} 900" in page
+        assert f"holdfast_pipeline_stream_failures_total{{{labels}}} 2" in page
         assert f"holdfast_pipeline_stream_watermark_seconds{{{labels}}} 1767225610" in page
         assert 'holdfast_pipeline_slots_wanted{pipeline="orders"} 1' in page
         assert 'holdfast_pipeline_slots_held{pipeline="orders"} 1' in page
@@ -221,6 +223,8 @@ async def _working(store: Any, session: str, pipeline: str, clock: Any, random: 
             reason="auto",
             batch=7,
             state_rows=40,
+            input_rows_total=900,
+            failures=2,
             watermark="2026-01-01T00:00:10.000Z",
         ),
     )

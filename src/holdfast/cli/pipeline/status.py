@@ -92,6 +92,10 @@ def engine_lines(status: Mapping[str, Any]) -> Iterator[str]:
             f"batch {batch} done, {stream['batchMs']:,} ms · watermark {stream['watermark'] or '–'} · "
             f"state {stream['stateRows']:,} rows · late {stream['droppedRows']:,} · epoch {stream['epoch']}"
         )
+        if stream.get("failures"):
+            yield f"restarted {stream['failures']:,} times, last: {stream['failure']}"
+        if stream.get("uiUrl"):
+            yield f"Spark UI {stream['uiUrl']}"
 
 
 def owner_name(owner: str | None, workers: Mapping[str, str]) -> str:

@@ -164,9 +164,7 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
     )
     supervisor = SlotSupervisor(resources, writer.send)
     Thread(target=_read_messages, args=(lines, supervisor), name="stdin", daemon=True).start()
-    writer.send(
-        DriverReady(spark_version=spark.version, ui_url="" if settings.remote else spark.sparkContext.uiWebUrl or "")
-    )
+    writer.send(DriverReady(spark_version=spark.version, ui_url=jobs.ui_url))
     code = supervisor.serve()
     if code == 0:
         spark.stop()

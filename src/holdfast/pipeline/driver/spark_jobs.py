@@ -41,6 +41,11 @@ class SparkJobs:
         self._cancelled: set[str] = set()
 
     @property
+    def ui_url(self) -> str:
+        """Of Spark's UI; empty: it has none."""
+        return "" if self.remote else str(self.spark.sparkContext.uiWebUrl or "")
+
+    @property
     def on_one_machine(self) -> bool:
         """Whether all tasks run in the driver's own process, and see its disk."""
         return not self.remote and is_local_master(str(self.spark.sparkContext.master))

@@ -102,6 +102,14 @@ class StreamProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     input_rows: int = 0
     batch_ms: int = 0
     lag_rows: int = 0
+    input_rows_total: int = 0
+    late_rows_total: int = 0
+    failures: int = 0
+    """Queries of this slot that ended by themselves. Totals are since `RunSlot`."""
+    failure: str = ""
+    """Why, the last time."""
+    ui_url: str = ""
+    """The query's page in Spark's UI; empty: there is none."""
 
 
 class SlotProgress(_Message, frozen=True, tag="progress"):

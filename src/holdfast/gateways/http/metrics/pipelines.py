@@ -28,6 +28,11 @@ _STREAM_METRICS: Final = {
     "input_rows": ("holdfast_pipeline_stream_input_rows", "Rows that the last batch read."),
     "batch_ms": ("holdfast_pipeline_stream_batch_milliseconds", "Duration of the last batch."),
 }
+_STREAM_TOTALS: Final = {
+    "input_rows_total": ("holdfast_pipeline_stream_input_rows_total", "Rows that streaming queries of a slot read."),
+    "late_rows_total": ("holdfast_pipeline_stream_late_rows_total", "Rows that came after the watermark."),
+    "failures": ("holdfast_pipeline_stream_failures_total", "Streaming queries of a slot that ended by themselves."),
+}
 
 
 def pipeline_metrics(pipelines: PipelineService) -> MetricSource:
@@ -73,10 +78,9 @@ def _pipelines(statuses: Sequence[PipelineStatus]) -> Iterator[MetricFamily]:
     )
     yield _gauge("holdfast_pipeline_slots_running", "Running slots.", statuses, lambda each: each.slots_running)
     streams = [(labels, slot.stream) for labels, slot in slots if slot.stream is not None]
-    for field, (name, help_text) in _STREAM_METRICS.items():
-        yield MetricFamily(
-            name, "gauge", help_text, [(labels, float(getattr(stream, field))) for labels, stream in streams]
-        )
+    for field, (name, help_text) in {**_STREAM_METRICS, **_STREAM_TOTALS}.items():
+        found = [(labels, float(getattr(stream, field))) for labels, stream in streams]
+        yield MetricFamily(name, "counter" if field in _STREAM_TOTALS else "gauge", help_text, found)
     yield MetricFamily(
         "holdfast_pipeline_stream_watermark_seconds",
         "gauge",

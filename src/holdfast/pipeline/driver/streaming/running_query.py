@@ -9,6 +9,7 @@ from threading import Condition
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders
+from holdfast.pipeline.driver.streaming.query_listener import ListenedSession
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.model.definition import Revision
 from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink
@@ -57,6 +58,7 @@ class RunningQuery:
         self.epoch, self.revision, self.store, self.folders, self.sink = epoch, revision, store, folders, sink
         self.query: Any = None
         self.batches: Batches | None = None
+        self.listened: ListenedSession | None = None
         self.cleaned = False
 
     def stop(self) -> None:
@@ -66,4 +68,7 @@ class RunningQuery:
                 self.query.stop()
         if self.batches is not None:
             self.batches.wait()
+        if self.listened is not None:
+            with suppress(Exception):  # a JVM that is gone reports nothing
+                self.listened.close()
         self.sink.close()

@@ -24,6 +24,7 @@ from holdfast.pipeline.driver.streaming.dead_letters import BadRecords, observed
 from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
 from holdfast.pipeline.driver.streaming.local_folder import LocalFolder
+from holdfast.pipeline.driver.streaming.query_listener import ListenedSession, QueryFigures
 from holdfast.pipeline.driver.streaming.running_query import Batches, RunningQuery
 from holdfast.pipeline.driver.streaming.stream_query import (
     QueryFailedError,
@@ -72,6 +73,7 @@ class StreamProcessor:
         self._stopping = False
         self._done_batches = 0
         self._progress: StreamProgress | None = None
+        self._figures = QueryFigures()
         self._refreshed_ms = 0
         self._retry_at_ms = 0
         self._local: LocalFolder | None = None
@@ -275,6 +277,7 @@ class StreamProcessor:
 
         interval_ms = running.revision.sink.batch_flush_interval_ms
         running.batches = batches
+        running.listened = ListenedSession(query.frame.sparkSession, self._figures)
         self._resources.jobs.join_pool(self._run.slot)
         try:
             running.query = (
@@ -300,7 +303,8 @@ class StreamProcessor:
             if isinstance(failure, HoldfastError):
                 raise failure
             raise QueryFailedError(cause_of(running.query.exception() or failure or Exception("the query ended")))
-        self._progress = stream_progress.of_query(running, chosen_engine(running.revision))
+        chosen, ui_url = chosen_engine(running.revision), self._resources.jobs.ui_url
+        self._progress = stream_progress.of_query(running, chosen, self._figures, ui_url)
         if self._done_batches:
             self._retries.turn_succeeded()
         if running.batches.idle:

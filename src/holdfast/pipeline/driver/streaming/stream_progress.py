@@ -1,9 +1,10 @@
-"""What Spark reports of a query, as the status and metrics show it. No I/O but Spark's last report."""
+"""What Spark reports of a query, as the status and metrics show it."""
 
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.pipeline.driver.streaming.query_listener import QueryFigures
 from holdfast.pipeline.model.driver_protocol import SlotProgress, StreamProgress
 from holdfast.pipeline.model.query import ChosenEngine
 
@@ -11,18 +12,23 @@ if TYPE_CHECKING:
     from holdfast.pipeline.driver.streaming.running_query import RunningQuery
 
 
-def of_query(running: "RunningQuery", chosen: ChosenEngine) -> StreamProgress:
+def of_query(running: "RunningQuery", chosen: ChosenEngine, figures: QueryFigures, ui_url: str) -> StreamProgress:
     """The state of a running query. Before its first batch is reported, the batch that is done."""
-    reported = running.query.lastProgress
+    run_id = str(running.query.runId)
     found = StreamProgress(
         engine=chosen.engine,
         reason=chosen.reason,
         epoch=running.epoch,
         batch=running.store.record.done_batch,
         output_mode=running.revision.query.output_mode,
-        run_id=str(running.query.runId),
+        run_id=run_id,
+        input_rows_total=figures.input_rows,
+        late_rows_total=figures.late_rows,
+        failures=figures.failures,
+        failure=figures.failure,
+        ui_url=f"{ui_url}/StreamingQuery/statistics/?id={run_id}" if ui_url else "",
     )
-    return found if reported is None else with_report(found, msgspec.json.decode(reported.json))
+    return with_report(found, figures.report) if figures.report.get("runId") == run_id else found
 
 
 def with_report(progress: StreamProgress, report: dict[str, Any]) -> StreamProgress:
