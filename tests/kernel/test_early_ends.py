@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.support.kernel_cluster import KernelCluster, SimulatedAgent
 
-from holdfast.contracts.store import Delete, Put
+from holdfast.contracts.store import Delete, Entry, Put
 from holdfast.kernel.early_ends import EarlyEndRecord, SuspicionRecord
 from holdfast.kernel.keys import PLANNER, early_end_key, holder_key, member_key, suspicion_key
 from holdfast.kernel.lease import read_holder
@@ -93,6 +93,26 @@ async def test_a_report_that_was_withdrawn_does_not_count(trio: Trio) -> None:
     await trio.report(trio.other)
     await trio.world.run_ms(5_000)
     assert await trio.is_member()
+
+
+async def test_a_report_that_is_withdrawn_between_the_decision_and_its_commit_does_not_count(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, looked = trio.planner.store.get, []
+
+    async def withdraw_first(key: str) -> Entry | None:
+        if key == member_key("agent", trio.dead.name):
+            looked.append(key)
+            await trio.world.store.commit(apply=[Delete(suspicion_key(trio.dead.name, trio.other.name))])
+        return await get(key)
+
+    monkeypatch.setattr(trio.planner.store, "get", withdraw_first)
+    await trio.report(trio.planner)
+    await trio.report(trio.other)
+    await trio.world.run_until(lambda: bool(looked))
+    await trio.world.run_ms(5_000)
+    assert await trio.is_member()
+    assert trio.planner.sessions_ended_early == 0
 
 
 async def test_an_agent_of_which_nothing_could_move_is_left_to_its_ttl(trio: Trio) -> None:
