@@ -137,11 +137,29 @@ def recreated(cluster: KillCluster, step: str) -> Verdict:
     await_blocked(pipelines, topic)
     verdicts = [_check_old(each, writer) for each in pipelines]
     for each in pipelines:
-        cluster.http.post(f"{each.path}/rewind", {"to": {"0": 0}})
+        _rewind(each)
     verdicts += [_read_anew(each, new) for each in pipelines]
     for each in pipelines:
         remove(each)
     return sum_of(verdicts)
+
+
+def _rewind(watched: Watched) -> None:
+    """To the beginning; a query is stopped for it."""
+    http, path = watched.cluster.http, watched.path
+    if watched.engine == STREAMING:
+        http.post(f"{path}/stop")
+
+    def rewound() -> bool:
+        try:
+            http.post(f"{path}/rewind", {"to": {"0": 0}})
+        except HoldfastError:  # its worker has not released it yet
+            return False
+        return True
+
+    until(rewound, within_s=WITHIN_S, pause_s=PAUSE_S, what=f"{path} is rewound")
+    if watched.engine == STREAMING:
+        http.post(f"{path}/start")
 
 
 def _check_old(watched: Watched, writer: Writer) -> Verdict:
