@@ -14,11 +14,13 @@ from pathlib import Path
 
 from tests.support.wal import SMALL, TOPIC, frame, opened, places
 
+from holdfast.log.wal.frames import EPOCH_START, WalFrame
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.random import SeededRandom
 
 # Partition 0 is released seldom: its frames are copied forward again and again.
 COPYING = replace(SMALL, copy_forward_files=2)
+REPLICATED = 9
 
 
 def say(*words: object) -> None:
@@ -37,10 +39,10 @@ async def main(directory: Path, seed: int, label: str, hit: int) -> None:
     # A WAL that is closed marks its end, unless its file is full to the last frame: then the next one does.
     turns = 6 if label == "wal.mark-synced" else 100_000
     for life in range(10):
-        await append(directory, seed + life, turns)
+        await append(directory, seed + life, turns, replicated=label == "wal.header-raised")
 
 
-async def append(directory: Path, seed: int, turns: int) -> None:
+async def append(directory: Path, seed: int, turns: int, *, replicated: bool) -> None:
     rng = SeededRandom(seed).random
     ends: defaultdict[int, int] = defaultdict(int)
     async with opened(directory, seed=seed, settings=COPYING) as wal:
@@ -61,6 +63,10 @@ async def append(directory: Path, seed: int, turns: int) -> None:
                     )
                 )
                 ends[partition] += 1
+            if replicated:  # a frame of replication in every file
+                start = WalFrame(TOPIC, REPLICATED, 1, ends[REPLICATED], 1, (), EPOCH_START)
+                answers.append((REPLICATED, ends[REPLICATED], wal.append(start)))
+                ends[REPLICATED] += 1
             for partition, offset, answer in answers:
                 await answer
                 say("ack", partition, offset)

@@ -24,6 +24,7 @@ STEPS = {
     "wal.file-live": (1, 2, 5),
     "wal.file-opened": (1, 2, 5),
     "wal.file-retired": (1, 2, 5),
+    "wal.header-raised": (1, 2, 5),
     "wal.torn-tail-invalidated": (1,),
     "wal.tail-synced": (1,),
     "wal.mark-synced": (1, 2),
