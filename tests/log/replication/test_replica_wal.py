@@ -234,10 +234,12 @@ async def test_a_repaired_wal_is_another_replica(tmp_path: Path, monkeypatch: py
     assert (replica_id(WAL, 0), replica_id(WAL, 2)) == (WAL, f"{WAL}.2")
 
 
-async def test_an_inspection_names_the_frames(tmp_path: Path) -> None:
+async def test_an_inspection_lists_the_offsets_of_entries_alone(tmp_path: Path) -> None:
     async with opened(tmp_path / "wal") as wal:
         await answer(await ReplicaWal.open(wal, WAL, P), append(1, NOWHERE, *HISTORY))
-    assert inspect(tmp_path / "wal") is not None
+    [found] = [report for report in inspect(tmp_path / "wal").files if report.frames]
+    assert found.frames == 1 + len(HISTORY)
+    assert [(each.partition, each.first_offset, each.end_offset) for each in found.partitions] == [(P[1], 0, 3)]
 
 
 @pytest.mark.slow

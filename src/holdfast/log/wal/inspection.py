@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.log.wal.file_reader import WalReader
 from holdfast.log.wal.files import live_files, spare_files
 from holdfast.log.wal.frame_scan import ScannedFrame, scan_frames, scan_header
-from holdfast.log.wal.frames import FRAMES_AT, MARK
+from holdfast.log.wal.frames import FRAMES_AT, MARK, REPLICATION_KINDS
 from holdfast.log.wal.recovery import TornTail, WalDamage, scan_directory
 from holdfast.log.wal.set_aside import KEPT, list_tails
 from holdfast.log.wal.startup import PENDING_REPAIRS
@@ -114,6 +114,8 @@ def _count(report: FileReport, partitions: dict[tuple[bytes, int], PartitionRepo
         return
     report.frames += 1
     report.payload_bytes += head.payload_bytes
+    if head.kind in REPLICATION_KINDS:
+        return  # what stands in the place of offsets there is something else
     found = partitions.get((head.topic_id, head.partition))
     if found is None:
         found = PartitionReport(topic_id=head.topic_id.hex(), partition=head.partition, first_offset=head.base_offset)
