@@ -1,9 +1,10 @@
 """Placement: bounded, sticky, deterministic (docs/safety.md, rule 6)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,3 +229,16 @@ class TestRequestsOfOperators:
         assert len(plan["orders"]) == partitions
         assert {agent for placement in plan["orders"] for agent in placement} <= staying
         assert make_plan(plan, members, orders(partitions, replicas=2), requests) == plan
+
+
+def test_the_ring_is_asked_only_where_several_agents_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, walks = HashRing.walk, []
+
+    def counted(ring: HashRing, label: str) -> Iterator[str]:
+        walks.append(label)
+        return real(ring, label)
+
+    monkeypatch.setattr(HashRing, "walk", counted)
+    plan = make_plan({}, agents(1), [Workload(topic="orders", partitions=50)])
+    assert plan["orders"] == (("agent-1",),) * 50
+    assert len(walks) == 1  # of the topic, for its quotas

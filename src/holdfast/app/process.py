@@ -30,8 +30,8 @@ _log: Final = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005  # Python's own is 5 ms, five times what an acknowledgement may take
 # When generations are collected: after so many allocations, then after so many collections of the one before. A collection stops
-# everything: 5,000 objects take 3 ms, 50,000 take 30. Python's own are 700, 10 and 10.
-_GC_THRESHOLDS: Final = (5_000, 10, 400)
+# everything: 5,000 objects take 3 ms, 30,000 take 20. Python's own are 700, 10 and 10.
+_GC_THRESHOLDS: Final = (5_000, 5, 800)
 _REPORT_S: Final = 5.0  # how often a stop that goes on says what it waits for
 _CANCEL_TIMEOUT_S: Final = 5.0  # for the cancellation after a graceful stop took too long
 _FAILED_TIMEOUT_S: Final = 10.0  # for everything to end by itself after the WAL has failed

@@ -9,6 +9,7 @@ agent gets nothing that others of its group can serve, and an assigned partition
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from holdfast.kernel.hash_ring import HashRing
@@ -128,13 +129,23 @@ def _place_topic(
         if not owners[number] and placement and left.get(placement[0], 0) > 0:
             owners[number] = placement[0]
             left[placement[0]] -= 1
+    with_room = {agent for agent, count in left.items() if count > 0}
     for number, owner in enumerate(owners):
         if not owner:
             copies = old[number][1:] if number < len(old) else ()
-            wished = (*copies, *ring.walk(str(TopicPartition(workload.topic, number))))
-            owners[number] = next(agent for agent in wished if left.get(agent, 0) > 0)
-            left[owners[number]] -= 1
+            owners[number] = agent = _wished(workload.topic, number, copies, with_room, ring)
+            left[agent] -= 1
+            if left[agent] == 0:
+                with_room.discard(agent)
     return owners
+
+
+def _wished(topic: str, number: int, copies: Placement, with_room: Collection[str], ring: HashRing) -> str:
+    """One of the agents that have room: a replica, else the next one clockwise."""
+    if len(with_room) == 1:
+        return next(iter(with_room))
+    wished = chain(copies, ring.walk(str(TopicPartition(topic, number))))
+    return next(agent for agent in wished if agent in with_room)
 
 
 def _with_replicas(

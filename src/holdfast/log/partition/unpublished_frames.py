@@ -26,7 +26,7 @@ from holdfast.log.wal.recovery import PartitionKey
 from holdfast.log.wal.set_aside import KEPT, list_tails
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
-from holdfast.vocabulary.tasks import gather_limited
+from holdfast.vocabulary.tasks import LoopTurns, gather_limited
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class UnpublishedFrames:
     def __init__(self, wal: Wal, wal_id: str, store: Store, *, clock: Clock, budget: TailBudget | None = None) -> None:
         self._wal, self._wal_id, self._store, self._clock, self._budget = wal, wal_id, store, clock, budget
         self._kept: dict[PartitionKey, list[WalFrame]] = {}
+        self._turns = LoopTurns()  # with thousands of partitions, others get theirs in between
 
     def remember(self, partition: LeadingPartition) -> None:
         """Remember what a partition that is being closed has not published."""
@@ -102,6 +103,7 @@ class UnpublishedFrames:
         records = {keys[key]: msgspec.json.decode(entry.value, type=PartitionRecord) for key, entry in found.items()}
         without_record = {topic_id_key(each[0].hex()) for each in partitions.values() if each not in records}
         existing = await read_keys(self._store, sorted(without_record))
+        await self._turns.next()
         for key, end in unreleased:
             partition = partitions[key]
             if partition in records and partition in replicated:
