@@ -95,8 +95,8 @@ class DriverProcess:
     def heard(self, kind: type[S]) -> list[S]:
         return [each for each in self.hear() if isinstance(each, kind)]
 
-    def await_ready(self) -> None:
-        until(lambda: self.heard(DriverReady) or self.process.poll() is not None, within_s=START_WITHIN_S, what="ready")
+    def await_ready(self, within_s: float = START_WITHIN_S) -> None:
+        until(lambda: self.heard(DriverReady) or self.process.poll() is not None, within_s=within_s, what="ready")
         assert self.heard(DriverReady), self.log.read_text()[-4_000:]
 
     def work(self, slot: str, pipeline_id: str, claims: dict[int, int], *, run: bool = True) -> None:
@@ -149,12 +149,13 @@ def driving(
     environment: Mapping[str, str] | None = None,
     *,
     spark: SparkOptions = LOCAL,
+    start_within_s: float = START_WITHIN_S,
     **settings: float,
 ) -> Iterator[DriverProcess]:
-    """A driver that is up, for the body."""
+    """A driver that is up, for the body. Executors on another engine are processes of their own, which start later."""
     driver = DriverProcess(world, folder / "driver.log", environment or {}, spark=spark, settings=settings)
     try:
-        driver.await_ready()
+        driver.await_ready(start_within_s)
         yield driver
     finally:
         driver.end()
