@@ -95,6 +95,7 @@ def test_a_stream_that_dies_in_its_commits_goes_on_where_it_was(
     assert query(clickhouse, options, "groupUniqArray(_batch)") == ["[0,1,2]"]
 
 
+@pytest.mark.long
 def test_complete_mode_and_upserts_leave_what_a_batch_query_gives(
     spark: SparkSession, clickhouse: ClickHouseServer, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def drive(folder: Path, broker: Broker, topic: str, step: str) -> int:
             os.killpg(driver.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "steps",
     [("spark-sink.round-sent",), pytest.param(FAILPOINTS, marks=pytest.mark.long)],

@@ -129,6 +129,7 @@ def test_a_sleeper_that_wakes_in_its_batch_after_others_took_over_adds_nothing(
     assert windows(clickhouse) == expected
 
 
+@pytest.mark.long
 def test_a_stream_stream_join_equals_the_batch_also_when_its_owner_dies(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:

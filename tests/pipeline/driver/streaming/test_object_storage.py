@@ -63,9 +63,10 @@ def lose_disk(slot: StreamSlot) -> None:
     shutil.rmtree(local.path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "steps",
-    [("begun",), pytest.param((*IN_BATCH, "uploaded", *AT_START), marks=pytest.mark.long, id="all")],
+    [("begun",), pytest.param((*IN_BATCH, "uploaded", *AT_START), id="all")],
     ids=str,
 )
 def test_a_query_whose_owners_are_lost_with_their_disks_goes_on_from_object_storage(
