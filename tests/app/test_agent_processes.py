@@ -91,8 +91,12 @@ def test_three_agents_of_one_host(tmp_path: Path) -> None:
         for number in range(6):
             assert read(server.kafka, "orders", 2, partition=number) == ["a", "b"]
         others = [holder_of(server.data / "agents" / name) for name in ("2", "3")]
-        assert server.terminate() == 0
+        # As Ctrl-C does: the signal goes to the whole group, and every agent stops gracefully all the same.
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(60) == 0
         assert not any(map(is_running, others))
+        assert "second SIG" not in server.log
+        assert server.log.count("INFO holdfast.app.process: stopped") == 3
     finally:
         if server.process.poll() is None:
             server.kill()

@@ -23,6 +23,9 @@ def test_a_cluster_is_listed_and_moved_about(run: Run, tmp_path: Path) -> None:
         rows = run("partitions", "orders", *store, "--json").rows
         assert [(row["high_watermark"], row["state"]) for row in rows] == [(2, "ok")] * 4
         assert all(row["in_sync"] == row["replicas"] == [row["leader"]] for row in rows)
+        shown = run("partitions", "orders", *store).text
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "watermark" in shown
         listed = {row["id"]: row for row in run("agents", *store, "--json").rows}
         assert {name: (row["live"], row["zone"], row["address"]) for name, row in listed.items()} == {
             "ann": (True, "z1", ann.kafka),

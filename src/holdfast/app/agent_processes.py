@@ -143,7 +143,11 @@ def _start(command: AgentCommand) -> "subprocess.Popen[bytes]":
     (command.data / ADDRESSES).unlink(missing_ok=True)
     environment = {**os.environ, **command.environment}  # noqa: TID251 (what a child process is given)
     return subprocess.Popen(  # noqa: S603 (our own command)
-        with_parent(command.argv), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        with_parent(command.argv),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is this process's: a second signal, its SIGTERM, would end them at once
     )
 
 

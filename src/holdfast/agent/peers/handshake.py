@@ -14,6 +14,7 @@ from holdfast.agent.peers.frames import MalformedFrameError
 from holdfast.vocabulary.types import Member
 
 HELLO_BYTES_MAX: Final = 4_096  # of any frame of the handshake: a stranger cannot make us hold more
+NO_SESSION: Final = "has no session"  # how the refusal of an agent that starts or stops ends
 T = TypeVar("T")
 
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from holdfast.agent.peers.connection import PeerConnection
 from holdfast.agent.peers.frames import Frame, FrameKind, MalformedFrameError, encode_frame
 from holdfast.agent.peers.handshake import (
+    NO_SESSION,
     VERSIONS,
     Hello,
     MemberLookup,
@@ -96,12 +97,13 @@ class PeerServer:
             self._welcome(connection, hello)
         elif final or not self._may_become_known(hello):
             self.refused += 1
-            _log.warning("peer at %s refused: %s", connection.peer_address, reason)
+            level = logging.WARNING if self.open else logging.INFO  # it starts, or stops: no peer's fault
+            _log.log(level, "peer at %s refused: %s", connection.peer_address, reason)
             connection.refuse(reason)
 
     def _refusal(self, hello: Hello) -> str | None:
         if not self.open:
-            return f"agent {self.us.agent!r} has no session"
+            return f"agent {self.us.agent!r} {NO_SESSION}"
         return refusal_of(hello, self.us, self._member(hello.agent), self._versions)
 
     def _may_become_known(self, hello: Hello) -> bool:

@@ -22,7 +22,7 @@ from holdfast.agent.peers.frames import (
     decode_answers,
     encode_messages,
 )
-from holdfast.agent.peers.handshake import Welcome
+from holdfast.agent.peers.handshake import NO_SESSION, Welcome
 from holdfast.agent.peers.observations import Observation, Outcome
 from holdfast.agent.peers.send_queue import Credit, OnAnswer, Outgoing, SendQueue
 from holdfast.agent.peers.settings import PeerSettings, StreamCounters
@@ -293,6 +293,7 @@ class PeerStream:
         )
         if str(observation) != self._logged:  # a peer that is away is logged once, however often it is tried
             self._logged = str(observation)
-            level = logging.INFO if outcome is Outcome.CLOSED else logging.WARNING
+            expected = outcome is Outcome.CLOSED or detail.endswith(NO_SESSION)  # it starts, or stops
+            level = logging.INFO if expected else logging.WARNING
             _log.log(level, "connection to agent %s at %s: %s", identity.agent, self.peer.address, observation)
         self._listener.observed(observation)

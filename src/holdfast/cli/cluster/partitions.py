@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.agent.administration import AgentStatus
@@ -12,8 +12,8 @@ from holdfast.client.brokers import BrokerClient
 from holdfast.kafka.special_offsets import LATEST
 from holdfast.vocabulary.errors import HoldfastError
 
-COLUMNS = ("partition", "leader", "epoch", "replicas", "in_sync", "published", "high_watermark", "state")
-_WAIT_MS: Final = 2_000
+COLUMNS = ("#", "leader", "epoch", "replicas", "in_sync", "published", "watermark", "state")  # within 80 characters
+_WAIT_MS: Final = 5_000
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,8 +35,8 @@ async def run(args: argparse.Namespace) -> int:
         partitions = await cluster.partitions(args.topic)
         agents = [each for each in await cluster.agents() if each.live]
     watermarks = await _high_watermarks(agents, args.topic, [each.partition for each in partitions])
-    live = {each.id for each in agents}
-    rows = []
+    live = {each.id: each.node for each in agents}
+    rows: list[dict[str, object]] = []
     for each in partitions:
         served = each.leader in live and not each.offline
         rows.append(
@@ -48,8 +48,27 @@ async def run(args: argparse.Namespace) -> int:
                 "state": each.offline or _state(each.leader, each.planned, served=served),
             }
         )
-    print_rows(f"partitions of {args.topic}", rows, COLUMNS, as_json=args.json)
+    if args.json:
+        print_rows("partitions", rows, COLUMNS, as_json=True)
+        return OK
+    print_rows(f"partitions of {args.topic}; agents by their node", [_by_node(row, live) for row in rows], COLUMNS)
     return OK
+
+
+def _by_node(row: Mapping[str, object], nodes: Mapping[str, int]) -> dict[str, object]:
+    """A row of the table: agents by their short name, which Kafka's tools show, too; one that is gone by its id."""
+
+    def named(agent: object) -> object:
+        return nodes.get(str(agent), agent)
+
+    return {
+        **row,
+        "#": row["partition"],
+        "leader": named(row["leader"]),
+        "replicas": [named(agent) for agent in row["replicas"]],  # type: ignore[attr-defined]
+        "in_sync": [named(agent) for agent in row["in_sync"]],  # type: ignore[attr-defined]
+        "watermark": row["high_watermark"],
+    }
 
 
 def _state(leader: str | None, planned: Sequence[str], *, served: bool) -> str:
