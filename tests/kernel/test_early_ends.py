@@ -40,13 +40,14 @@ class Trio:
         """Cut off from the store: its session lives on there, for a TTL."""
         self.dead.store.reachable = False
 
-    async def report(self, observer: SimulatedAgent, *, session: str = "", ago_ms: int = 100) -> None:
+    async def report(
+        self, observer: SimulatedAgent, *, session: str = "", ago_ms: int = 100, of: SimulatedAgent | None = None
+    ) -> None:
+        suspect = of or self.dead
         assert observer.session is not None
-        assert self.dead.session is not None
-        record = SuspicionRecord(
-            session=session or self.dead.session.id, reset_ago_ms=ago_ms, refused_ago_ms=ago_ms - 50
-        )
-        put = Put(suspicion_key(self.dead.name, observer.name), msgspec.json.encode(record), observer.session.id)
+        assert suspect.session is not None
+        record = SuspicionRecord(session=session or suspect.session.id, reset_ago_ms=ago_ms, refused_ago_ms=ago_ms - 50)
+        put = Put(suspicion_key(suspect.name, observer.name), msgspec.json.encode(record), observer.session.id)
         await self.world.store.commit(apply=[put])
 
     async def is_member(self) -> bool:
@@ -121,6 +122,15 @@ async def test_an_agent_of_which_nothing_could_move_is_left_to_its_ttl(trio: Tri
     await trio.report(trio.other)
     await trio.world.run_ms(5_000)
     assert await trio.is_member()
+
+
+async def test_a_planner_that_others_cannot_reach_does_not_end_its_own_session(trio: Trio) -> None:
+    trio.world.movable.add(trio.planner.name)
+    for observer in (trio.dead, trio.other):
+        await trio.report(observer, of=trio.planner)
+    await trio.world.run_ms(5_000)
+    assert trio.planner.sessions_ended_early == 0
+    assert len(trio.planner.owns()) == 2
 
 
 async def test_a_new_planner_ends_nothing(world: KernelCluster) -> None:

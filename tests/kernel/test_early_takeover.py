@@ -42,6 +42,7 @@ def situation(agents: str, *suspicions: Suspicion, **changes: object) -> Situati
     """Live agents, one letter each, under a planner that has been one for an hour."""
     return replace(
         Situation(
+            planner="",
             sessions={agent: f"session-{agent}" for agent in agents},
             suspicions=suspicions,
             seen_at_ms={},
@@ -71,9 +72,18 @@ def test_one_is_enough_if_there_are_two_in_all() -> None:
     assert choose(situation("ac", suspicion("c", "a")), NOW, SETTINGS) is not None
 
 
+def test_an_agent_of_which_nothing_could_move_does_not_keep_others_from_being_ended() -> None:
+    both_dead = situation("abcdefg", *BOTH, suspicion("d", "a"), suspicion("d", "b"))
+    decision = choose(both_dead, NOW, SETTINGS, may_move=lambda agent: agent == "d")
+    assert decision is not None
+    assert decision.agent == "d"
+
+
 @pytest.mark.parametrize(
     ("given_situation", "obstacle"),
     [
+        (situation("abc", *BOTH, planner="c"), "it is the planner"),
+        (situation("ac", suspicion("c", "a"), planner="c"), "it is the planner"),
         (situation("abc", suspicion("c", "a")), "1 of 2 observers"),
         (situation("abc", suspicion("c", "a"), suspicion("c", "a", 50)), "1 of 2 observers"),
         (situation("abc", suspicion("c", "a"), suspicion("c", "c")), "1 of 2 observers"),

@@ -134,8 +134,8 @@ class EarlyEnder:
 
     async def _end_one(self) -> None:
         situation, now_ms, settings = self._situation(), self._clock.boot_ms(), self._early.settings
-        decision = choose(situation, now_ms, settings)
-        if decision is None or not self._early.may_move(decision.agent):
+        decision = choose(situation, now_ms, settings, self._early.may_move)
+        if decision is None:
             obstacles = {
                 agent: obstacle_to(agent, situation, now_ms, settings) or "nothing of it could move"
                 for agent in suspects(situation, now_ms, settings)
@@ -205,6 +205,7 @@ class EarlyEnder:
         prefix = members_prefix("agent")
         seen_prefix = last_seen_key("agent", "")
         return Situation(
+            planner=self._lease.holder,
             sessions={key.removeprefix(prefix): member.session for key, member in self._members.items.items()},
             suspicions=[report.suspicion for report in self._reports.items.values()],
             seen_at_ms={key.removeprefix(seen_prefix): at_ms for key, at_ms in self._seen.items.items()},

@@ -8,7 +8,7 @@ What is not ended early ends by its TTL, as ever.
 enough there.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.vocabulary.settings import check_at_least
@@ -61,8 +61,9 @@ class EarlyEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the planner knows. `seen_at_ms`: the last sign of life of an agent in the store."""
+    """What the planner, itself the agent `planner`, knows. `seen_at_ms`: the last sign of life of an agent in the store."""
 
+    planner: str
     sessions: Mapping[str, str]
     suspicions: Collection[Suspicion]
     seen_at_ms: Mapping[str, int]
@@ -81,10 +82,15 @@ class EndSession:
     observers: tuple[str, ...]
 
 
-def choose(situation: Situation, now_ms: int, settings: EarlyTakeoverSettings) -> EndSession | None:
-    """The session to end now, if one may be."""
+def choose(
+    situation: Situation,
+    now_ms: int,
+    settings: EarlyTakeoverSettings,
+    may_move: Callable[[str], bool] = lambda agent: True,
+) -> EndSession | None:
+    """The session to end now, if one may be: of an agent of whose work something `may_move`."""
     for agent in suspects(situation, now_ms, settings):
-        if obstacle_to(agent, situation, now_ms, settings) is None:
+        if obstacle_to(agent, situation, now_ms, settings) is None and may_move(agent):
             observers = tuple(sorted(_observers(agent, situation, now_ms, settings)))
             return EndSession(agent=agent, session=situation.sessions[agent], observers=observers)
     return None
@@ -99,6 +105,8 @@ def obstacle_to(agent: str, situation: Situation, now_ms: int, settings: EarlyTa
     """Why the agent's session is not ended now; None: it may be."""
     if not settings.enabled:
         return "early takeover is off"
+    if agent == situation.planner:  # whoever decides is alive, whatever keeps others from reaching it
+        return "it is the planner, which is alive"
     observers = _observers(agent, situation, now_ms, settings)
     enough = 1 if len(situation.sessions) == 2 else 2
     if len(observers) < enough:  # 1: seen by enough live agents, at the same time, after its last sign of life
