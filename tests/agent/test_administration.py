@@ -1,11 +1,15 @@
 """What operators ask of a cluster: agents take it from the plan, and what was asked for stays."""
 
+import msgspec
 import pytest
 from tests.support.cluster import LocalCluster, Node
 from tests.support.waiting import async_until
 
 from holdfast.agent.administration import AgentStatus, ClusterAdministration, PartitionStatus
-from holdfast.log.topics import UnknownTopicError
+from holdfast.contracts.store import Put
+from holdfast.kernel.keys import assignment_key
+from holdfast.kernel.placement_requests import AssignmentRecord
+from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -107,8 +111,33 @@ async def test_a_topic_of_a_group_is_led_by_its_agents_alone(cluster: LocalClust
         await administration.assign("bulky", {0: ("carl",)})
 
 
+async def test_a_topic_that_is_deleted_meanwhile_is_not_assigned_for_its_successor(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, _, administration = await pair(cluster)
+    get = administration._topics.get
+
+    async def delete_after(name: str) -> Topic:
+        found = await get(name)
+        await ann.service.topics.delete(name)
+        return found
+
+    monkeypatch.setattr(administration._topics, "get", delete_after)
+    with pytest.raises(InvalidError, match="one that exists"):
+        await administration.assign("orders", {0: ("bob",)})
+    assert await administration.assignments() == {}
+
+
 async def test_the_assignments_of_a_deleted_topic_go_with_it(cluster: LocalCluster) -> None:
     ann, _, administration = await pair(cluster)
     await administration.assign("orders", {0: ("bob",)})
     await ann.service.topics.delete("orders")
     assert await administration.rebalance() == 0
+
+
+async def test_a_new_topic_has_no_assignments_of_a_former_one(cluster: LocalCluster) -> None:
+    _, bob, administration = await pair(cluster)
+    left = Put(assignment_key("bills"), msgspec.json.encode(AssignmentRecord({0: ("bob",)})))
+    await cluster.store.commit(apply=[left])
+    await bob.service.create_topic("bills", 2)
+    assert await administration.assignments() == {}

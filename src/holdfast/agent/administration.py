@@ -6,7 +6,6 @@ asks twice, or dies in between, has asked once.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -27,7 +26,7 @@ from holdfast.kernel.keys import (
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import MembershipSettings, list_members, read_member
 from holdfast.kernel.mirror import scan_all
-from holdfast.kernel.placement import PlacementPlan, PlacementRequests, make_plan
+from holdfast.kernel.placement import PlacementPlan, PlacementRequests, TopicAssignment, make_plan
 from holdfast.kernel.placement_requests import (
     assign_partitions,
     assigned_partitions,
@@ -41,11 +40,11 @@ from holdfast.kernel.transfer import Transfer, read_transfer
 from holdfast.log.keys import OFFLINE, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.offline_partitions import read_offline
-from holdfast.log.topics import Topic, Topics, UnknownTopicError
+from holdfast.log.topics import Topic, Topics
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.types import TopicPartition
+from holdfast.vocabulary.types import Member, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +77,16 @@ class PartitionStatus:
     start: int
     published: int
     offline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition on its way to the agent that it is assigned to: the first of `assigned` that is live."""
+
+    topic: str
+    partition: int
+    leader: str | None
+    assigned: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,19 +201,25 @@ class ClusterAdministration:
         await self._check_agents({agent for agents in changes.values() for agent in agents}, found.config.agent_group)
         await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
 
-    async def reassignments(self) -> list[PartitionStatus]:
+    async def assignments(self) -> Mapping[str, TopicAssignment]:
+        """What operators have assigned, by topic."""
+        return await assigned_partitions(self._store, clock=self._clock, random=self._random)
+
+    async def reassignments(self) -> list[Reassignment]:
         """The partitions that are on their way to the agent that an operator has assigned them to."""
-        assigned = await assigned_partitions(self._store, clock=self._clock, random=self._random)
-        live = {status.id for status in await self.agents() if status.live}
+        assigned = await self.assignments()
+        if not assigned:
+            return []
+        live = {member.id for member in await self._members()}
+        counts = {topic.name: topic.partitions for topic in await self._topics.list()}
+        holders = {held.resource: held.holder for held in map(read_holder, await self._scan(holder_key(PLACED)))}
         found = []
-        for topic in sorted(assigned):
-            with suppress(UnknownTopicError):  # deleted since
-                found += [
-                    each
-                    for each in await self.partitions(topic)
-                    if (target := next((agent for agent in each.assigned if agent in live), None))
-                    and target != each.leader
-                ]
+        for topic, partitions in sorted(assigned.items()):
+            for number, agents in sorted(partitions.items()):
+                leader = holders.get(partition_resource(TopicPartition(topic, number)))
+                target = next((agent for agent in agents if agent in live), None)
+                if number < counts.get(topic, 0) and target not in (None, leader):
+                    found.append(Reassignment(topic=topic, partition=number, leader=leader, assigned=agents))
         return found
 
     async def drain(self, agent: str) -> None:
@@ -256,8 +271,12 @@ class ClusterAdministration:
             await drained_agents(self._store, clock=clock, random=random),
             await assigned_partitions(self._store, clock=clock, random=random),
         )
-        members = [read_member(entry) for entry in await self._scan(members_prefix("agent"))]
+        members = await self._members()
         return make_plan(previous, members, list(map(read_workload, await self._scan(WORKLOADS))), requests)
+
+    async def _members(self) -> list[Member]:
+        """Every live agent."""
+        return [read_member(entry) for entry in await self._scan(members_prefix("agent"))]
 
     async def _state(self, *, placed_only: bool = True) -> _ClusterState:
         holders = map(read_holder, await self._scan(holder_key(PLACED) if placed_only else HOLDERS))
@@ -277,7 +296,7 @@ class ClusterAdministration:
         ]
 
     async def _check_agents(self, agents: Collection[str], group: str) -> None:
-        live = {status.id for status in await self.agents() if status.live and status.group == group}
+        live = {member.id for member in await self._members() if member.group == group}
         for agent in sorted(agents):
             if agent not in live:
                 raise InvalidError("agent", agent, f"{_one_of(live)}, the live agents of group {group}")

@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
-from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
-from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, assignment_key, drain_key
+from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put, Store
+from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, assignment_key, drain_key, workload_key
 from holdfast.kernel.mirror import scan_all
 from holdfast.kernel.placement import Placement, TopicAssignment
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
 
 
@@ -61,7 +62,10 @@ async def drained_agents(store: Store, *, clock: Clock, random: Random) -> Mappi
 async def assign_partitions(
     store: Store, topic: str, changes: Mapping[int, Sequence[str]], *, clock: Clock, random: Random
 ) -> TopicAssignment:
-    """Assign partitions of a topic to agents, the leader first; an empty sequence withdraws an assignment. Returns all of them."""
+    """Assign partitions of a topic to agents, the leader first; an empty sequence withdraws an assignment. Returns all of them.
+
+    `InvalidError`: the planner has nothing to place for the topic; what is assigned goes with its workload.
+    """
 
     async def decide(entry: Entry | None) -> Swap[TopicAssignment]:
         assigned = dict(read_assignment(entry)) if entry is not None else {}
@@ -69,7 +73,13 @@ async def assign_partitions(
             assigned.pop(number, None)
             if agents:
                 assigned[number] = tuple(agents)
-        return Swap(assigned, (_assignment_write(topic, assigned),))
+        write = _assignment_write(topic, assigned)
+        if not assigned:
+            return Swap(assigned, (write,))
+        workload = await store.get(workload_key(topic))
+        if workload is None:
+            raise InvalidError("topic to assign", topic, "one that exists")
+        return Swap(assigned, (write,), (AtVersion(workload.key, workload.version),))
 
     assigned, _ = await compare_and_swap(store, assignment_key(topic), decide, clock=clock, random=random)
     return assigned

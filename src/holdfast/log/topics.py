@@ -153,6 +153,7 @@ class Topics:
                 Put(topic_key(name), msgspec.json.encode(topic)),
                 Put(topic_id_key(topic.id), msgspec.json.encode({"name": name})),
                 _workload(topic),
+                Delete(assignment_key(name)),  # of a topic that a release without assignments deleted
             ),
         )
         if not isinstance(outcome, Committed):

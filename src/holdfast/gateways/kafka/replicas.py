@@ -11,7 +11,6 @@ Not implemented: more than one replica. A reassignment stays, as `holdfast trans
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from holdfast.agent.administration import PartitionStatus
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import ApiError
@@ -19,10 +18,13 @@ from holdfast.gateways.kafka.leaders import leader_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE
+from holdfast.kernel.placement import Placement, TopicAssignment
+from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
 
 _PREFERRED: Final = 0
 _Refusal = tuple[ErrorCode, str | None]
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 async def elect_leaders(call: RequestContext, request: Any) -> ResponseFields:
@@ -49,48 +51,80 @@ def _elected(backend: KafkaBackend, kind: int, name: str, number: int) -> Respon
 
 async def alter_partition_reassignments(call: RequestContext, request: Any) -> ResponseFields:
     """Assign partitions to agents, which take them over by transfers, or withdraw assignments that are under way."""
-    backend = call.backend
+    administration = call.backend.administration
+    # Once for all: a tool that moves thousands of partitions names them in one request.
+    assigned = await administration.assignments()
+    moving: dict[str, set[int]] = {}
+    for each in await administration.reassignments():
+        moving.setdefault(each.topic, set()).add(each.partition)
     responses = []
     for topic in request.topics:
-        moving = {each.partition for each in await _moving(backend) if each.topic == topic.name}
-        results = [await _reassigned(backend, topic.name, each, moving) for each in topic.partitions]
-        responses.append({"name": topic.name, "partitions": results})
+        name, wanted = topic.name, topic.partitions
+        results = await _reassigned(call.backend, name, wanted, assigned.get(name, {}), moving.get(name, ()))
+        responses.append({"name": name, "partitions": results})
     return {"error_code": ErrorCode.NONE, "error_message": None, "responses": responses}
 
 
-async def _reassigned(backend: KafkaBackend, name: str, wanted: Any, moving: Collection[int]) -> ResponseFields:
-    number = wanted.partition_index
-    code, text = _unknown(backend, name, number)
-    if code is ErrorCode.NONE:
+async def _reassigned(
+    backend: KafkaBackend, name: str, wanted: Sequence[Any], assigned: TopicAssignment, moving: Collection[int]
+) -> list[ResponseFields]:
+    """All that can be done of a topic, in one commit."""
+    refused: dict[int, _Refusal] = {}
+    changes: dict[int, Placement] = {}
+    for each in wanted:
+        number = each.partition_index
         try:
-            await _reassign(backend, name, number, wanted.replicas, is_moving=number in moving)
+            change = _change(backend, name, number, each.replicas, assigned, moving)
         except ApiError as error:
-            code, text = error.code, str(error)
+            refused[number] = error.code, str(error)
+        else:
+            if change is not None:
+                changes[number] = change
+    if changes:
+        try:
+            await backend.administration.assign(name, changes)
+        except UnknownTopicError:  # deleted since
+            refused |= dict.fromkeys(changes, _UNKNOWN)
         except InvalidError as error:
-            code, text = ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(error)
-    return {"partition_index": number, "error_code": code, "error_message": text}
+            refused |= dict.fromkeys(changes, (ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(error)))
+    results: list[ResponseFields] = []
+    for each in wanted:
+        code, text = refused.get(each.partition_index, (ErrorCode.NONE, None))
+        results.append({"partition_index": each.partition_index, "error_code": code, "error_message": text})
+    return results
 
 
-async def _reassign(
-    backend: KafkaBackend, name: str, number: int, replicas: Sequence[int] | None, *, is_moving: bool
-) -> None:
+def _change(
+    backend: KafkaBackend,
+    name: str,
+    number: int,
+    replicas: Sequence[int] | None,
+    assigned: TopicAssignment,
+    moving: Collection[int],
+) -> Placement | None:
+    """What to assign the partition to; empty: withdraw what is assigned; None: it is as wanted."""
+    topic = backend.cluster.topic(name)
+    if topic is None or not 0 <= number < topic.partitions:
+        raise ApiError(*_UNKNOWN)
     if replicas is None:
-        if not is_moving:
+        if number not in moving:
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        await backend.administration.assign(name, {number: ()})
-        return
+        return ()
     if len(replicas) != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"invalid replicas {list(replicas)}: must be one, the leader"
         )
-    agents = {member.node: member.id for member in backend.cluster.members}
+    group = topic.config.agent_group
+    agents = {member.node: member.id for member in backend.cluster.members if member.group == group}
     if replicas[0] not in agents:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"invalid broker {replicas[0]}: must be one of {sorted(agents)}, the live ones",
+            f"invalid broker {replicas[0]}: must be one of {sorted(agents)}, the live ones of group {group}",
         )
-    if is_moving or leader_of(backend.cluster, name, number).node != replicas[0]:
-        await backend.administration.assign(name, {number: (agents[replicas[0]],)})
+    wanted = (agents[replicas[0]],)
+    if number in assigned:  # perhaps to one that is away, which would take it when it returns
+        return None if assigned[number] == wanted else wanted
+    return None if leader_of(backend.cluster, name, number).node == replicas[0] else wanted
 
 
 async def list_partition_reassignments(call: RequestContext, request: Any) -> ResponseFields:
@@ -99,7 +133,7 @@ async def list_partition_reassignments(call: RequestContext, request: Any) -> Re
     named = None if request.topics is None else {each.name: set(each.partition_indexes) for each in request.topics}
     nodes = {member.id: member.node for member in backend.cluster.members}
     topics: dict[str, list[ResponseFields]] = {}
-    for each in await _moving(backend):
+    for each in await backend.administration.reassignments():
         if named is None or each.partition in named.get(each.topic, ()):
             leaving = [nodes[each.leader]] if each.leader in nodes else []
             coming = [nodes[agent] for agent in each.assigned if agent in nodes]
@@ -115,10 +149,6 @@ async def list_partition_reassignments(call: RequestContext, request: Any) -> Re
     return {"error_code": ErrorCode.NONE, "error_message": None, "topics": listed}
 
 
-async def _moving(backend: KafkaBackend) -> list[PartitionStatus]:
-    return await backend.administration.reassignments()
-
-
 async def describe_quorum(call: RequestContext, request: Any) -> ResponseFields:
     """Reject: there is no quorum to describe."""
     text = "there is no metadata quorum: cluster metadata is in the store"
@@ -128,7 +158,7 @@ async def describe_quorum(call: RequestContext, request: Any) -> ResponseFields:
 def _unknown(backend: KafkaBackend, name: str, number: int) -> _Refusal:
     topic = backend.cluster.topic(name)
     if topic is None or not 0 <= number < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        return _UNKNOWN
     return ErrorCode.NONE, None
 
 
