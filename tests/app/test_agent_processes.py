@@ -1,19 +1,25 @@
 """`serve --agents N`: agents of one host share topics, outlive each other's deaths, and die with the process that started them."""
 
+import asyncio
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.server_process import SHORT_SESSIONS, ServeProcess, create_topic, leaders, produce, read
-from tests.support.waiting import until
+from tests.support.waiting import async_until, until
 
 from holdfast.app.addresses import Address, AdvertisedAddress
-from holdfast.app.agent_processes import agent_command
+from holdfast.app.agent_processes import AgentCommand, agent_command, running_agents, warn_of_agents_left_out
 from holdfast.app.config import ServeSettings
+from holdfast.app.data_directory import ADDRESSES
+from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import MIB
 
 SETTINGS = ServeSettings(data=Path("/data"), store="postgresql://me:secret@db/holdfast", objects="s3://bucket")
@@ -46,11 +52,16 @@ class TestCommand:
             "--peer": "10.0.0.1:9302",
             "--advertise": "node:19094",
             "--advertise-peer": "inside",
+            "--set": "kafka.replication_factor=refuse",
             "--agent-id": "node-3",
         }
         command = agent_command(settings, 3, ())
         assert not any("secret" in word for word in command.argv)
         assert command.environment == {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}
+
+    def test_agents_of_one_host_agree_on_replication_factors(self) -> None:
+        capping = replace(SETTINGS, agents=2, kafka=KafkaSettings(replication_factor="cap"))
+        assert "--set" not in options_of(capping, 2)
 
     def test_a_free_port_stays_a_free_port(self) -> None:
         settings = replace(SETTINGS, listen=Address("127.0.0.1", 0), advertise=AdvertisedAddress("node"))
@@ -63,6 +74,14 @@ class TestCommand:
     def test_a_process_that_leads_nothing_has_no_agents(self) -> None:
         with pytest.raises(InvalidError, match="agents"):
             replace(SETTINGS, roles=("api",), agents=2)
+
+
+def test_agents_that_are_not_started_any_more_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in (2, 3, 10):
+        (tmp_path / "agents" / str(number) / "wal").mkdir(parents=True)
+    warn_of_agents_left_out(replace(SETTINGS, data=tmp_path, agents=3))
+    (line,) = caplog.messages
+    assert str(tmp_path / "agents" / "10") in line
 
 
 def test_three_agents_of_one_host(tmp_path: Path) -> None:
@@ -87,19 +106,50 @@ def test_three_agents_of_one_host(tmp_path: Path) -> None:
         # The first is killed: the others end with it, and the next one starts them again.
         server.kill()
         until(lambda: not any(map(is_running, others)), what="the others end with it")
+        server.port = 0  # the ports behind the one it had may be somebody's by now
         server.start()
         for number in range(6):
             assert read(server.kafka, "orders", 2, partition=number) == ["a", "b"]
         others = [holder_of(server.data / "agents" / name) for name in ("2", "3")]
-        # As Ctrl-C does: the signal goes to the whole group, and every agent stops gracefully all the same.
-        os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(60) == 0
+        # As a service manager does: the signal goes to every process, and each of them stops gracefully all the same.
+        for process in (*others, server.process.pid):
+            os.kill(process, signal.SIGTERM)
+        assert server.ended() == 0
         assert not any(map(is_running, others))
         assert "second SIG" not in server.log
         assert server.log.count("INFO holdfast.app.process: stopped") == 3
     finally:
         if server.process.poll() is None:
             server.kill()
+
+
+SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
+LISTENS = (
+    *(sys.executable, "-c"),
+    "import json, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(json.dumps({'kafka': 'here'})); time.sleep(600)",
+)
+
+
+async def test_one_that_cannot_be_started_now_is_started_later_and_ends_no_other(tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("no directory")
+    commands = [AgentCommand(data, (*LISTENS, str(data / ADDRESSES)), {}) for data in (tmp_path / "2", blocked / "3")]
+    async with running_agents(commands, clock=RealClock(), random=SystemRandom(), stop_ms=1_000) as agents:
+        starting = asyncio.ensure_future(agents.start())
+        await async_until((tmp_path / "2" / ADDRESSES).exists)
+        blocked.unlink()
+        assert await starting == ("here", "here")
+
+
+async def test_a_start_that_takes_long_can_be_stopped_and_does_not_take_addresses_of_the_last(tmp_path: Path) -> None:
+    commands = [AgentCommand(tmp_path / "2", SLEEPS, {})]
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / ADDRESSES).write_text('{"kafka": "where it was"}')
+    async with running_agents(commands, clock=RealClock(), random=SystemRandom(), stop_ms=1_000) as agents:
+        starting = asyncio.ensure_future(agents.start())
+        await async_until(lambda: not (tmp_path / "2" / ADDRESSES).exists())
+        agents.stop()
+        assert await starting == ()
 
 
 def holder_of(data: Path) -> int:

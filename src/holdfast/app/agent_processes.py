@@ -8,11 +8,10 @@ killed: the next one will need their data directories.
 import asyncio
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,7 +25,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
 from holdfast.vocabulary.tasks import background_tasks, task_group
-from holdfast.vocabulary.with_parent import with_parent
+from holdfast.vocabulary.with_parent import STOP_SIGNAL, with_parent
 
 _log: Final = logging.getLogger(__name__)
 
@@ -61,10 +60,27 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
     for flag, advertised in (("--advertise", settings.advertise), ("--advertise-peer", settings.peer_advertise)):
         if advertised != AdvertisedAddress():
             argv += [flag, str(_moved(advertised, number - 1))]
+    if settings.kafka.replication_factor == "auto":
+        argv += [
+            "--set",
+            "kafka.replication_factor=refuse",
+        ]  # `cap` is for an agent that is alone, as each would believe
     if settings.agent_id:
         argv += ["--agent-id", f"{settings.agent_id}-{number}"]
     urls = {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}
     return AgentCommand(data, tuple(argv), urls)
+
+
+def warn_of_agents_left_out(settings: ServeSettings) -> None:
+    """Log the data directories of agents that an earlier start had and this one has not (docs/safety.md, rule 29)."""
+    for data in sorted((settings.data / "agents").glob("*/wal")):
+        number = data.parent.name
+        if number.isdigit() and int(number) > settings.agents:
+            _log.warning(
+                "the agent in %s is not started with --agents %d: records that it has not published stay offline until it is",
+                data.parent,
+                settings.agents,
+            )
 
 
 def _moved(address: _AnyAddress, ports: int) -> _AnyAddress:
@@ -81,11 +97,17 @@ class AgentProcesses:
         self._started, self._stopping = asyncio.Event(), False
 
     async def start(self) -> tuple[str, ...]:
-        """Start them. Where they listen for Kafka's clients, once all of them do; `UnavailableError`: one does not."""
+        """Start them. Where they listen for Kafka's clients, once all of them do, or all that do when they are to stop.
+
+        `UnavailableError`: one does not.
+        """
+        for command in self._commands:
+            with suppress(OSError):
+                (command.data / ADDRESSES).unlink()  # of agents that were killed
         self._started.set()
         until_ms = self._clock.boot_ms() + _LISTEN_WITHIN_MS
         found: dict[Path, str] = {}
-        while len(found) < len(self._commands):
+        while len(found) < len(self._commands) and not self._stopping:
             for command in self._commands:
                 if command.data not in found and (listening := _listening(command.data)):
                     found[command.data] = listening
@@ -94,14 +116,14 @@ class AgentProcesses:
                     "agents of this host", f"some do not listen after {_LISTEN_WITHIN_MS} ms: see the log"
                 )
             await self._clock.sleep_ms(_POLL_MS)
-        return tuple(found[command.data] for command in self._commands)
+        return tuple(found[command.data] for command in self._commands if command.data in found)
 
     def stop(self) -> None:
         """Ask all of them to stop gracefully, at the same time as this process: what they lead moves nowhere."""
         self._stopping = True
         for process in self._processes.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+                process.send_signal(STOP_SIGNAL)
 
     async def supervise(self) -> None:
         """Start them when that is asked for, and those that end again; until cancelled."""
@@ -123,19 +145,23 @@ class AgentProcesses:
         attempt = 0
         while not self._stopping:
             started_ms = self._clock.boot_ms()
-            process = self._processes[command.data] = _start(command)
-            if self._stopping:
-                process.send_signal(signal.SIGTERM)
-            while process.poll() is None:
-                await self._clock.sleep_ms(_POLL_MS)
+            ended = await self._run(command)
             if self._stopping:
                 return
             attempt = 0 if self._clock.boot_ms() - started_ms >= _STEADY_MS else attempt + 1
             pause_ms = backoff_ms(attempt, base_ms=500, max_ms=30_000, random=self._random)
-            _log.error(
-                "agent in %s ended with %d: starting it again in %d ms", command.data, process.returncode, pause_ms
-            )
+            _log.error("agent in %s %s: starting it again in %d ms", command.data, ended, pause_ms)
             await self._clock.sleep_ms(pause_ms)
+
+    async def _run(self, command: AgentCommand) -> str:
+        """Run it to its end; how it ended."""
+        try:
+            process = self._processes[command.data] = _start(command)
+        except OSError as error:  # no memory, no process left, a full disk: no reason to end those that run
+            return f"was not started ({error})"
+        while process.poll() is None:
+            await self._clock.sleep_ms(_POLL_MS)
+        return f"ended with {process.returncode}"
 
 
 def _start(command: AgentCommand) -> "subprocess.Popen[bytes]":
@@ -147,7 +173,7 @@ def _start(command: AgentCommand) -> "subprocess.Popen[bytes]":
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is this process's: a second signal, its SIGTERM, would end them at once
+        start_new_session=True,  # Ctrl-C is this process's
     )
 
 

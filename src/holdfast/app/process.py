@@ -25,6 +25,7 @@ from holdfast.app.stop_progress import StopProgress
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.with_parent import STOP_SIGNAL
 
 _log: Final = logging.getLogger(__name__)
 
@@ -45,18 +46,21 @@ class ShutdownSignal:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self._signalled = False
 
     def listen(self) -> None:
-        """Handle SIGTERM and SIGINT from now on."""
+        """Handle SIGTERM and SIGINT from now on, and what a process that started this one sends."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(STOP_SIGNAL, self.asked.set)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self.asked.is_set():
+        if self._signalled:
             _log.warning("second %s: exiting at once", number.name)
             os._exit(128 + number)
         _log.info("%s: stopping gracefully; a second signal exits at once", number.name)
+        self._signalled = True
         self.asked.set()
 
 
@@ -81,10 +85,12 @@ async def serve(
             listening.set_result(served)
             if served.failed is not None:
                 served.failed.add_done_callback(lambda wal: failed.set_result(wal.result()))
-            announce(replace(served, further_agents=await agents.start()))
-            freeze_garbage_collector()
+            asked.add_done_callback(lambda _: agents.stop())  # also while they start
+            further = await agents.start()
+            if not asked.done():
+                announce(replace(served, further_agents=further))
+                freeze_garbage_collector()
             await stop.asked.wait()
-            agents.stop()
 
     life = asyncio.ensure_future(live())
     asked = asyncio.ensure_future(stop.asked.wait())

@@ -69,7 +69,7 @@ def fast_loop() -> asyncio.AbstractEventLoop:
 async def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     # Imported here: the help must not wait for a server.
-    from holdfast.app.agent_processes import agent_command
+    from holdfast.app.agent_processes import agent_command, warn_of_agents_left_out
     from holdfast.app.log_format import configure_logging
     from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
     from holdfast.vocabulary.tasks import leaf_errors
@@ -79,6 +79,7 @@ async def run_serve(args: argparse.Namespace) -> int:
     configure_logging(settings.log_format, settings.log_level)
     for notice in effective.notices:
         _log.warning("%s", notice)
+    warn_of_agents_left_out(settings)
     raise_open_file_limit()
     shorten_switch_interval()
     stop = ShutdownSignal()
