@@ -76,6 +76,23 @@ class TestCommand:
             replace(SETTINGS, roles=("api",), agents=2)
 
 
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"listen": Address("127.0.0.1", 65_533)}, "must be at most 3 with --kafka 127.0.0.1:65533"),
+        (
+            {"http_listen": Address("127.0.0.1", 9_095)},
+            "must be at most 3 with --kafka 127.0.0.1:9092 and --http 127.0",
+        ),
+        ({"peer_listen": Address("127.0.0.1", 9_090)}, "must be at most 2 with"),
+    ],
+)
+def test_ports_of_agents_that_would_meet_are_refused(changes: dict[str, Address], refusal: str) -> None:
+    assert replace(SETTINGS, agents=2, **changes).agents == 2  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match=refusal):
+        replace(SETTINGS, agents=4, **changes)  # type: ignore[arg-type]
+
+
 def test_agents_that_are_not_started_any_more_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in (2, 3, 10):
         (tmp_path / "agents" / str(number) / "wal").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Everything an operator may set, as one frozen value. Origins are `effective`'s business."""
 
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ AGENT: Final = "agent"
 WORKER: Final = "worker"
 ROLES: Final = (API, AGENT, WORKER)
 AGENTS_MAX: Final = 256
+_PORT_MAX: Final = 65_535
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -91,12 +93,25 @@ class ServeSettings:
         check_one_of("log_level", self.log_level, LOG_LEVELS)
         check_at_least("stop_ms", self.stop_ms, 0)
         check_between("agents", self.agents, 1, AGENTS_MAX if self.leads else 1)
+        self._check_ports_of_agents()
         if self.clickhouse not in ("embedded", "off") and not self.clickhouse.startswith(("http://", "https://")):
             raise InvalidError(
                 "clickhouse", redacted(self.clickhouse), "embedded, off, or http[s]://user:password@host:port"
             )
         if self.agent_id:
             self.as_agent(self.agent_id, "")  # refuse an invalid id before anything starts
+
+    def _check_ports_of_agents(self) -> None:
+        """Ports count up from agent to agent: refuse ranges that meet before the agents of a host fail one after the other."""
+        given = {"--kafka": self.listen, "--http": self.http_listen, "--peer": self.peer_listen}
+        fixed = [(flag, each) for flag, each in given.items() if each is not None and each.port]
+        for flag, each in fixed:
+            if each.port + self.agents - 1 > _PORT_MAX:
+                raise InvalidError("agents", self.agents, f"at most {_PORT_MAX + 1 - each.port} with {flag} {each}")
+        for (flag, each), (other, beside) in combinations(fixed, 2):
+            apart = abs(each.port - beside.port)
+            if self.agents > 1 and each.host == beside.host and apart < self.agents:
+                raise InvalidError("agents", self.agents, f"at most {apart} with {flag} {each} and {other} {beside}")
 
     @property
     def leads(self) -> bool:
