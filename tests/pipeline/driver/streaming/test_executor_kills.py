@@ -201,7 +201,8 @@ def test_killed_executors_and_drivers_lose_and_repeat_no_row_of_windows_and_join
     assert counted(found, "minute", "kind", "n", "total") == expected
     columns = ("id", "ordered", "paid", "left_text", "right_text")
     query = "SELECT id, toDecimalString(ordered, 2) AS ordered, toDecimalString(paid, 2) AS paid, left_text, right_text"
-    joined = counted(clickhouse.ask(f"{query} FROM {clickhouse.database}.joined"), *columns)
+    # The records that close windows are a pair, too, which the batch leaves out.
+    joined = counted(clickhouse.ask(f"{query} FROM {clickhouse.database}.joined WHERE id >= 0"), *columns)
     assert joined == counted(batch_rows(spark, load, JOIN), *columns)
     print(f"{sum(load.faults.values())} faults {dict(load.faults)}; {2 * load.made} rows in; {len(found)} windows and")
     print(f"{joined.total()} pairs out; duplicates {joined.total() - len(joined)}; losses 0")
