@@ -92,6 +92,26 @@ def test_another_version_an_unknown_kind_and_a_damaged_entry_are_refused() -> No
         decode(data)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Seal(partition=P, epoch=2**63, wal_id="w2"),
+        Announce(partition=P, epoch=4, hw=2**63, published=NOWHERE),
+        Base(partition=P, epoch=4, published=Position(2**63, 1)),
+        Ack(partition=P, epoch=4, matched=Position(4, 2**64 - 1)),
+        Sealed(partition=P, epoch=4, base=NOWHERE, position=Position(3, 9), epochs=(EpochStart(1, 2**63),)),
+        *(
+            Append(partition=P, epoch=4, previous=NOWHERE, entries=(each,), hw=0, published=NOWHERE)
+            for each in (Entry(2**63, 0, 1), Entry(3, 2**63 - 1, 0), Entry(3, 2**63 - 2, 1))
+        ),
+    ],
+)
+def test_numbers_that_no_wal_takes_are_refused(message: Message) -> None:
+    """A replica would decide on them, and then fail to write what it has decided."""
+    with pytest.raises(InvalidError, match="at most 9223372036854775807"):
+        decode(encode(message))
+
+
 def test_no_damage_makes_anything_but_a_message_or_a_refusal() -> None:
     chance = SeededRandom(13).random
     for _ in range(3_000):

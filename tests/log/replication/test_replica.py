@@ -210,6 +210,13 @@ def test_a_replay_takes_the_later_record() -> None:
     assert replay(())[0] == 0
 
 
+def test_what_was_cut_off_below_the_base_stays_away_though_the_cut_is_missing_and_its_epoch_is_higher() -> None:
+    """A file whose frames are copied forward leaves out what was released, the cut; an earlier one had left out less."""
+    left = (start(2, 2), entry(1, 4), ReplicaState(3, at(1, 4)), start(3, 5), entry(3, 5))
+    promised, log = replay(left)
+    assert (promised, log.base, log.entries) == (3, at(1, 4), [entry(1, 4), start(3, 5), entry(3, 5)])
+
+
 def test_a_replay_with_a_hole_is_refused() -> None:
     with pytest.raises(CorruptError, match="does not follow"):
         replay((ReplicaState(1, at(1, 1)), entry(1, 2)))

@@ -158,6 +158,7 @@ _ENTRY: Final = Struct(">QQIII")  # epoch, base offset, count, payload bytes, th
 _UINT64: Final = Struct(">Q")
 _UINT32: Final = Struct(">I")
 _INT_32_MAX: Final = 2**31 - 1
+_INT_64_MAX: Final = 2**63 - 1
 
 
 def encode(message: Message) -> bytes:
@@ -209,13 +210,18 @@ class _Reader:
 
     def head(self) -> tuple[int, int, bytes, int, int]:
         version, kind, topic_id, number, epoch = _HEAD.unpack(self.take(_HEAD.size))
+        _check_numbers(epoch)
         return version, kind, topic_id, number, epoch
 
     def number(self) -> int:
-        return self.unpack(_UINT64)[0]
+        [found] = self.unpack(_UINT64)
+        _check_numbers(found)
+        return found
 
     def position(self) -> Position:
-        return Position._make(self.unpack(_POSITION))
+        found = Position._make(self.unpack(_POSITION))
+        _check_numbers(*found)
+        return found
 
     def text(self) -> str:
         try:
@@ -224,7 +230,7 @@ class _Reader:
             raise InvalidError("text in a replication message", str(error), "UTF-8") from error
 
     def epochs(self) -> Epochs:
-        return tuple(EpochStart._make(self.unpack(_POSITION)) for _ in range(self._count(_POSITION)))
+        return tuple(EpochStart(*self.position()) for _ in range(self._count(_POSITION)))
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self._entry() for _ in range(self._count(_ENTRY)))
@@ -240,12 +246,19 @@ class _Reader:
         epoch, base, count, size, checksum = self.unpack(_ENTRY)
         if count > _INT_32_MAX:
             raise InvalidError("count of a replicated entry", count, f"at most {_INT_32_MAX}")
+        _check_numbers(epoch, base + count + 1)  # as a frame, an epoch-start entry counts as one offset
         payload = self.take(size)
         if crc32c(payload) != checksum:
             raise InvalidError(
                 "replicated entry", f"epoch {epoch}, offset {base}: its checksum does not hold", "intact"
             )
         return Entry(epoch, base, count, (payload,) if size else (), checksum)
+
+
+def _check_numbers(*numbers: int) -> None:
+    """Refuse what no WAL takes before a replica decides on it."""
+    if (largest := max(numbers)) > _INT_64_MAX:
+        raise InvalidError("number in a replication message", largest, f"at most {_INT_64_MAX}")
 
 
 def _write_entries(entries: tuple[Entry, ...], parts: list[Buffer]) -> None:
