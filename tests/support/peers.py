@@ -181,10 +181,16 @@ async def listening_node(
     cluster: str = CLUSTER,
     register: bool = True,
     host: str = "127.0.0.1",
+    send_buffer_bytes: int = 0,
 ) -> AsyncIterator[StreamNode]:
-    """A node that listens and is a member; it has no session: enter `peers.joined()`."""
+    """A node that listens and is a member; it has no session: enter `peers.joined()`.
+
+    `send_buffer_bytes`: what the system buffers of what it sends to those who connect.
+    """
     clock, random = RealClock(), SeededRandom(7)
     bound = bind_one(host, 0)
+    if send_buffer_bytes:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     address = f"{host}:{bound.getsockname()[1]}"
     endpoint = PeerEndpoint(
         sockets=[bound], address=address, client_tls=client_tls, server_tls=server_tls, versions=versions

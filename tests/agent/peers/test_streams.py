@@ -416,26 +416,31 @@ async def test_a_silent_peer_is_a_time_out(table: MemberTable) -> None:
     async with stream_node(table, "ann", settings=impatient) as ann:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             table.put(replace(RAW, peer_address=f"127.0.0.1:{silent.getsockname()[1]}"))
-            loop = asyncio.get_running_loop()
-            silent.setblocking(False)
-            accepted, _ = await loop.sock_accept(silent)
-            with accepted:
-                await loop.sock_recv(accepted, 4_096)
-                welcome = Welcome(
-                    version=1,
-                    cluster=CLUSTER,
-                    agent="raw",
-                    wal_id="wal-raw",
-                    stream_credit_bytes=1_000,
-                    partition_credit_bytes=1_000,
-                    control_credit_bytes=1_000,
-                    frame_bytes_max=1_000,
-                )
-                await loop.sock_sendall(accepted, b"".join(encode_frame(FrameKind.WELCOME, encode_handshake(welcome))))
+            with await _accepted(silent, credit_bytes=1_000):
                 await async_until(lambda: ann.events.observations)
                 seen = ann.events.observations[0]
                 assert (seen.outcome, seen.established) == (Outcome.TIMED_OUT, True)
                 assert seen.detail.startswith("nothing received for")
+
+
+async def _accepted(listener: socket.socket, *, credit_bytes: int) -> socket.socket:
+    """The next connection, after the handshake."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    accepted, _ = await loop.sock_accept(listener)
+    await loop.sock_recv(accepted, 4_096)
+    welcome = Welcome(
+        version=1,
+        cluster=CLUSTER,
+        agent="raw",
+        wal_id="wal-raw",
+        stream_credit_bytes=credit_bytes,
+        partition_credit_bytes=credit_bytes,
+        control_credit_bytes=credit_bytes,
+        frame_bytes_max=credit_bytes,
+    )
+    await loop.sock_sendall(accepted, b"".join(encode_frame(FrameKind.WELCOME, encode_handshake(welcome))))
+    return accepted
 
 
 async def test_a_peer_that_accepts_and_does_not_answer_is_a_time_out(table: MemberTable) -> None:
@@ -471,6 +476,40 @@ async def test_an_agent_that_connects_again_replaces_its_former_connection(table
             (answer,) = decode_answers(await second.receive(FrameKind.ANSWERS))
             assert (answer.sequence, answer.index, bytes(answer.payload)) == (5, 0, b"ok:x")
             assert len(bob.peers.server.streams) == 1
+
+
+async def test_a_refused_stranger_that_reads_nothing_is_logged_once_and_closed(
+    table: MemberTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(QUICK, connect_ms=500)
+    async with stream_node(table, "bob", settings=settings, send_buffer_bytes=4_096) as bob:
+        server = bob.peers.server
+        with RawPeer(bob.peers.address) as raw:
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            raw.send(encode_frame(FrameKind.PING) * 20_000)  # the answers fill all buffers: no refusal gets through
+            raw.hello(agent="nobody")
+            await async_until(lambda: server.refused)
+            assert server.handshakes == 1
+            table.put(RAW)  # a change of the members admits nobody who is refused
+            await async_until(lambda: server.handshakes == 0, what="it is closed")
+            assert not server.streams
+        assert server.refused == 1
+        assert caplog.text.count("refused: ") == 1
+
+
+async def test_strangers_that_say_nothing_keep_no_agent_out(table: MemberTable) -> None:
+    table.put(RAW)
+    async with stream_node(table, "bob", settings=replace(QUICK, connections_max=3)) as bob:
+        address = bob.peers.address
+        with RawPeer(address) as first, RawPeer(address) as second, RawPeer(address) as third:
+            await async_until(lambda: bob.peers.server.handshakes == 3)
+            with RawPeer(address) as agent:
+                agent.hello()
+                await agent.receive(FrameKind.WELCOME)
+                await first.until_closed()
+                assert bob.peers.server.handshakes == 2
+                assert not second.closed
+                assert not third.closed
 
 
 async def test_too_many_connections_are_refused(table: MemberTable) -> None:

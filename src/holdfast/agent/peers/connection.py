@@ -58,6 +58,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.peer_address = "?"
         self.write_paused = False
         self.received_at_ms = clock.boot_ms()
+        self._sent_bytes = 0
+        self._backlog = (0, 0)  # when it was looked at last: bytes that the system had not taken, bytes that it had
+        self._taken_at_ms = 0
         self.ended: asyncio.Future[tuple[Outcome, str]] = asyncio.get_running_loop().create_future()
 
     # ── the transport's side ──
@@ -129,12 +132,26 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._outcome is not None:
             return
         size = sum(map(len, frame))
+        self._sent_bytes += size
         self.counters.sent_bytes += size
         self.counters.sent_frames += 1
         if size <= _JOINED_BYTES_MAX:
             self._transport.write(b"".join(frame))
         else:
             self._transport.writelines(frame)
+
+    def silent_ms(self, now_ms: int) -> int:
+        """For how long the peer has sent nothing and has taken nothing of what waits for it; ask now and then.
+
+        A large frame over a slow link is answered when all of it has arrived. What the system took of a backlog was acknowledged by
+        the peer's machine, and a process that stands still takes no more than fits in that machine's buffer.
+        """
+        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        taken = self._sent_bytes - waiting
+        if self._backlog[0] and taken > self._backlog[1]:
+            self._taken_at_ms = now_ms
+        self._backlog = waiting, taken
+        return now_ms - max(self.received_at_ms, self._taken_at_ms)
 
     def ping(self) -> None:
         """Ask for a sign of life."""

@@ -66,12 +66,24 @@ class PeerServer:
         """A protocol for a connection that was accepted."""
         return PeerConnection(self, clock=self.clock)
 
+    @property
+    def handshakes(self) -> int:
+        """Connections that are in the handshake, or are refused and still open."""
+        return len(self._arriving)
+
     # ── the handshake ──
 
     def opened(self, connection: PeerConnection) -> None:
         if len(self._arriving) + len(self.streams) >= self.settings.connections_max:
-            connection.abort(Outcome.REJECTED, f"{self.settings.connections_max} connections are open")
-            return
+            reason = f"{self.settings.connections_max} connections are open"
+            if not self._arriving:
+                connection.abort(Outcome.REJECTED, reason)
+                return
+            # Strangers that say nothing must not keep agents out.
+            oldest = next((each for each in self._arriving if each not in self._hellos), next(iter(self._arriving)))
+            del self._arriving[oldest]
+            self._hellos.pop(oldest, None)
+            oldest.abort(Outcome.REJECTED, reason)
         self._arriving[connection] = self.clock.boot_ms()
 
     def frame_received(self, connection: PeerConnection, frame: Frame) -> None:
@@ -91,6 +103,8 @@ class PeerServer:
 
     def _admit(self, connection: PeerConnection, *, final: bool) -> None:
         """Let the peer in, or refuse it; one that the store does not show yet is waited for, unless this is `final`."""
+        if not connection.open:
+            return  # it is refused, and the peer has not taken that yet
         hello = self._hellos[connection]
         reason = self._refusal(hello)
         if reason is None:
@@ -165,12 +179,13 @@ class PeerServer:
             await self.clock.sleep_ms(min(_POLL_MS, settings.admission_ms or _POLL_MS))
             now_ms = self.clock.boot_ms()
             for connection, since_ms in list(self._arriving.items()):
-                if connection in self._hellos and now_ms - since_ms >= settings.admission_ms:
-                    self._admit(connection, final=True)
+                if connection.open and connection in self._hellos:
+                    if now_ms - since_ms >= settings.admission_ms:
+                        self._admit(connection, final=True)
                 elif now_ms - since_ms >= settings.connect_ms:
                     connection.abort(Outcome.TIMED_OUT, "no handshake")
             for stream in list(self.streams):
-                silent_ms = now_ms - stream.connection.received_at_ms
+                silent_ms = stream.connection.silent_ms(now_ms)
                 if silent_ms >= settings.silent_ms:
                     stream.connection.abort(Outcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
 

@@ -182,12 +182,14 @@ class PeerStream:
         while connection.open:
             await self._clock.sleep_ms(min(settings.keep_alive_ms, settings.lag_ms / 2))
             now_ms = self._clock.boot_ms()
-            if now_ms - connection.received_at_ms >= settings.silent_ms:
-                connection.abort(Outcome.TIMED_OUT, f"nothing received for {now_ms - connection.received_at_ms} ms")
+            if (silent_ms := connection.silent_ms(now_ms)) >= settings.silent_ms:
+                connection.abort(Outcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
                 return
             if now_ms - connection.received_at_ms >= settings.keep_alive_ms / 2:
                 connection.ping()
             self._drop_lagging(now_ms)
+        await self._clock.sleep_ms(settings.close_ms)
+        connection.abort(Outcome.STOPPED, "")  # it is closing, and the peer may never take what it still has to send
 
     async def _stop(self) -> None:
         """Say goodbye, if the peer takes it within `close_ms`."""
