@@ -74,9 +74,12 @@ def choose_version(ours: Versions, theirs: Versions) -> int | None:
 
 
 def refusal_of(hello: Hello, us: PeerIdentity, member: Member | None, versions: Versions = VERSIONS) -> str | None:
-    """Why a peer that says `hello` is not let in; None: it is. `member` is what the store says about that agent."""
+    """Why a peer that says `hello` is not let in; None: it is. `member` is what the store says about that agent.
+
+    The peer is told. It gets to know nothing that it would need to be let in: neither the cluster's id nor a WAL's.
+    """
     if hello.cluster != us.cluster:
-        return f"cluster {hello.cluster!r} is not this cluster, {us.cluster!r}"
+        return f"cluster {hello.cluster!r} is not this cluster"
     if choose_version(versions, versions_of(hello)) is None:
         theirs = versions_of(hello)
         return (
@@ -87,7 +90,7 @@ def refusal_of(hello: Hello, us: PeerIdentity, member: Member | None, versions: 
     if member is None:
         return f"agent {hello.agent!r} is not a live member"
     if not hello.wal_id or member.wal_id != hello.wal_id:
-        return f"agent {hello.agent!r} has WAL {member.wal_id!r}, not {hello.wal_id!r}"
+        return f"agent {hello.agent!r} is not registered with WAL {hello.wal_id!r}"
     return None
 
 
