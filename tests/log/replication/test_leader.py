@@ -55,6 +55,17 @@ def test_nothing_is_appended_before_the_epoch_is_opened_nor_after_its_end() -> N
         lead.append(1, (b"x",))
 
 
+def test_a_member_that_has_what_was_never_sent_ends_the_leader_and_acknowledges_nothing() -> None:
+    """Somebody else leads in this epoch, or the member is broken: counted, it would make up for one that has nothing."""
+    lead = serving()
+    lead.append(2, (b"x",))
+    acked(lead, "b", at(5, 9))
+    acked(lead, "a", at(5, 2))
+    assert lead.hw == 0
+    assert lead.ended is not None
+    assert lead.ended.reason == "replica b has Position(epoch=5, offset=9), and the log ends at Position(epoch=5, offset=2)"
+
+
 def test_an_append_is_acknowledged_when_a_majority_has_fsynced_it() -> None:
     lead = serving()
     lead.append(2, (b"x",))

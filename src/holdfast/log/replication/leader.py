@@ -188,6 +188,9 @@ class Leader:
             state.sent = fork
 
     def _acked(self, member: str, matched: Position, now_ms: float) -> None:
+        if matched > self.log.position:
+            self.end(Ended(f"replica {member} has {matched}, and the log ends at {self.log.position}"))
+            return
         state = self._members[member]
         state.acked = max(state.acked, matched)
         state.sent = max(state.sent, min(matched, self.log.position))
