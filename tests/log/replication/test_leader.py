@@ -63,7 +63,10 @@ def test_a_member_that_has_what_was_never_sent_ends_the_leader_and_acknowledges_
     acked(lead, "a", at(5, 2))
     assert lead.hw == 0
     assert lead.ended is not None
-    assert lead.ended.reason == "replica b has Position(epoch=5, offset=9), and the log ends at Position(epoch=5, offset=2)"
+    assert (
+        lead.ended.reason
+        == "replica b has Position(epoch=5, offset=9), and the log ends at Position(epoch=5, offset=2)"
+    )
 
 
 def test_an_append_is_acknowledged_when_a_majority_has_fsynced_it() -> None:
