@@ -350,6 +350,15 @@ async def test_a_handler_that_fails_ends_that_connection_alone(table: MemberTabl
 # ── the end of connections ──
 
 
+@pytest.mark.parametrize("host", ["foo..bar", "a" * 64 + ".example", "h\udcff", "ü" * 70])
+async def test_an_agent_that_registered_no_name_of_a_host_ends_nobody_else(table: MemberTable, host: str) -> None:
+    async with stream_node(table, "ann") as ann, stream_node(table, "bob"):
+        table.put(replace(RAW, peer_address=f"{host}:9092"))
+        await async_until(lambda: len(ann.events.observations) >= 2)
+        assert set(ann.events.outcomes()) == {Outcome.UNREACHABLE}
+        assert await ann.ask("bob", b"1") == [b"ok:1"]
+
+
 async def test_a_connection_that_is_cut_is_a_reset_and_made_again(table: MemberTable) -> None:
     async with stream_node(table, "ann") as ann, listening_node(table, "bob", register=False) as bob:
         host, _, port = bob.peers.address.rpartition(":")

@@ -106,7 +106,7 @@ async def dial(
         return handshake.connection, welcome
     except DialError as error:
         failure = error
-    except (TimeoutError, OSError) as error:
+    except (TimeoutError, OSError, UnicodeError) as error:  # the last of a host that can be no name
         if not isinstance(error, TimeoutError):
             failure = DialError(outcome_of(error), str(error))
     finally:

@@ -154,6 +154,9 @@ class PeerStream:
         except DialError as error:
             self._observe(error.outcome, error.reason, established=False)
             return error.outcome
+        except Exception as error:  # whatever another agent has registered, it ends nobody's session but its own
+            self._observe(Outcome.UNREACHABLE, f"{type(error).__name__}: {error}", established=False)
+            return Outcome.UNREACHABLE
         if connection.open:
             self._begin(connection, welcome)
             async with background_tasks(self._keep_alive(connection)):
