@@ -264,3 +264,27 @@ def test_leader_and_replica_find_each_other_from_any_two_logs() -> None:
             message = lead.next_message("a", 1)
     assert list(mine.log.entries) == list(lead.log.entries)
     assert lead.acked("a") == lead.start
+
+
+def test_a_learner_that_dropped_its_log_is_brought_up_again() -> None:
+    """It is no member of the set that serves, so it may, at any time: what it had acknowledged counts for nothing."""
+    lead, learner = serving(learners=("l",)), Replica(P, "l")
+    lead.append(2, (b"x",))
+    assert _brought_up(lead, learner) == at(5, 2)
+    assert learner.drop(5, ABC) is not None
+    learner.durable()
+    lead.append(1, (b"y",))
+    assert _brought_up(lead, learner) == at(5, 3)
+    assert learner.drop(5, ABC) is not None
+    learner.durable()
+    lead.reconnected("l")
+    assert _brought_up(lead, learner) == at(5, 3)
+
+
+def _brought_up(lead: Leader, learner: Replica) -> Position:
+    """Where the learner's log ends when the leader has nothing more to send."""
+    while (message := lead.next_message("l", ALL)) is not None:
+        learner.handle(message)
+        if (answer := learner.durable()) is not None:
+            lead.handle("l", answer, 0)
+    return learner.log.position

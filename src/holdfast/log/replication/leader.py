@@ -144,7 +144,7 @@ class Leader:
         if isinstance(answer, Reject) and answer.promised > self.epoch:
             self.end(Ended(f"replica {member} has promised epoch {answer.promised}", answer.promised))
         elif isinstance(answer, Mismatch):
-            self._find_fork(self._members[member], answer)
+            self._find_fork(member, answer)
         elif isinstance(answer, Ack):
             self._acked(member, answer.matched, now_ms)
 
@@ -177,9 +177,12 @@ class Leader:
         if state.acked.offset >= offset:
             state.mark = (self.hw, now_ms)
 
-    def _find_fork(self, state: _Member, answer: Mismatch) -> None:
+    def _find_fork(self, member: str, answer: Mismatch) -> None:
+        state = self._members[member]
         if state.acked > answer.position:
-            return  # late: it has matched since
+            if member not in self.learners:
+                return  # late: it has matched since
+            state.acked = NOWHERE  # or it has dropped its log, as only a replica may that is not counted
         state.probing, state.waiting = True, False
         fork = find_fork(self.log, answer.base, answer.position, answer.epochs)
         if fork is None or fork < self.log.base:
