@@ -69,14 +69,19 @@ def test_complete_mode_replaces_no_rows_of_a_pipeline_that_exists(clickhouse: Cl
     assert ids(clickhouse) == [4, 7]
 
 
+@pytest.mark.parametrize("epoch", [1, 4])  # every generation counts its epochs from 1
 @pytest.mark.parametrize("mode", ["append", "complete"])
-def test_a_sleeper_of_an_earlier_generation_writes_nothing(clickhouse: ClickHouseDatabase, mode: OutputMode) -> None:
+def test_a_sleeper_of_an_earlier_generation_writes_nothing(
+    clickhouse: ClickHouseDatabase, mode: OutputMode, epoch: int
+) -> None:
     asleep = opened(clickhouse, mode)
     asleep_fence = asleep.fence(0, 3)
     owner = opened(clickhouse, mode, generation=2)
-    write(owner, batch(0, epoch=4, fence=owner.fence(0, 4)), 4)
+    write(owner, batch(0, epoch=epoch, fence=owner.fence(0, epoch)), 4)
     with pytest.raises(FencedError):
         write(asleep, batch(8, epoch=3, fence=asleep_fence), 1, 2)
+    with pytest.raises(FencedError):
+        asleep.fence(0, 4)
     assert ids(clickhouse) == [4]
 
 

@@ -5,7 +5,7 @@ not the one that its writers had: the store was restored from a backup. Numbers 
 """
 
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
-from holdfast.pipeline.sinks.clickhouse.stream_sink import RESTORED, ClickHouseStreamSink
+from holdfast.pipeline.sinks.clickhouse.stream_sink import RESTORED, RETIRED_EPOCH, ClickHouseStreamSink
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import FencedError
 
@@ -16,8 +16,9 @@ def raise_fence(sink: ClickHouseStreamSink, store: StreamStore) -> int:
         number = sink.fence(0, store.record.epoch)
     except FencedError as error:
         known = store.claim()  # raises if the one who fenced us has the record
+        seen = "a later generation" if error.current >= RETIRED_EPOCH else f"epoch {error.current} of this generation"
         raise BlockedError(
-            f"ClickHouse has seen epoch {error.current} of this generation, the store knows epochs up to {known.epoch}: {RESTORED}"
+            f"ClickHouse has seen {seen}, the store knows epochs up to {known.epoch}: {RESTORED}"
         ) from None
     sink.check_history(store.record.begun_batch)
     return number

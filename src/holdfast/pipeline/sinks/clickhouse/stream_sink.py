@@ -57,6 +57,8 @@ _BATCHES_MAX: Final = 1 << 40
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"  # of tables in databases that are not Atomic
 _PLAIN: Final = ("MergeTree", "ReplacingMergeTree")
 _GENERATIONS_FENCED_MAX: Final = 100
+RETIRED_EPOCH: Final = 1 << 40
+"""Beyond every epoch: of generations that a later one has replaced. Each counts epochs from 1, so its successor's may be lower."""
 
 
 def stream_target(target: SinkTarget) -> SinkTarget:
@@ -157,7 +159,9 @@ class ClickHouseStreamSink(ClickHouseSink):
         earlier = range(max(1, newest - _GENERATIONS_FENCED_MAX), newest)
         if keys := [replace(self._target, generation=each).fence_key(partition) for each in earlier]:
             with blocked_by_server():
-                self._connection.command(statements.write_fences(self._database, keys, number))
+                self._connection.command(
+                    statements.write_fences(self._database, keys, RETIRED_EPOCH * statements.TRIES)
+                )
         return number
 
     @blocked_by_server()
