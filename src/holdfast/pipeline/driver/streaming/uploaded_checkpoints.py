@@ -56,8 +56,11 @@ class UploadedCheckpoints(CheckpointFolders):
         return self._folder(epoch).is_dir()
 
     def fill(self, takeover: Takeover) -> None:
+        epoch = takeover.record.epoch
         super().fill(takeover)
-        self.save(takeover.record.epoch)
+        self.save(epoch)
+        # Of an unfinished takeover; or of a history that a restored store does not know, whose commits would be taken for ours.
+        run(self._remove(self._of(epoch), lambda name: name not in self._uploaded[epoch]))
 
     def save(self, epoch: int) -> None:
         with self._lock:
