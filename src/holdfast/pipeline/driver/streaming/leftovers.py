@@ -1,8 +1,10 @@
 """What batches, former owners and retired generations leave behind, removed by the owner that runs.
 
 The one rule: an owner removes what is older than itself, by name. It may be a zombie: what a newer owner has made is never touched,
-and no list is taken to be complete.
+and no list is taken to be complete. The objects must still be this store's: another history of it has other pipelines.
 """
+
+from collections.abc import Callable
 
 from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.driver.streaming import protocol
@@ -18,8 +20,11 @@ def release_committed(running: RunningQuery) -> None:
         running.store.update(lambda now: protocol.committed(now) if now.done == done else now)
 
 
-def remove_leftovers(running: RunningQuery, store: SlotStore, objects: str, prefix: str) -> None:
-    """Checkpoints and pieces of older epochs, of retired generations and of deleted pipelines."""
+def remove_leftovers(
+    running: RunningQuery, store: SlotStore, objects: str, prefix: str, check_owner: Callable[[], None]
+) -> None:
+    """Checkpoints and pieces of older epochs, of retired generations and of deleted pipelines, unless `check_owner` raises."""
+    check_owner()
     record, pieces = running.store.record, f"{prefix}pieces/"
     begun = record.intent
     kept = {piece.key for piece in (*begun.pieces, *begun.refused)} if begun is not None else set()
@@ -34,4 +39,5 @@ def remove_leftovers(running: RunningQuery, store: SlotStore, objects: str, pref
             running.folders.remove_sibling(name, levels=1)
     for name in running.folders.siblings(levels=2):
         if not store.exists(name):
+            check_owner()
             running.folders.remove_sibling(name, levels=2)

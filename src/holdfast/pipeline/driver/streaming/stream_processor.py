@@ -311,7 +311,8 @@ class StreamProcessor:
             release_committed(running)
             if not running.cleaned and running.store.record.done is not None:
                 running.cleaned = True
-                remove_leftovers(running, self._store, self._resources.cluster_address.objects, self._prefix())
+                objects = self._resources.cluster_address.objects
+                remove_leftovers(running, self._store, objects, self._prefix(), self._check_owner)
 
     def _on_done(self, rows: int, refused: int) -> None:
         self._done_batches += 1
@@ -338,6 +339,12 @@ class StreamProcessor:
         access = await open_cluster(self._resources.cluster_address)
         assert access.direct is not None  # or there was no prefix
         return access.direct.objects
+
+    def _check_owner(self) -> None:
+        """`NotOwnerError`: the objects are those of another store, or of another history of this one."""
+        access = wait_for(open_cluster(self._resources.cluster_address))
+        if access.direct is not None:
+            wait_for(access.direct.owner.check())
 
     def _prefix(self) -> str:
         """Of the generation's objects, below the cluster's own."""
