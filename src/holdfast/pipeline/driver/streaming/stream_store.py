@@ -1,6 +1,7 @@
 """The record of a streaming generation in the store, as one owner reads and writes it.
 
-The one rule: a lost compare-and-swap means that a newer owner has the record. Whoever loses stops.
+The one rule: whoever loses a compare-and-swap stops. A newer owner has the record; or a write of this one, whose answer was lost,
+came late: then the record is claimed again.
 """
 
 from collections.abc import Callable, Coroutine
@@ -37,7 +38,7 @@ class StreamStore:
         return self._record
 
     def claim(self) -> StreamRecord:
-        """Make this epoch the owner. `FencedError`: a newer one is."""
+        """Make this epoch the owner. `FencedError`: a newer one is. `UnavailableError`: see `update`."""
         with self._lock:
             self._entry = self._wait(read_stream(self._store, self._namespace))
             found = None if self._entry is None else decode_record(self._entry.key, self._entry.value)
@@ -45,7 +46,7 @@ class StreamStore:
             return self._record
 
     def update(self, change: Callable[[StreamRecord], StreamRecord]) -> StreamRecord:
-        """Replace the record. `FencedError`: a newer owner has."""
+        """Replace the record. `FencedError`: a newer owner has. `UnavailableError`: unknown, or overtaken by an earlier write."""
         with self._lock:
             after = change(self._record)
             if after != self._record:
@@ -60,6 +61,8 @@ class StreamStore:
         if written is None:
             found = self._wait(read_stream(self._store, self._namespace))
             newest = self._epoch if found is None else decode_record(found.key, found.value).epoch
+            if newest == self._epoch:
+                raise UnavailableError("store", "an earlier write of this owner came late: the record is read again")
             raise FencedError(self._namespace, self._epoch, newest)
         self._entry, self._record = written, record
 
