@@ -43,6 +43,11 @@ def test_a_view_is_named_by_its_topic_in_letters_that_sql_takes() -> None:
     assert (read.engine, read.output_mode, read.sources[0].start) == ("auto", "append", "earliest")
 
 
+def test_how_many_dead_letters_are_kept_counts_for_queries_too() -> None:
+    assert revision_of(sink=SINK, query=COUNTS, drift={"dlqRowsKept": 5_000}).drift.dlq_rows_kept == 5_000
+    assert revision_of(sink=SINK, query=COUNTS).drift.dlq_rows_kept == 1_000_000
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.support.sink_destinations import ClickHouseDatabase
 from tests.support.sink_values import fenced_range, target_of
+from tests.support.waiting import until
 
 from holdfast.pipeline.model.query import OutputMode
 from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink, stream_target
@@ -122,3 +124,34 @@ def test_a_store_that_knows_fewer_batches_than_the_table_has_is_refused(
         restored.check_history(0)
     opened(clickhouse, mode, generation=2).check_history(-1)
     opened(clickhouse, mode, pipeline="p2").check_history(-1)
+
+
+def test_beyond_those_that_are_kept_the_oldest_dead_letters_of_a_query_are_deleted(
+    clickhouse: ClickHouseDatabase,
+) -> None:
+    made = target_of(clickhouse.config())
+    drift = msgspec.structs.replace(made.revision.drift, dlq_rows_kept=10)
+    target = replace(made, revision=msgspec.structs.replace(made.revision, drift=drift))
+    sink = ClickHouseStreamSink(stream_target(target), "append")
+    sink.prepare()
+    refused = pa.table(
+        {
+            "topic": ["orders"],
+            "partition": pa.array([0], pa.int32()),
+            "offset": pa.array([1], pa.int64()),
+            "key": pa.array([None], pa.binary()),
+            "payload": pa.array([b"{"], pa.binary()),
+            "reason": ["not JSON"],
+        }
+    )
+    sink.insert_refused(batch(0), 0, refused)
+    dlq = f"{clickhouse.database}.orders_dlq"
+    clickhouse.run(
+        f"INSERT INTO {dlq} (_pipeline, _offset, time) SELECT if(number < 3, 'p2', 'p1'), number, "
+        "toDateTime64('2001-01-01 00:00:00', 3) + number FROM numbers(40)"
+    )
+    sink.prepare()
+    left = f"SELECT _pipeline AS p, toUInt32(_offset) AS at FROM {dlq} ORDER BY p, time"
+    until(lambda: len(clickhouse.ask(left)) == 13, within_s=60, what="the deletion")
+    expected = [*(("p1", at) for at in range(31, 40)), ("p1", 1), *(("p2", at) for at in range(3))]
+    assert [(row["p"], row["at"]) for row in clickhouse.ask(left)] == expected

@@ -82,6 +82,7 @@ def _compose_query(parts: Mapping[str, Part], query: QueryConfig, version: int) 
         source=KafkaConfig(topic=first.topic, start=first.start),
         sink=sink,
         mapping=ColumnMapping(()),
+        drift=drift if isinstance(drift, DriftPolicy) else DriftPolicy(),
         query=query,
     )
 

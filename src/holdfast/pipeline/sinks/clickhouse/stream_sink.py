@@ -128,6 +128,7 @@ class ClickHouseStreamSink(ClickHouseSink):
         if has is None:
             raise BlockedError(f"table {table.full_name} does not exist right after it was created")
         connection.command(statements.create_fence(table.database))
+        tables.trim_dead_letters(connection, table, self._target)
         views = tuple(tables.views_without_window(connection, table))
         self._check_engine(has, views)
         self._table_check = tables.check_table(compare_table(table, has), table, has, views)

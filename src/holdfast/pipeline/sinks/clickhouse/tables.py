@@ -98,7 +98,7 @@ def prepare_tables(target: SinkTarget, connection: ClickHouseClient) -> TableChe
         connection.command(statements.create_dlq(table.database, table.name, table.window, _beside(table, has)))
     if unmigrated := migrations.unmigrated_tables(connection, table.database, table.name):
         raise BlockedError(migrations.unmigrated_reason(target.pipeline_id, unmigrated))
-    _trim(connection, table, target.pipeline_id, target.revision.drift.dlq_rows_kept)
+    trim_dead_letters(connection, table, target)
     views = tuple(views_without_window(connection, table))
     return check_table(
         compare_table(table, has), table, has, views, unfenced=unfenced, insert_timeout_ms=config.insert_timeout_ms
@@ -120,7 +120,11 @@ def _beside(table: TableSpec, has: ExistingTable) -> TableSpec:
     )
 
 
-def _trim(connection: ClickHouseClient, table: TableSpec, pipeline_id: str, kept: int) -> None:
+def trim_dead_letters(connection: ClickHouseClient, table: TableSpec, target: SinkTarget) -> None:
+    """Delete the pipeline's oldest dead letters beyond those that are kept."""
+    pipeline_id, kept = target.pipeline_id, target.revision.drift.dlq_rows_kept
+    if not _exists(connection, table.database, table.name + statements.DLQ_SUFFIX):
+        return  # a query's: it is made with the first of them
     if connection.rows(statements.oldest_surplus(table.database, table.name, pipeline_id, kept)):
         connection.command(statements.trim_dlq(table.database, table.name, pipeline_id, kept))
 
