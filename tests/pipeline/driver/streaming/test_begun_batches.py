@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -15,7 +16,7 @@ from tests.support.sink_values import fenced_range, target_of
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
 from holdfast.pipeline.driver.streaming.dead_letters import BadRecords
-from holdfast.pipeline.driver.streaming.pieces import encode_rows
+from holdfast.pipeline.driver.streaming.pieces import encode_rows, store_piece
 from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece, StreamRecord
 from holdfast.pipeline.mapping.content_hash import rows_hash
 from holdfast.pipeline.model.definition import ClickHouseConfig
@@ -24,6 +25,7 @@ from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.errors import FencedError
 
 OFFSETS = "v1\n{}\n"
+PIECE = Piece(rows=1, hash="1:ab", body=b"arrow")
 
 
 def rows(*ids: int) -> pa.Table:
@@ -63,7 +65,9 @@ NO_BAD_RECORDS = BadRecords((), ClusterAddress(bootstrap="127.0.0.1:1"), {}, obs
 class Takeover:
     """The owner of epoch 4, after an edit of the sink: revision 2 is in force, revision 1 was."""
 
-    def __init__(self, former: ClickHouseConfig, current: ClickHouseConfig, *intents: BatchIntent) -> None:
+    def __init__(
+        self, former: ClickHouseConfig, current: ClickHouseConfig, *intents: BatchIntent, objects: str = "memory:"
+    ) -> None:
         self.targets = {1: batch_target(former, 1), 2: batch_target(current, 2)}
         self.sink = self.targets[2].open()
         self.sink.prepare()
@@ -76,8 +80,8 @@ class Takeover:
             target_of=self.targets.__getitem__,
             sink=self.sink,
             fence=self.sink.fence(0, 4),
-            objects="",
-            prefix="",
+            objects=objects,
+            prefix="p/pieces/",
             order_by=(),
             not_null=(),
             bad_records=NO_BAD_RECORDS,
@@ -158,3 +162,29 @@ def test_a_begun_batch_records_the_id_of_its_table(clickhouse: ClickHouseDatabas
     takeover.store.record = StreamRecord(epoch=4)
     takeover.writer.write(MagicMock(), 0)
     assert begun[0].intent.table == takeover.sink.table_id() != ""
+
+
+def test_what_failed_attempts_have_staged_is_removed_by_the_next(
+    clickhouse: ClickHouseDatabase, tmp_path: Path
+) -> None:
+    """A batch that cannot be written is tried for as long as nobody mends it."""
+    objects = f"file://{tmp_path}"
+    config = clickhouse.config()
+
+    def staged() -> list[str]:
+        return sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.arrow"))
+
+    for _ in range(3):
+        takeover = Takeover(config, config, intent(0, 1, revision=2), objects=objects)
+        takeover.store.record = StreamRecord(epoch=4)
+        frame = MagicMock()
+        frame.mapInArrow.side_effect = lambda task, schema: store_piece(task.objects, task.prefix, PIECE) and 1 / 0
+        for kept in ("p/pieces/4/1/", "p/pieces/3/0/"):
+            store_piece(objects, kept, PIECE)
+        with pytest.raises(ZeroDivisionError):
+            takeover.writer.write(frame, 0)
+    assert [key.rpartition("/")[0] for key in staged()] == [
+        *["p/pieces/3/0"] * 3,
+        "p/pieces/4/0",
+        *["p/pieces/4/1"] * 3,
+    ]

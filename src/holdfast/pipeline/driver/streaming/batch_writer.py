@@ -118,6 +118,8 @@ class BatchWriter:
         self._bad_records = bad_records
         self._may_write, self._on_done = may_write, on_done
         self._epoch = store.record.epoch
+        self._may_be_repeated = True
+        """Whether an earlier attempt of this epoch may have staged the batch. Only the first: a batch that fails ends the query."""
 
     def write(self, frame: "DataFrame", batch: int) -> None:
         """One batch. An exception fails the query: it is then restarted, or taken over."""
@@ -135,6 +137,9 @@ class BatchWriter:
                 self._write_begun(self._begin(frame, batch, offsets), again=False)
 
     def _begin(self, frame: "DataFrame", batch: int, offsets: str) -> BatchIntent:
+        if self._may_be_repeated:  # no intent names what such an attempt has stored
+            delete_pieces(self._objects, f"{self._prefix}{self._epoch}/{batch}/")
+            self._may_be_repeated = False
         pieces = self._stage(frame, batch)
         refused = self._stage_refused(frame.sparkSession, batch, offsets)
         failpoints.reached("stream.staged")
