@@ -36,7 +36,7 @@ _BATCH_OPTIONS: Final = (
     "bytesPerTask",
     "timestampDisorder",
 )
-_STREAM_OPTIONS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows", "maxTriggerDelay")
+_STREAM_OPTIONS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRows", "maxTriggerDelay", "sourceName")
 _PARTITIONS_FORM: Final = 'numbers such as "0,2,5-7", or JSON such as {"orders": [0, 2]}'
 _OFFSETS_FORM: Final = 'or JSON such as {"orders": {"0": 17, "1": -2}}, where -2 is earliest and -1 latest'
 _TIMES_FORM: Final = 'JSON such as {"orders": {"0": 1767225600000}}, in milliseconds since 1970'
@@ -93,6 +93,7 @@ class SourceOptions:
     bytes_per_task: int = 64 * MIB
     disorder_ms: int | None = None
     figures: str = ""
+    source_name: str = ""
 
     def wants(self, topic: str, partition: int) -> bool:
         """Whether this partition is read."""
@@ -132,6 +133,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
         bytes_per_task=options.count("bytesPerTask") or 64 * MIB,
         disorder_ms=options.duration_ms("timestampDisorder"),
         figures=options.text("figures"),
+        source_name=options.text("sourceName"),
     )
 
 

@@ -26,13 +26,13 @@ class StreamPosition:
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
 
-    def json(self) -> dict[str, Any]:
-        """As in Spark's offset log; equal positions give equal text."""
+    def json(self, source_name: str = "") -> dict[str, Any]:
+        """As in Spark's offset log; equal positions give equal text. `source_name` tells it from those of other sources."""
         topics = {
             name: {"id": each.id, "offsets": {str(number): each.offsets[number] for number in sorted(each.offsets)}}
             for name, each in sorted(self.topics.items())
         }
-        return {"version": _VERSION, "topics": topics}
+        return {"version": _VERSION, **({"name": source_name} if source_name else {}), "topics": topics}
 
 
 def parse_position(written: Mapping[str, Any]) -> StreamPosition:

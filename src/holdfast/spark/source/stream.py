@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since_ms: int | None = None  # since when there are records, but fewer than the minimum
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return initial_position(self._options, self._open_planner()).json()
+        return initial_position(self._options, self._open_planner()).json(self._options.source_name)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         options, planner, before = self._options, self._open_planner(), parse_position(start)
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._last != before:
             self._waiting_since_ms = None
             check_retention(options, self._offsets, before)
-        return self._last.json()
+        return self._last.json(options.source_name)
 
     def _waited_ms(self, before: StreamPosition) -> int:
         """For how long there have been records after `before`."""

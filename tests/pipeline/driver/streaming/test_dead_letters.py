@@ -1,6 +1,6 @@
 """Records that the sources of a query cannot decode: each is a dead letter once, whatever stops the owner, and never a row."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -19,6 +19,13 @@ from tests.support.stream_pipelines import (
 )
 
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
+from holdfast.pipeline.driver.streaming.dead_letters import BadRecords, Fingerprint
+from holdfast.pipeline.driver.streaming.stream_record import TopicRange
+from holdfast.pipeline.model.query import StreamSource
+from holdfast.vocabulary.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a cold JVM on a busy machine
 
@@ -122,3 +129,47 @@ def test_raw_values_are_text_and_what_is_no_text_is_a_dead_letter(
     rows = clickhouse.ask(f"SELECT value FROM {clickhouse.database}.result ORDER BY place")
     assert [row["value"] for row in rows] == ["one", '{"two": 2}']
     assert [(row["_offset"], row["reason"][:9]) for row in dead_letters(clickhouse)] == [(1, "not UTF-8")]
+
+
+def test_of_two_sources_of_one_topic_the_one_that_has_dead_letters_says_what_was_read(
+    world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
+) -> None:
+    topic = world.topic(1)
+    everything = {"topic": topic, "name": "everything", "schema": "id BIGINT", "badRecords": "null"}
+    latest = {"topic": topic, "name": "latest", "schema": "id BIGINT", "start": "latest"}
+    sql = "SELECT id, _offset AS place, 'all' AS of FROM everything UNION ALL SELECT id, _offset, 'new' FROM latest"
+    query = {"sources": [everything, latest], "sql": sql, "rowsPerBatchMax": 20}
+    pipeline = stream_pipeline(world, stream_sink(clickhouse, orderBy=["place"]), query)
+    world.produce(topic, [*events(range(29)), b"{"])
+    slot = StreamSlot(world, jobs, pipeline, "ann")
+    slot.fail_at("stream.taken-over")  # where its sources begin is decided, and nothing is read
+    world.produce(topic, [b"{not JSON", event(31)])
+
+    def rows() -> list[tuple[str, int]]:
+        found = clickhouse.ask(f"SELECT of, toUInt32(place) AS at FROM {clickhouse.database}.result ORDER BY of, at")
+        return [(row["of"], row["at"]) for row in found]
+
+    slot.run_until(lambda: slot.record.done is not None and len(rows()) >= 33)
+    assert rows() == [*(("all", at) for at in range(32)), ("new", 31)]
+    assert [row["_offset"] for row in dead_letters(clickhouse)] == [30]
+
+
+@pytest.mark.parametrize(("ends", "counted_at"), [((12, 9), 1), ((9, 12), 1)])
+def test_of_a_source_that_is_read_at_two_places_the_dead_letters_of_the_first_are_kept(
+    ends: tuple[int, int], counted_at: int, world: DriverCluster, spark: "SparkSession"
+) -> None:
+    """A self-join: one place may have read further than the other, and Spark tells what it has counted at one of them."""
+    topic = world.topic(1)
+    world.produce(topic, [*events(range(5)), b"{", *events(range(4)), b"{not JSON", event(9)])  # at 5 and 10
+    mine = StreamSource(topic=topic, name="orders", schema="id BIGINT")
+    seen: list[Fingerprint] = []
+    bad = BadRecords((mine,), world.cluster_address, {"orders": {"0": 0}}, lambda name: seen[0], reads_all=True)
+    seen.append(bad._fingerprint(spark, mine, [TopicRange(topic, 0, 0, ends[counted_at])]))
+    position = '{{"name": "orders", "topics": {{"{}": {{"id": "T", "offsets": {{"0": {}}}}}}}}}'
+    offsets = "\n".join(["v1", "{}", *(position.format(topic, end) for end in ends)])
+    found: list[int] = []
+    bad.of_batch(spark, "", offsets, lambda frame: found.extend(row["offset"] for row in frame.collect()))
+    assert found == [at for at in (5, 10) if at < ends[0]]
+    seen[0] = (3, 7)  # another decision: nobody has left out these
+    with pytest.raises(UnavailableError, match=r"3 records of .* were left out"):
+        bad.of_batch(spark, "", offsets, lambda frame: found.extend(row["offset"] for row in frame.collect()))

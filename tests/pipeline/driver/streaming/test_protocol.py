@@ -28,7 +28,7 @@ from holdfast.pipeline.driver.streaming.stream_record import (
     TopicRange,
     decode_record,
     encode_record,
-    topic_ranges,
+    source_ranges,
 )
 from holdfast.registry.streams import RetainedOffset
 from holdfast.vocabulary.errors import CorruptError, FencedError
@@ -100,19 +100,31 @@ def test_a_sleeper_whose_epoch_is_over_cannot_claim_the_record_again() -> None:
 
 
 def test_what_a_batch_has_read_begins_where_the_last_ended_also_in_partitions_that_are_new() -> None:
-    starts = {"orders": {"0": 3, "1": 4}}
-    assert topic_ranges("", offsets(10, 4), starts) == [TopicRange("orders", 0, 3, 10)]
-    assert topic_ranges(offsets(10, 4), offsets(10, 9, 2), starts) == [
-        TopicRange("orders", 1, 4, 9),
-        TopicRange("orders", 2, 0, 2),
+    starts = {"0": 3, "1": 4}
+    assert source_ranges("", offsets(10, 4), "o", "orders", starts) == [[TopicRange("orders", 0, 3, 10)]]
+    assert source_ranges(offsets(10, 4), offsets(10, 9, 2), "o", "orders", starts) == [
+        [TopicRange("orders", 1, 4, 9), TopicRange("orders", 2, 0, 2)]
     ]
 
 
-def test_of_several_sources_of_a_topic_the_first_says_what_was_read() -> None:
-    other, mine, behind = offsets(7, topic="payments"), offsets(10), offsets(6)
-    joined = "\n".join([other, mine.splitlines()[2], behind.splitlines()[2]])
-    before = "\n".join([other, "-", behind.splitlines()[2]])
-    assert topic_ranges(before, joined, {"orders": {"0": 1}}) == [TopicRange("orders", 0, 1, 10)]
+def test_every_place_of_a_source_says_what_was_read_there_and_those_of_others_do_not() -> None:
+    def lines(*positions: str) -> str:
+        return "\n".join(offsets(7, topic="payments").splitlines() + list(positions))
+
+    def at(end: int, name: str) -> str:
+        return offsets(end).splitlines()[2].replace('"topics"', f'"name": "{name}", "topics"')
+
+    before = lines(at(9, "all"), "-", at(5, "new"))
+    found = source_ranges(before, lines(at(90, "all"), at(10, "new"), at(8, "new")), "new", "orders", {"0": 1})
+    assert found == [[TopicRange("orders", 0, 1, 10)], [TopicRange("orders", 0, 5, 8)]]
+
+
+def test_of_positions_that_an_earlier_build_wrote_every_one_of_the_topic_counts() -> None:
+    joined = "\n".join([offsets(10), offsets(6).splitlines()[2]])
+    assert source_ranges(offsets(4), joined, "new", "orders", {"0": 1}) == [
+        [TopicRange("orders", 0, 4, 10)],
+        [TopicRange("orders", 0, 1, 6)],
+    ]
 
 
 def test_a_record_without_dead_letters_of_an_earlier_build_is_read() -> None:

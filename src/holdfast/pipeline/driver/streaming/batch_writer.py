@@ -15,7 +15,7 @@ from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolde
 from holdfast.pipeline.driver.streaming.dead_letters import BadRecords
 from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.pieces import SCHEMA, StagePieces, delete_pieces, read_piece, store_piece
-from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece, topic_ranges
+from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import outcome_of
@@ -167,9 +167,9 @@ class BatchWriter:
     def _stage_refused(self, session: "SparkSession", batch: int, offsets: str) -> tuple[Piece, ...]:
         """The records that the sources of the batch left out."""
         done = self._store.record.done
-        ranges = topic_ranges("" if done is None else done.offsets, offsets, self._bad_records.starts)
+        before = "" if done is None else done.offsets
         found: list[Piece] = []
-        self._bad_records.of_batch(session, ranges, lambda frame: found.extend(self._stored(frame, batch, ())))
+        self._bad_records.of_batch(session, before, offsets, lambda frame: found.extend(self._stored(frame, batch, ())))
         return tuple(found)
 
     def _stored(self, frame: "DataFrame", batch: int, not_null: tuple[str, ...]) -> tuple[Piece, ...]:

@@ -17,7 +17,7 @@ from holdfast.pipeline.driver.streaming.source_view import (
     metric_name,
     rejected,
 )
-from holdfast.pipeline.driver.streaming.stream_record import TopicRange
+from holdfast.pipeline.driver.streaming.stream_record import TopicRange, source_ranges
 from holdfast.pipeline.model.query import StreamSource
 from holdfast.spark.cluster_options import address_options
 from holdfast.vocabulary.errors import UnavailableError
@@ -38,37 +38,54 @@ class BadRecords:
     sources: tuple[StreamSource, ...]
     address: ClusterAddress
     starts: Mapping[str, Mapping[str, int]]
-    """Where the generation begins, by topic and partition."""
+    """Where the generation begins, by the source's name and partition."""
     observed: Observed
     reads_all: bool
     """Whether the query reads every record of its batches: not so behind a `LIMIT`."""
 
-    def of_batch(self, session: "SparkSession", ranges: list[TopicRange], stage: Callable[["DataFrame"], None]) -> None:
-        """Give the frames of a batch's bad records to `stage`, which runs them. `UnavailableError`: they are not those left out."""
+    def of_batch(
+        self, session: "SparkSession", before: str, offsets: str, stage: Callable[["DataFrame"], None]
+    ) -> None:
+        """Give the frames of a batch's bad records to `stage`, which runs them. `UnavailableError`: they are not those left out.
+
+        `before`: the offsets of the batch before it. Of a source that the query reads at several places, those of the first are
+        kept. Spark tells the count of one of them, which may have read up to another offset.
+        """
         for source in self.sources:
-            mine = [each for each in ranges if each.topic == source.topic]
-            seen = self.observed(metric_name(source))
-            if mine and (seen is None or seen[0] or not self.reads_all):
-                self._stage(session, source, mine, seen, stage)
+            places = source_ranges(before, offsets, source.name, source.topic, self.starts.get(source.name, {}))
+            if not places or not places[0]:
+                continue
+            seen = self.observed(metric_name(source)) if self.reads_all else None
+            if seen is None or seen[0] or any(each != places[0] for each in places):
+                self._stage(session, source, places, seen, stage)
 
     def _stage(
         self,
         session: "SparkSession",
         source: StreamSource,
-        ranges: list[TopicRange],
+        places: list[list[TopicRange]],
         seen: Fingerprint | None,
         stage: Callable[["DataFrame"], None],
     ) -> None:
         from pyspark.sql import Observation
 
-        frame, observation = decoded(_records(session, source, self.address, ranges), source), Observation()
+        frame, observation = decoded(_records(session, source, self.address, places[0]), source), Observation()
         frame = frame.observe(observation, *fingerprint_of(frame))
         stage(rejected(frame, source).coalesce(1).sortWithinPartitions("partition", "offset"))
         found = observation.get
         again = int(found["records"]), int(found["which"] or 0)
-        if seen is not None and self.reads_all and again != seen:
+        others = (each for each in places[1:] if each != places[0])
+        if seen not in (None, again) and all(self._fingerprint(session, source, each) != seen for each in others):
+            assert seen is not None
             reason = f"{seen[0]} records of {source.topic} were left out, {again[0]} are found bad: another decision"
             raise UnavailableError("batch", reason)
+
+    def _fingerprint(self, session: "SparkSession", source: StreamSource, ranges: list[TopicRange]) -> Fingerprint:
+        if not ranges:
+            return 0, 0
+        frame = decoded(_records(session, source, self.address, ranges), source)
+        records, which = frame.agg(*fingerprint_of(frame)).collect()[0]
+        return int(records), int(which or 0)
 
 
 def _records(

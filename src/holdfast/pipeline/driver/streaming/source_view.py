@@ -39,7 +39,7 @@ def source_view(
     rows_max: int,
 ) -> "DataFrame":
     """The view of a source, as a stream."""
-    reader = session.readStream.format("holdfast").option("topics", source.topic)
+    reader = session.readStream.format("holdfast").option("topics", source.topic).option("sourceName", source.name)
     for name, value in address_options(address).items():
         reader = reader.option(name, value)
     reader = reader.option("startingOffsets", json.dumps(start)).option("maxRowsPerTrigger", str(rows_max))

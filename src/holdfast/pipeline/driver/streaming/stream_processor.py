@@ -264,10 +264,14 @@ class StreamProcessor:
         return Batches(writer.write)
 
     def _bad_records(self, running: RunningQuery, query: StreamQuery) -> BadRecords:
+        sources = running.revision.query.sources
         return BadRecords(
-            sources=tuple(each for each in running.revision.query.sources if each.has_dead_letters),
+            sources=tuple(each for each in sources if each.has_dead_letters),
             address=self._resources.cluster_address,
-            starts={topic: offsets for each in running.store.record.starts for topic, offsets in each.items()},
+            starts={
+                source.name: start.get(source.topic, {})
+                for source, start in zip(sources, running.store.record.starts, strict=True)
+            },
             observed=observed_by(query.frame.sparkSession, running.folders.query_id(running.epoch)),
             reads_all=query.reads_all,
         )

@@ -104,6 +104,8 @@ class _Topic(msgspec.Struct, frozen=True):
 
 class _Position(msgspec.Struct, frozen=True):
     topics: dict[str, _Topic]
+    name: str = ""
+    """Of the source; empty: an earlier build wrote it."""
 
 
 def positions(offsets: str) -> list[_Position]:
@@ -115,31 +117,34 @@ def positions(offsets: str) -> list[_Position]:
         raise CorruptError("offsets of a batch", str(error)) from None
 
 
-def topic_ranges(before: str, offsets: str, starts: Mapping[str, Mapping[str, int]]) -> list[TopicRange]:
-    """What a batch has read, by topic, as its first source in the plan has read it; `before`: offsets of the batch before it.
+def source_ranges(
+    before: str, offsets: str, source: str, topic: str, starts: Mapping[str, int]
+) -> list[list[TopicRange]]:
+    """What a batch has read of a source's topic, for every place in the plan that has the source; `before`: offsets of the batch
+    before it, `starts`: where the source begins, by partition.
 
-    Sources of one topic may be at different offsets. Each batch of the first one follows the last, so every record is in one.
+    A query may join a source with itself, and the places may be at different offsets. At each of them a batch follows the last, so
+    that every record is in one of them.
     """
-    ends, begins = _first_positions(offsets), _first_positions(before) if before else {}
-    found = []
-    for topic, (line, at) in ends.items():
-        known = begins.get(topic)
-        begin = known[1] if known is not None and known[0] == line else starts.get(topic, {})
-        found += [
+    begins = _offsets_by_line(before, source, topic)
+    return [
+        sorted(
             TopicRange(topic, int(number), begin.get(number, 0), end)
+            for begin in [begins.get(line, starts)]
             for number, end in at.items()
             if end > begin.get(number, 0)
-        ]
-    return sorted(found)
+        )
+        for line, at in _offsets_by_line(offsets, source, topic).items()
+    ]
 
 
-def _first_positions(offsets: str) -> dict[str, tuple[int, dict[str, int]]]:
-    """Of each topic the first line that has it, and its offsets there."""
-    found: dict[str, tuple[int, dict[str, int]]] = {}
+def _offsets_by_line(offsets: str, source: str, topic: str) -> dict[int, dict[str, int]]:
+    found = {}
     for number, line in enumerate(offsets.splitlines()[2:]):
         if line.startswith("{"):
-            for name, topic in msgspec.json.decode(line, type=_Position).topics.items():
-                found.setdefault(name, (number, topic.offsets))
+            position = msgspec.json.decode(line, type=_Position)
+            if topic in position.topics and position.name in ("", source):
+                found[number] = position.topics[topic].offsets
     return found
 
 
