@@ -5,6 +5,7 @@ The one rule: what comes out is JSON, whatever the format; Spark makes fields of
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isinf, isnan
 from typing import Any, Final
 
 import msgspec
@@ -52,10 +53,30 @@ class DecodeValues:
             for row, reason in decoded.bad:
                 reasons[row] = reason
             texts = [
-                msgspec.json.encode(value).decode() if reason is None else None
+                _as_json(value) if reason is None else None
                 for value, reason in zip(decoded.values, reasons, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, pa.array(texts, pa.string()), pa.array(reasons, pa.string())],
                 names=[*batch.schema.names, TEXT, REASON],
             )
+
+
+def _as_json(value: Any) -> str:
+    """A value as JSON; numbers that are not finite as the texts that Spark reads as such, since JSON has none."""
+    text = msgspec.json.encode(value)
+    return (text if b"null" not in text else msgspec.json.encode(_finite(value))).decode()
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if isnan(value):
+            return "NaN"
+        case float() if isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+        case _:
+            return value
