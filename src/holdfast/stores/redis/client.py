@@ -172,7 +172,8 @@ class RedisClient:
             if isinstance(reply, ResponseError):
                 raise reply
         if not isinstance(role, ResponseError) and role[0] != b"master":
-            self._guard.fail(f"{self._service} became a {role[0].decode()}: another server may have taken its place")
+            name = "replica" if role[0] == b"slave" else role[0].decode()
+            self._guard.fail(f"{self._service} became a {name}: another server may have taken its place")
         self._observe_meta(meta, known_version)
 
     def regression_error(self, head: int, incarnation: bytes, *, known_version: int) -> CorruptError:
