@@ -7,7 +7,6 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 
 from conformance import topics
-from conformance.connect_worker import START_S
 from conformance.java import KAFKA, LOGGING, classpath, java, properties
 from conformance.model import Case, Workplace
 from conformance.programs import kill, started
@@ -52,7 +51,7 @@ class MirrorMaker:
 
         def records_are_copied_with_keys_headers_and_partitions() -> None:
             sent = topics.read_until(source.bootstrap, "orders", first)
-            copied = topics.read_until(target.bootstrap, "source.orders", first, within_s=START_S)
+            copied = topics.read_until(target.bootstrap, "source.orders", first)
             assert {(each.partition, each.key, each.value, each.headers, each.timestamp_ms) for each in copied} == {
                 (each.partition, each.key, each.value, each.headers, each.timestamp_ms) for each in sent
             }
@@ -98,7 +97,7 @@ class MirrorMaker:
             more = [b"restart-%d" % number for number in range(300)]
             topics.send(source.bootstrap, "orders", more)
             with started(argv, log=at.log, cwd=at.scratch):
-                copied = topics.read_until(target.bootstrap, "source.orders", more, within_s=START_S)
+                copied = topics.read_until(target.bootstrap, "source.orders", more)
             assert len(copied) < 2 * len(first), f"{len(copied)} records: it began anew"
 
         with started(argv, log=at.log, cwd=at.scratch) as process:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ def as_plain_user(argv: Sequence[str]) -> list[str]:
     return list(argv)
 
 
-class ServerProcess:
+class ServerProcess(ABC):
     """One server child process. Subclasses define its command line and when it is ready."""
 
     name = "server"
@@ -57,9 +58,9 @@ class ServerProcess:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def argv(self) -> list[str]:
         """The command line that serves `self.data` on `self.port`."""
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """Make the data directory, once."""

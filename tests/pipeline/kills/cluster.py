@@ -25,7 +25,7 @@ from holdfast.client.http_client import HttpClient
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 
-READY_TIMEOUT_S = 300
+READY_TIMEOUT_S = 180
 TOPIC = {"retention.ms": "-1", "segment.ms": "1000"}  # so that tasks read from objects and from agents
 MAPPING = {
     "columns": [

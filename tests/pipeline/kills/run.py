@@ -21,7 +21,7 @@ from tests.pipeline.kills.writer import Writer
 
 from holdfast.vocabulary.clock import RealClock
 
-DRAIN_TIMEOUT_S = 300.0
+DRAIN_TIMEOUT_S = 240.0
 SCENARIOS = ("table", "drift", "topic")
 CLOCK = RealClock()
 

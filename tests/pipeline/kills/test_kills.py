@@ -15,6 +15,15 @@ from tests.pipeline.kills.verdict import Totals, expected, judge
 from tests.pipeline.kills.writer import Acknowledged, amount_of
 from tests.support.failpoints import known_failpoints
 
+STREAMING_TESTS = Path(__file__).parents[1] / "driver" / "streaming"
+# Steps of streaming queries that these pipelines do not come to, and the suite in tests/pipeline/driver/streaming that dies there.
+ELSEWHERE = {
+    "stream.exchanging": "test_queries.py",  # output mode complete
+    "stream.uploaded": "test_object_storage.py",
+    "stream.dlq-inserted": "test_dead_letters.py",
+    **{f"stream.task-{step}": "test_executor_kills.py" for step in ("staged", "inserting", "inserted")},
+}
+
 pytestmark = pytest.mark.xdist_group("kills")  # not the one of Spark: its Spark drivers are processes of its own
 
 
@@ -25,6 +34,7 @@ def test_every_record_arrives_once_whoever_is_killed_or_frozen(tmp_path: Path) -
     report = run_short(SHORT, tmp_path / "cluster", TELLING)
     print(json.dumps(asdict(report), indent=2))
     assert report.clean, report
+    assert report.faults == 1
     assert report.zombies_woken > 0
     assert report.fence_refusals > 0
     assert report.dlq_rows > 0
@@ -62,17 +72,17 @@ def test_every_fault_by_itself(suite: Suite, fault: Fault) -> None:
 
 
 def test_the_long_form_is_every_failpoint_and_every_process() -> None:
-    elsewhere = {  # in tests/pipeline/driver/streaming
-        "stream.exchanging",  # output mode complete: test_queries.py
-        "stream.uploaded",  # checkpoints in object storage: test_object_storage.py
-        "stream.dlq-inserted",  # test_dead_letters.py
-        *("stream.task-staged", "stream.task-inserting", "stream.task-inserted"),  # test_executor_kills.py
-    }
-    assert {name for name in known_failpoints() if name.startswith(("pipeline.", "stream."))} == {*STEPS, *elsewhere}
+    assert {name for name in known_failpoints() if name.startswith(("pipeline.", "stream."))} == {*STEPS, *ELSEWHERE}
     known = set(everything())
     for step in STEPS:
         for target in ("worker", "driver", "jvm", "executor"):
             assert {Fault(target, "kill", step), Fault(target, "stop", step)} <= known
+
+
+@pytest.mark.parametrize("step", ELSEWHERE)
+def test_a_step_that_is_left_to_another_suite_is_named_there(step: str) -> None:
+    source = (STREAMING_TESTS / ELSEWHERE[step]).read_text()
+    assert f'"{step}"' in source or f'"{step.removeprefix("stream.")}"' in source
 
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_them_in_time() -> None:

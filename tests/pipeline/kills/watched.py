@@ -15,8 +15,8 @@ from tests.support.waiting import until
 
 from holdfast.pipeline.sinks.clickhouse.statements import FENCE_TABLE, TRIES
 
-WITHIN_S = 300.0  # a Spark driver may take 180 s to start
-EXACT_TIMEOUT_S = 600.0
+WITHIN_S = 180.0
+EXACT_TIMEOUT_S = 240.0
 PAUSE_S = 0.25  # between two looks at a server that has other work to do
 
 

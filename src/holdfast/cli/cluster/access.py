@@ -13,25 +13,33 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-FLAGS_ARE_A_SERVERS: Final = "Takes the flags of `holdfast serve`: --data or --store say which cluster."
+_FLAGS: Final = "Takes the flags of `holdfast serve`: --data or --store say which cluster."
 _WAIT_S_MAX: Final = 86_400
 _LOOK_EVERY_MS: Final = 200
 
 
-def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
-    """Which cluster."""
+def add_cluster_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    run: Callable[[argparse.Namespace], Awaitable[int]],
+    *,
+    does: str,
+    description: str,
+    waits: bool = False,
+) -> argparse.ArgumentParser:
+    """A command about a cluster. `waits`: it has `--wait`, for `wait_until_none_left`."""
+    parser = commands.add_parser(name, help=does, description=f"{description} {_FLAGS}")
+    if waits:
+        parser.add_argument(
+            "--wait",
+            metavar="SECONDS",
+            default="60",
+            help="how long to wait until it is done; 0: do not wait (default: 60)",
+        )
     parser.add_argument("--json", action="store_true", help="JSON, one object per line")
     add_setting_flags(parser)
-
-
-def add_wait(parser: argparse.ArgumentParser) -> None:
-    """How long to wait until it is done."""
-    parser.add_argument(
-        "--wait",
-        metavar="SECONDS",
-        default="60",
-        help="how long to wait until it is done; 0: do not wait (default: 60)",
-    )
+    parser.set_defaults(run=run)
+    return parser
 
 
 @asynccontextmanager

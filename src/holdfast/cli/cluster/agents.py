@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 
-from holdfast.cli.cluster.access import FLAGS_ARE_A_SERVERS, add_cluster_flags, administering
+from holdfast.cli.cluster.access import add_cluster_command, administering
 from holdfast.cli.output import OK, print_rows
 
 COLUMNS = ("id", "node", "address", "zone", "group", "state", "leases")
@@ -11,14 +11,14 @@ COLUMNS = ("id", "node", "address", "zone", "group", "state", "leases")
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    listing = commands.add_parser(
+    add_cluster_command(
+        commands,
         "agents",
-        help="list the agents of a cluster",
+        run,
+        does="list the agents of a cluster",
         description="Lists every agent that is live or was within the last minute, with the leases it holds, and how many it "
-        f"is to hold where that is another number. {FLAGS_ARE_A_SERVERS}",
+        "is to hold where that is another number.",
     )
-    add_cluster_flags(listing)
-    listing.set_defaults(run=run)
 
 
 async def run(args: argparse.Namespace) -> int:

@@ -4,9 +4,7 @@ import argparse
 
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.cli.cluster.access import (
-    FLAGS_ARE_A_SERVERS,
-    add_cluster_flags,
-    add_wait,
+    add_cluster_command,
     administering,
     wait_until_none_left,
 )
@@ -15,18 +13,18 @@ from holdfast.cli.output import OK, print_json, print_line
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    drain = commands.add_parser(
+    made = add_cluster_command(
+        commands,
         "drain",
-        help="move everything off an agent",
+        run,
+        does="move everything off an agent",
         description="Moves every partition and group shard off an agent by transfers, without an error at a retrying client, "
         "and gives it none until `holdfast drain AGENT --undo`, also after a restart. Refused for the only live agent of a "
-        f"group. {FLAGS_ARE_A_SERVERS}",
+        "group.",
+        waits=True,
     )
-    drain.add_argument("agent", metavar="AGENT", help="the agent's id: see `holdfast agents`")
-    drain.add_argument("--undo", action="store_true", help="give it its share again")
-    add_wait(drain)
-    add_cluster_flags(drain)
-    drain.set_defaults(run=run)
+    made.add_argument("agent", metavar="AGENT", help="the agent's id: see `holdfast agents`")
+    made.add_argument("--undo", action="store_true", help="give it its share again")
 
 
 async def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 
-from holdfast.cli.cluster.access import FLAGS_ARE_A_SERVERS, add_cluster_flags, administering
+from holdfast.cli.cluster.access import add_cluster_command, administering
 from holdfast.cli.output import OK, print_rows
 
 COLUMNS = ("resource", "holder", "epoch", "planned", "transfer")
@@ -11,15 +11,15 @@ COLUMNS = ("resource", "holder", "epoch", "planned", "transfer")
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    listing = commands.add_parser(
+    made = add_cluster_command(
+        commands,
         "leases",
-        help="list leases with holder and epoch",
+        run,
+        does="list leases with holder and epoch",
         description="Lists every lease: partitions, group shards, the planner's own; with its holder, its epoch, its planned "
-        f"holder and a transfer that is under way. {FLAGS_ARE_A_SERVERS}",
+        "holder and a transfer that is under way.",
     )
-    listing.add_argument("--agent", metavar="ID", help="those of one agent alone")
-    add_cluster_flags(listing)
-    listing.set_defaults(run=run)
+    made.add_argument("--agent", metavar="ID", help="those of one agent alone")
 
 
 async def run(args: argparse.Namespace) -> int:

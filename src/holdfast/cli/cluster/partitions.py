@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.agent.administration import AgentStatus
-from holdfast.cli.cluster.access import FLAGS_ARE_A_SERVERS, add_cluster_flags, administering
+from holdfast.cli.cluster.access import add_cluster_command, administering
 from holdfast.cli.output import OK, print_rows
 from holdfast.client.brokers import BrokerClient
 from holdfast.kafka.special_offsets import LATEST
@@ -18,15 +18,15 @@ _WAIT_MS: Final = 5_000
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    listing = commands.add_parser(
+    made = add_cluster_command(
+        commands,
         "partitions",
-        help="list a topic's partitions: leader, epoch, replicas, offsets",
+        run,
+        does="list a topic's partitions: leader, epoch, replicas, offsets",
         description="Lists leader, epoch, replicas, in-sync replicas, the end of what is published in object storage, and the "
-        f"high watermark, which the leader is asked for. {FLAGS_ARE_A_SERVERS}",
+        "high watermark, which the leader is asked for.",
     )
-    listing.add_argument("topic", metavar="TOPIC", help="the topic")
-    add_cluster_flags(listing)
-    listing.set_defaults(run=run)
+    made.add_argument("topic", metavar="TOPIC", help="the topic")
 
 
 async def run(args: argparse.Namespace) -> int:

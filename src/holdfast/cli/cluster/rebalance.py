@@ -3,9 +3,7 @@
 import argparse
 
 from holdfast.cli.cluster.access import (
-    FLAGS_ARE_A_SERVERS,
-    add_cluster_flags,
-    add_wait,
+    add_cluster_command,
     administering,
     wait_until_none_left,
 )
@@ -14,17 +12,16 @@ from holdfast.cli.output import OK, print_json, print_line
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    rebalance = commands.add_parser(
+    made = add_cluster_command(
+        commands,
         "rebalance",
-        help="withdraw assignments and spread partitions evenly again",
+        run,
+        does="withdraw assignments and spread partitions evenly again",
         description="The planner keeps every agent's share of each topic even by itself. This withdraws what `holdfast "
-        "transfer` assigned, of one topic or of all, and waits until every lease is where the plan wants it. "
-        f"{FLAGS_ARE_A_SERVERS}",
+        "transfer` assigned, of one topic or of all, and waits until every lease is where the plan wants it.",
+        waits=True,
     )
-    rebalance.add_argument("--topic", metavar="TOPIC", help="the assignments of one topic alone")
-    add_wait(rebalance)
-    add_cluster_flags(rebalance)
-    rebalance.set_defaults(run=run)
+    made.add_argument("--topic", metavar="TOPIC", help="the assignments of one topic alone")
 
 
 async def run(args: argparse.Namespace) -> int:

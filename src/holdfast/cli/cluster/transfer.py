@@ -4,9 +4,7 @@ import argparse
 
 from holdfast.cli.arguments import parse_int
 from holdfast.cli.cluster.access import (
-    FLAGS_ARE_A_SERVERS,
-    add_cluster_flags,
-    add_wait,
+    add_cluster_command,
     administering,
     wait_until_none_left,
 )
@@ -15,19 +13,19 @@ from holdfast.cli.output import OK, print_json, print_line
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Register the command."""
-    transfer = commands.add_parser(
+    made = add_cluster_command(
+        commands,
         "transfer",
-        help="move a partition to an agent",
+        run,
+        does="move a partition to an agent",
         description="Assigns a partition to an agent, which takes it over by a transfer, without an error at a retrying "
         "client. It stays there as long as that agent lives, until `holdfast rebalance` withdraws the assignment. Others may "
-        f"move in exchange, so that every agent has its share. {FLAGS_ARE_A_SERVERS}",
+        "move in exchange, so that every agent has its share.",
+        waits=True,
     )
-    transfer.add_argument("topic", metavar="TOPIC", help="the topic")
-    transfer.add_argument("partition", metavar="PARTITION", help="the number of the partition")
-    transfer.add_argument("--to", metavar="AGENT", required=True, help="the agent's id: see `holdfast agents`")
-    add_wait(transfer)
-    add_cluster_flags(transfer)
-    transfer.set_defaults(run=run)
+    made.add_argument("topic", metavar="TOPIC", help="the topic")
+    made.add_argument("partition", metavar="PARTITION", help="the number of the partition")
+    made.add_argument("--to", metavar="AGENT", required=True, help="the agent's id: see `holdfast agents`")
 
 
 async def run(args: argparse.Namespace) -> int:
