@@ -6,13 +6,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.support.server_process import ServeProcess
 from tests.support.waiting import until
 
+from holdfast.app import embedded_clickhouse
 from holdfast.app.config import EmbeddedSettings, ServeSettings
 from holdfast.app.embedded_clickhouse import clickhouse_endpoint
 from holdfast.testing.clickhouse import ClickHouseServer
@@ -118,15 +119,23 @@ def test_a_node_on_a_store_that_others_may_share_has_none(tmp_path: Path) -> Non
         assert "embedded ClickHouse disabled: the store may be shared by several nodes" in node.log
 
 
-def test_another_port_is_taken_if_somebody_has_the_usual_one(tmp_path: Path) -> None:
+async def test_another_port_is_taken_if_somebody_has_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ServeSettings(data=tmp_path, store="memory:", objects="memory:", clickhouse="embedded")
     with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # somebody else has it: just as well
-            taken.bind(("127.0.0.1", 8123))
-            taken.listen()
-        with _running(tmp_path) as node:
-            assert _beside(node).port != 8123
-            assert _beside(node).query("SELECT 1") == b"1\n"
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(embedded_clickhouse, "_PORT", taken.getsockname()[1])
+        async with clickhouse_endpoint(settings, clock=RealClock(), random=SystemRandom()) as beside:
+            assert beside.address is not None
+            assert beside.address.port not in (0, taken.getsockname()[1])
+            server = ClickHouseServer(tmp_path, user="default")
+            server.port, server.password = (
+                beside.address.port,
+                (tmp_path / "clickhouse" / "password").read_text().strip(),
+            )
+            assert await asyncio.to_thread(server.query, "SELECT 1") == b"1\n"
 
 
 def test_a_value_that_cannot_be_is_refused(tmp_path: Path) -> None:
