@@ -6,7 +6,7 @@
     consumers/{id}     {"session", "ttl_ms", "registered_at_ms"}      under the consumer's session
     starts/{id}        {"offset"}                                     where a partition without a checkpoint begins
     source             {"topic", "topic_id"}                          the topic whose offsets all checkpoints are
-    stream             {"retain", …}                                  of a query that owns the namespace (`streams`)
+    stream             {"retain", …} or {"zlib": these}               of a query that owns the namespace (`streams`)
 
 The registry is the only owner of these keys: other packages ask `holdfast.registry.queries`.
 """
