@@ -62,7 +62,8 @@ async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebala
 
 async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
-    await ann.member("g", session_timeout_ms=50)
+    await ann.member("g", session_timeout_ms=1_000)
+    await ann.stop()
     bob = await world.coordinator("bob")
     await async_until(lambda: bob.service.counters.members_expired)
     assert (await bob.service.describe("g")).state is GroupState.EMPTY

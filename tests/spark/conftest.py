@@ -1,7 +1,7 @@
 """A broker for tests that read and write topics through Spark; `spark` itself is in `tests/conftest.py`."""
 
 import pytest
-from tests.support.broker_fixtures import broker  # noqa: F401 (a fixture)
+from tests.support.broker_fixtures import broker, new_broker  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(autouse=True)
