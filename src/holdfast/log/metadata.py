@@ -23,6 +23,9 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     its acknowledgements meant: at `object` nothing of it was acknowledged. `epochs` is the leader history,
     oldest first: enough to tell which epoch wrote any offset from `start` on. `gaps` are what unclean takeovers left out.
     `wal_repair` is the number of the last repair of that WAL that was taken into account.
+
+    At `quorum` (docs/replication.md): `opened_epoch` is the last epoch that served, `opened_replicas` the WAL ids of its set,
+    `in_sync` those of them that keep up, and `published_epoch` that of the last entry that is published.
     """
 
     published: int = 0
@@ -33,6 +36,10 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epochs: tuple[EpochStart, ...] = ()
     gaps: tuple[OffsetGap, ...] = ()
     wal_repair: int = 0
+    opened_epoch: int = 0
+    opened_replicas: tuple[str, ...] = ()
+    in_sync: tuple[str, ...] = ()
+    published_epoch: int = 0
 
     @property
     def clean(self) -> bool:

@@ -7,6 +7,8 @@ from typing import Final
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between, check_one_of
 
 DURABILITY_LEVELS: Final = ("local", "object")
+QUORUM: Final = "quorum"
+REPLICAS_MAX: Final = 3
 
 # Kafka's acks: wait for the topic's durability level, for this leader's disk, or for nothing.
 ACKS_ALL: Final = -1
@@ -34,16 +36,21 @@ class PartitionConfig:
     """What a topic's configuration means for one of its partitions.
 
     `level`: when an append counts as durable. `roll_*`: when what is durable is published. `unclean_takeover`: whether a
-    partition whose last records are in another agent's WAL may continue without them.
+    partition whose last records are in another agent's WAL may continue without them. `replicas`: how many keep the tail at
+    `quorum`; `min_insync`: how many of them must have an append, if that is more than a majority.
     """
 
     level: str = "local"
     unclean_takeover: bool = False
     roll_bytes: int = 8 * MIB
     roll_ms: int = 60_000
+    replicas: int = 1
+    min_insync: int = 1
 
     def __post_init__(self) -> None:
-        check_one_of("level", self.level, DURABILITY_LEVELS)
+        check_one_of("level", self.level, (*DURABILITY_LEVELS, QUORUM))
+        check_between("replicas", self.replicas, 1, REPLICAS_MAX)
+        check_at_least("min_insync", self.min_insync, 1)
         check_at_least("roll_bytes", self.roll_bytes, 1)
         check_at_least("roll_ms", self.roll_ms, 1)
 
