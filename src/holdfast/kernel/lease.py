@@ -196,17 +196,22 @@ async def commit_fenced(
     return outcome
 
 
-async def _retake(store: Store, held: Held, *, clock: Clock, random: Random) -> Lease | Held:
-    """Take a lease of our own session again, at the next epoch; as it was, if it has changed meanwhile."""
-    session = held.session or ""
-    mine = Lease(resource=held.resource, holder=held.holder, session=session, epoch=held.epoch, version=held.version)
-    move = transfer_commit(mine, to=mine.holder, session=session)
+async def retake(store: Store, lease: Lease, *, clock: Clock, random: Random) -> Lease | None:
+    """Take a lease of our own again, at the next epoch, with no gap in between. None: it is no longer ours."""
+    move = transfer_commit(lease, to=lease.holder, session=lease.session)
     outcome = await commit_resolved(store, clock=clock, random=random, require=move.require, apply=move.apply)
     if isinstance(outcome, Committed):
-        return replace(mine, epoch=move.epoch, version=outcome.version)
+        return replace(lease, epoch=move.epoch, version=outcome.version)
     if outcome.dead_session is not None:
-        raise ExpiredError(f"session {session}", "the store has ended it")
-    return held
+        raise ExpiredError(f"session {lease.session}", "the store has ended it")
+    return None
+
+
+async def _retake_held(store: Store, held: Held, *, clock: Clock, random: Random) -> Lease | Held:
+    """Take a lease of our own session again; as it was, if it has changed meanwhile."""
+    session = held.session or ""
+    mine = Lease(resource=held.resource, holder=held.holder, session=session, epoch=held.epoch, version=held.version)
+    return await retake(store, mine, clock=clock, random=random) or held
 
 
 @asynccontextmanager
@@ -220,7 +225,7 @@ async def hold_lease(
     """
     lease = await acquire(store, resource, holder=holder, session=session.id, clock=clock, random=random)
     if isinstance(lease, Held) and lease.session == session.id:
-        lease = await _retake(store, lease, clock=clock, random=random)
+        lease = await _retake_held(store, lease, clock=clock, random=random)
     try:
         yield lease
     finally:

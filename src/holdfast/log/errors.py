@@ -59,6 +59,51 @@ class TailNotLocalError(HoldfastError):
         )
 
 
+class NotEnoughReplicasError(HoldfastError):
+    """Fewer replicas keep up than an append needs. Try again. `appended`: it was sent to some, and its outcome is unknown."""
+
+    def __init__(self, partition: str, in_sync: int, needed: int, appended: bool = False) -> None:
+        super().__init__(partition, in_sync, needed, appended)
+        self.partition, self.in_sync, self.needed, self.appended = partition, in_sync, needed, appended
+
+    def __str__(self) -> str:
+        when = "after the append" if self.appended else "and nothing was appended"
+        return f"partition {self.partition} has {self.in_sync} replicas in sync, {self.needed} are needed, {when}"
+
+
+class ReplicasUnreachableError(HoldfastError):
+    """Too few replicas answer to open the partition. Bring the agents back that have them. `missing` are the WALs of the others.
+
+    `phase`: what they are needed for.
+    """
+
+    def __init__(
+        self, partition: str, phase: str, needed: int, answering: tuple[str, ...], missing: tuple[str, ...]
+    ) -> None:
+        super().__init__(partition, phase, needed, answering, missing)
+        self.partition, self.phase, self.needed = partition, phase, needed
+        self.answering, self.missing = answering, missing
+
+    def __str__(self) -> str:
+        count = len(self.answering) + len(self.missing)
+        answering, missing = ", ".join(self.answering) or "none", ", ".join(self.missing) or "none"
+        return (
+            f"partition {self.partition} is offline: {self.needed} of {count} replicas must answer ({self.phase}); "
+            f"WALs that do: {answering}; that do not: {missing}"
+        )
+
+
+class EpochSpentError(HoldfastError):
+    """Under this epoch the partition was, or may have been, replicated before: only a newer one may open it."""
+
+    def __init__(self, partition: str, epoch: int, reason: str) -> None:
+        super().__init__(partition, epoch, reason)
+        self.partition, self.epoch, self.reason = partition, epoch, reason
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} needs a new epoch after {self.epoch}: {self.reason}"
+
+
 class ProducerRefusal(StrEnum):
     """Why a batch of an idempotent producer was refused; each has a Kafka error code."""
 

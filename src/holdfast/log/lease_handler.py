@@ -6,24 +6,28 @@ as the lease is ours. Only the end of the session ends the handler.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from holdfast.kernel.keys import partition_from_resource
-from holdfast.kernel.lease import Lease, release
+from holdfast.kernel.lease import Lease, release, retake
+from holdfast.log.errors import EpochSpentError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
-from holdfast.log.model import CleanupPolicy, PartitionConfig, PartitionId
+from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
 from holdfast.log.partition.draining import close_together, drain
 from holdfast.log.partition.due_partitions import publication_groups
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.takeover import open_partitions
 from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
+from holdfast.log.replica_upkeep import ReplicaUpkeep
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.log.unopened_partitions import UnopenedPartitions
@@ -75,7 +79,16 @@ class PartitionLeaseHandler:
         self._configs: dict[str, tuple[Topic, PartitionConfig, CleanupPolicy]] = {}  # by topic
         self._numbers: dict[str, int] = {}  # topic → above every number that was opened
         self._changed_topics: set[str] = set()
-        self._unopened = UnopenedPartitions(self._store, clock=self._clock, random=self._random)
+        self._replication = resources.replication
+        self._unopened = UnopenedPartitions(
+            self._store,
+            clock=self._clock,
+            random=self._random,
+            network=self._replication.network if self._replication is not None else None,
+        )
+        self._replicated: dict[TopicPartition, LeadingPartition] = {}  # those that are, or shall be
+        self._ended: dict[str, Lease] = {}  # by resource: replicated, and to be opened under a new epoch
+        self._retaken_ms: dict[str, float] = {}  # by resource: when a new epoch was asked for last
         self._retry = Notify()
         self._changes = LeadershipLog()
         self._running = False
@@ -153,7 +166,10 @@ class PartitionLeaseHandler:
             async with (
                 self._pending_ranges.following(self._store, clock=self._clock, random=self._random),
                 background_tasks(
-                    scheduler.run(), self._retry_offline(), run_maintenance(maintained, self._maintenance)
+                    scheduler.run(),
+                    self._retry_offline(),
+                    run_maintenance(maintained, self._maintenance),
+                    *self._upkeep(),
                 ),
             ):
                 while True:
@@ -163,17 +179,32 @@ class PartitionLeaseHandler:
             self._running = False
             self.log_changes()
 
+    def _upkeep(self) -> Iterable[Coroutine[None, None, None]]:
+        if self._replication is None:
+            return ()
+        upkeep = ReplicaUpkeep(
+            self._replication,
+            clock=self._clock,
+            watched=self._replicated.values,
+            reopen=self._reopen,
+            on_connected=self._retry.notify,
+            retry_ms=self._settings.open_retry_ms,
+        )
+        return (upkeep.run(),)
+
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
         due_ms = self._next_retry_ms()
         while True:
             if await self._retry.wait_ms(self._clock, max(0, due_ms - self._clock.boot_ms())):
                 names, self._changed_topics = self._changed_topics, set()
-                leases = [
+                ended, self._ended = self._ended, {}
+                changed = [
                     lease
                     for lease in self._unopened.leases.values()
                     if partition_from_resource(lease.resource).topic in names
                 ]
+                leases = list(dict.fromkeys((*changed, *self._unopened.reachable_again(), *ended.values())))
             else:
                 leases = await self._unopened.openable() if self._unopened.leases else []
                 due_ms = self._next_retry_ms()
@@ -203,6 +234,7 @@ class PartitionLeaseHandler:
             self._unopened.leases[partition.lease.resource] = partition.lease
         elif (config := self._partition_config(topic)) is not partition.partition_config:
             partition.change_config(config)
+            self._watch(which, partition)
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
@@ -258,8 +290,64 @@ class PartitionLeaseHandler:
 
     async def _retry_open(self, leases: Sequence[Lease]) -> None:
         async with self._locks.hold(*(lease.resource for lease in leases)):
-            await self._try_open([lease for lease in leases if self._must_open(lease)])
+            left = [lease for lease in leases if self._must_open(lease)]
+            spent = [lease for lease in left if self._needs_new_epoch(lease)]
+            await gather_limited(self._take_new_epoch, spent, _OPENED_TOGETHER)
+            await self._try_open([lease for lease in left if lease not in spent])
             # One that is lost is seen by the plan executor, too, which closes it.
+
+    def _needs_new_epoch(self, lease: Lease) -> bool:
+        return self._replication is not None and self._replication.spent_epochs.get(lease.resource) == lease.epoch
+
+    async def _take_new_epoch(self, lease: Lease) -> None:
+        """Raise the epoch of a lease that is ours: the plan executor closes it, and opens it under the new one."""
+        now_ms = self._clock.boot_ms()
+        if now_ms - self._retaken_ms.get(lease.resource, -self._settings.open_retry_ms) < self._settings.open_retry_ms:
+            return  # the next round tries again
+        self._retaken_ms[lease.resource] = now_ms
+        with suppress(UnavailableError, OutcomeUnknownError):
+            await retake(self._store, lease, clock=self._clock, random=self._random)
+
+    def _on_ended(self, partition: ReplicatedPartition) -> None:
+        """A replicated partition has closed itself: it goes on under a new epoch, if the lease is still ours."""
+        lease, ended = partition.lease, partition.ended
+        which = partition_from_resource(lease.resource)
+        if self.leading.get(which) is not partition or ended is None:
+            return
+        error = EpochSpentError(str(partition.partition_id), lease.epoch, ended.reason)
+        self._close(which, FencedError(lease.resource, lease.epoch, lease.epoch + 1), f"ended: {ended.reason}")
+        self._unopened.leases[lease.resource] = lease
+        self._unopened.offline[which] = str(error)
+        self._ended[lease.resource] = lease
+        self._retry.notify()
+
+    async def _reopen(self, partition: LeadingPartition) -> None:
+        """Begin a new epoch with another level or other replicas; what is appended goes on until shortly before.
+
+        A change of the level needs everything published. Other replicas of the same level get what is not from those before.
+        """
+        lease, which = partition.lease, partition_from_resource(partition.lease.resource)
+        async with self._locks.hold(lease.resource):
+            if self.leading.get(which) is not partition or not partition.accepting:
+                return
+            if isinstance(partition, ReplicatedPartition) and partition.partition_config.level == QUORUM:
+                partition.stop_accepting()
+                with suppress(TimeoutError):  # too few replicas answer: then their outcome is unknown
+                    async with asyncio.timeout(self._settings.drain_refuse_ms / 1000):
+                        await partition.wait_durable()
+            else:
+                await drain(partition, self._publisher, self._settings)
+            try:
+                await retake(self._store, lease, clock=self._clock, random=self._random)
+            except HoldfastError:
+                partition.resume_accepting()
+                raise
+
+    def _watch(self, which: TopicPartition, partition: LeadingPartition) -> None:
+        if isinstance(partition, ReplicatedPartition) or partition.partition_config.level == QUORUM:
+            self._replicated[which] = partition
+        else:
+            self._replicated.pop(which, None)
 
     def _must_open(self, lease: Lease) -> bool:
         """Whether the lease is still ours, and its partition not served; that of a deleted topic is closed."""
@@ -277,7 +365,8 @@ class PartitionLeaseHandler:
 
     async def _try_open(self, leases: Sequence[Lease], *, acquired: bool = False) -> list[FencedError]:
         """Open these, or list them as offline; those that are lost. `acquired`: just now, so nobody can have marked them."""
-        takeovers, topics = [], []
+        takeovers: list[Takeover] = []
+        topics: dict[str, Topic] = {}
         for lease in leases:
             self._unopened.opening(lease)
             which = partition_from_resource(lease.resource)
@@ -288,17 +377,19 @@ class PartitionLeaseHandler:
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
             config = self._partition_config(topic)
             takeovers.append(Takeover(partition_id=partition_id, lease=lease, config=config, was_offline=not acquired))
-            topics.append(topic)
+            topics[lease.resource] = topic
         if not takeovers:
             return []
         began_ms = self._clock.boot_ms()
-        opened = await open_partitions(takeovers, self._resources, frames=self._unpublished.frames)
         failed: list[tuple[Takeover, HoldfastError]] = []
-        for takeover, topic, found in zip(takeovers, topics, opened, strict=True):
+
+        def on_result(takeover: Takeover, found: LeadingPartition | HoldfastError) -> None:
             if isinstance(found, HoldfastError):
                 failed.append((takeover, found))
             else:
-                self._opened(found, topic, began_ms)
+                self._opened(found, topics[takeover.lease.resource], began_ms)
+
+        await open_partitions(takeovers, self._resources, frames=self._unpublished.frames, on_result=on_result)
         return await self._not_opened(failed) if failed else []
 
     def _opened(self, partition: LeadingPartition, topic: Topic, began_ms: int) -> None:
@@ -316,6 +407,12 @@ class PartitionLeaseHandler:
         self._counters.opened += 1
         recovered = partition.next_offset - partition.record.published
         ended_ms = self._clock.boot_ms()
+        self._watch(which, partition)
+        if isinstance(partition, ReplicatedPartition):
+            partition.on_ended = self._on_ended
+            if partition.ended is not None:
+                self._on_ended(partition)
+                return
         self._changes.gained(which, lease.epoch, recovered=recovered, began_ms=began_ms, ended_ms=ended_ms)
 
     async def _not_opened(self, failed: Sequence[tuple[Takeover, HoldfastError]]) -> list[FencedError]:
@@ -332,6 +429,7 @@ class PartitionLeaseHandler:
     def _close(self, which: TopicPartition, error: HoldfastError, reason: str) -> None:
         self._unopened.forget_reason(which)
         partition = self.leading.pop(which, None)
+        self._replicated.pop(which, None)
         if partition is None:
             return
         partition.close(error)
@@ -341,7 +439,7 @@ class PartitionLeaseHandler:
             self._unpublished.remember(partition)
             if not self._session.alive():
                 self._retained[which] = partition.retained()
-        else:
+        elif not isinstance(partition, ReplicatedPartition):  # the replica forgets its own
             self._unpublished.discard(bytes.fromhex(partition.partition_id.topic_id), which.number)
 
     def _reason_for_close(self, lease: Lease) -> str:

@@ -11,10 +11,11 @@ from typing import Final
 from holdfast.contracts.store import Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.lease import Lease
-from holdfast.log.errors import TailNotLocalError
+from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError, TailNotLocalError
 from holdfast.log.keys import WALS
 from holdfast.log.offline_partitions import mark_offline
 from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.wal_owners import hand_over_to_wal_owner
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
@@ -27,11 +28,12 @@ _log: Final = logging.getLogger(__name__)
 class UnopenedPartitions:
     """Those of one session. `leases` also has those of topics that are gone; `offline` says why, by partition."""
 
-    def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
-        self._store, self._clock, self._random = store, clock, random
+    def __init__(self, store: Store, *, clock: Clock, random: Random, network: ReplicaNetwork | None = None) -> None:
+        self._store, self._clock, self._random, self._network = store, clock, random, network
         self.leases: dict[str, Lease] = {}  # by resource
         self.offline: dict[TopicPartition, str] = {}
         self._waits_for: dict[str, str] = {}  # resource → the WAL that has its last records
+        self._unreachable: dict[str, ReplicasUnreachableError] = {}  # by resource
         self._marked: dict[TopicPartition, str] = {}  # offline, and the store says so
         self._tail_is_local: set[TopicPartition] = set()  # no other agent could open it: not to be handed over
 
@@ -39,11 +41,13 @@ class UnopenedPartitions:
         """It is about to be opened."""
         self.leases[lease.resource] = lease
         self._waits_for.pop(lease.resource, None)
+        self._unreachable.pop(lease.resource, None)
 
     def forget_lease(self, resource: str) -> None:
         """It is open, or no longer ours."""
         self.leases.pop(resource, None)
         self._waits_for.pop(resource, None)
+        self._unreachable.pop(resource, None)
 
     def forget_reason(self, which: TopicPartition) -> None:
         """It is open, or no longer ours: it is not offline here."""
@@ -78,16 +82,30 @@ class UnopenedPartitions:
             with suppress(UnavailableError, OutcomeUnknownError):  # the next attempt may succeed
                 await mark_offline(self._store, lease, partition_id, error, clock=self._clock, random=self._random)
                 self._marked[which] = reason
-        if not isinstance(error, TailNotLocalError):
+        if isinstance(error, ReplicasUnreachableError):
+            self._unreachable[lease.resource] = error
+        if not isinstance(error, (TailNotLocalError, ReplicasUnreachableError, EpochSpentError)):
             self._tail_is_local.add(which)
 
     async def openable(self) -> list[Lease]:
-        """All but those whose last records are in a WAL that nobody has open: one scan tells."""
+        """All but those whose last records nobody has who can be reached: of a WAL, one scan tells whether it is open."""
         waits_for, live = self._waits_for, frozenset[str]()
         if waits_for:
             with suppress(UnavailableError):  # the next round asks again
                 entries = (await self._store.scan(WALS, prefix_end(WALS))).entries
                 live = frozenset(entry.key.removeprefix(WALS) for entry in entries)
         return [
-            lease for resource, lease in self.leases.items() if resource not in waits_for or waits_for[resource] in live
+            lease
+            for resource, lease in self.leases.items()
+            if (resource not in waits_for or waits_for[resource] in live) and self._may_answer(resource)
         ]
+
+    def reachable_again(self) -> list[Lease]:
+        """Those that too few replicas answered for, and enough can be reached now."""
+        return [self.leases[resource] for resource in self._unreachable if self._may_answer(resource)]
+
+    def _may_answer(self, resource: str) -> bool:
+        error = self._unreachable.get(resource)
+        if error is None or self._network is None:
+            return True
+        return sum(map(self._network.is_connected, (*error.answering, *error.missing))) >= error.needed

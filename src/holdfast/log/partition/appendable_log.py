@@ -304,17 +304,20 @@ class AppendableLog(VisibleLog, ABC):
         return fresh, AppendResult(bases[0], max(end for _, end in offsets), not fresh, bases)
 
     def _log(self, entries: Sequence[TailEntry], frame: WalFrame) -> None:
-        base, at = frame.base_offset, frame.end_offset
-        wal_failures = self._wal_failures
-        # A callback of the WAL, not the caller's coroutine: a producer that disconnects must not hold back what it wrote.
-        self._wal.append_with_callback(frame, lambda error: self._on_wal_result(error, base, at, wal_failures))
+        self._write(frame)
         for entry in entries:
             self.tail.append(entry)
-        self._next = at
+        self._next = frame.end_offset
         self.appended_at_ms = self._clock.boot_ms()
         if self.oldest_unpublished_ms is None:
             self.oldest_unpublished_ms = self.appended_at_ms
             self.mark_dirty()
+
+    def _write(self, frame: WalFrame) -> None:
+        """Make it durable, and move what is once it is. A subclass may have other disks than this agent's WAL."""
+        base, end, wal_failures = frame.base_offset, frame.end_offset, self._wal_failures
+        # A callback of the WAL, not the caller's coroutine: a producer that disconnects must not hold back what it wrote.
+        self._wal.append_with_callback(frame, lambda error: self._on_wal_result(error, base, end, wal_failures))
 
     def _on_wal_result(self, error: BaseException | None, base: int, end: int, wal_failures: int) -> None:
         if wal_failures != self._wal_failures:

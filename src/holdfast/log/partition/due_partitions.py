@@ -24,12 +24,12 @@ def is_due(partition: LeadingPartition, now_ms: int, *, object_interval_ms: int)
 def publication_due_ms(partition: LeadingPartition, *, object_interval_ms: int) -> int | None:
     """When it is time to publish; None: there is nothing."""
     oldest_ms = partition.oldest_unpublished_ms
-    if oldest_ms is None:
+    if oldest_ms is None or partition.awaits_replicas:
         return None
     config = partition.partition_config
     if partition.publish_requested or partition.unpublished_bytes >= config.roll_bytes:
         return oldest_ms
-    return oldest_ms + (config.roll_ms if partition.level == "local" else object_interval_ms)
+    return oldest_ms + (object_interval_ms if partition.level == "object" else config.roll_ms)
 
 
 def is_idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:

@@ -45,6 +45,11 @@ class LeadingPartition(AppendableLog):
             self.mark_dirty()
 
     @property
+    def awaits_replicas(self) -> bool:
+        """Whether nothing can be published before others answer: there are none."""
+        return False
+
+    @property
     def is_quiescent(self) -> bool:
         """Whether there is nothing to publish and nothing to release."""
         return self.oldest_unpublished_ms is None and self.record.clean and self._next == self.record.published
@@ -89,7 +94,7 @@ class LeadingPartition(AppendableLog):
             reserved = self._next + self._settings.reserve_offsets
         else:
             reserved = record.reserved
-        return msgspec.structs.replace(record, published=published, reserved=reserved)
+        return msgspec.structs.replace(record, published=published, published_epoch=self.lease.epoch, reserved=reserved)
 
     def apply_published(self, segments: Sequence[SegmentRecord]) -> None:
         """The segments are committed: drop what is in them from the tail and the WAL."""
@@ -101,9 +106,13 @@ class LeadingPartition(AppendableLog):
         self._published_tail_cache.keep(self.tail, end_offset)
         self.oldest_unpublished_ms = self._clock.boot_ms() if self.tail.size_bytes else None
         self.publish_requested = False
-        self._wal.release(*self.wal_key, end_offset)
+        self._release_frames(end_offset)
         self._visible.set(self.high_watermark)
         self._published.notify()
+
+    def _release_frames(self, end_offset: int) -> None:
+        """Nothing below is needed from a WAL any more."""
+        self._wal.release(*self.wal_key, end_offset)
 
     def evict_rewritten(self, end_offset: int) -> None:
         """Segments up to here were rewritten: readers must not see the tail's older copy."""

@@ -18,10 +18,11 @@ from holdfast.log.errors import TailNotLocalError
 from holdfast.log.keys import state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
-from holdfast.log.model import PartitionConfig, PartitionId
+from holdfast.log.model import QUORUM, PartitionConfig, PartitionId
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_recovery import TailHole, cover, recover_tail
+from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.log.segment_list import SegmentList, list_segments
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.log.wal.recovery import PartitionKey
@@ -57,13 +58,22 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredTakeover:
-    """What is left to commit: `entry` is the record as it was, `record` as it will be."""
+    """What is left to commit: `entry` is the record as it was, `record` as it will be.
+
+    At `quorum` the tail, and what the record says of it, are known once it is replicated: then there is a `run`.
+    """
 
     takeover: Takeover
     entry: Entry | None
     record: PartitionRecord
     segments: SegmentList
     tail: Tail
+    run: TakeoverRun | None = None
+
+    @property
+    def replicated(self) -> bool:
+        """Whether several agents keep its tail."""
+        return self.record.level == QUORUM
 
 
 async def recover_all(
@@ -79,7 +89,7 @@ async def recover_all(
         entry = next((each for each in reversed(found) if each.key == state_key(*takeover.place)), None)
         failpoints.reached("takeover.record-read")
         record = PartitionRecord() if entry is None else msgspec.json.decode(entry.value, type=PartitionRecord)
-        if record.clean or record.wal != resources.wal_id:
+        if record.clean or record.opened_replicas or record.wal != resources.wal_id:
             recovered[takeover.place] = await _recover(takeover, found, entry, record, resources, source)
         else:
             reading.append((takeover, found, entry, record))
@@ -101,8 +111,8 @@ async def _recover(
     partition_id, config = takeover.partition_id, takeover.config
     tail = Tail(record.published)
     try:
-        if record.clean:
-            pass  # there is no tail, in any WAL
+        if record.clean or record.opened_replicas:
+            pass  # there is no tail, in any WAL; or the replicas have it
         elif record.wal == resources.wal_id:
             record, tail = await _recover_own_tail(takeover, record, resources, source)
         else:
@@ -117,12 +127,27 @@ async def _recover(
         record,
         wal=resources.wal_id,
         wal_repair=resources.wal.repairs.last_repair,
-        # A tail that was acknowledged as `local` stays visible, and is not skipped, until it is published.
-        level="local" if tail.size_bytes and record.level == "local" else config.level,
-        reserved=tail.end,
-        epochs=with_epoch(record.epochs, takeover.lease.epoch, tail.end),
+        level=_next_level(record, tail, config),
     )
+    if opened.level != QUORUM:
+        opened = msgspec.structs.replace(
+            opened,
+            reserved=tail.end,
+            epochs=with_epoch(record.epochs, takeover.lease.epoch, tail.end),
+            # Nobody needs what replicas still have. Their promises stay below the epoch of a leader that has none.
+            opened_epoch=takeover.lease.epoch - 1 if record.opened_replicas else record.opened_epoch,
+            opened_replicas=(),
+            in_sync=(),
+        )
     return RecoveredTakeover(takeover, entry, opened, segments, tail)
+
+
+def _next_level(record: PartitionRecord, tail: Tail, config: PartitionConfig) -> str:
+    """A tail keeps its level until it is published: what was acknowledged as `local` stays visible, replicas have theirs."""
+    if record.opened_replicas and not record.clean:
+        return QUORUM
+    keeps = tail.size_bytes and (record.level == "local" or config.level == QUORUM)
+    return record.level if keeps else config.level
 
 
 async def _recover_own_tail(
@@ -140,7 +165,7 @@ async def _recover_own_tail(
             raise _hole_error(hole, record, partition_id, resources.wal)
         record = _go_on_behind(hole, tail, record, partition_id, resources.wal_id)
     if tail.end < record.start:  # all of it was deleted
-        record = msgspec.structs.replace(record, published=record.start)
+        record = msgspec.structs.replace(record, published=record.start, published_epoch=0)
         tail = Tail(record.published)
     return record, tail
 
@@ -150,11 +175,11 @@ def _skip_tail(
 ) -> PartitionRecord:
     """Continue at the reserved ceiling, without a tail in another WAL: it was never acknowledged, or may be given up."""
     if record.level == "object":
-        return msgspec.structs.replace(record, published=record.reserved)
+        return msgspec.structs.replace(record, published=record.reserved, published_epoch=0)
     if not partition_config.unclean_takeover:
         raise TailNotLocalError(str(partition_id), record.wal, record.published, record.reserved)
     gap = OffsetGap(start=record.published, end=record.reserved, wal=record.wal)
-    return msgspec.structs.replace(record, published=record.reserved, gaps=(*record.gaps, gap))
+    return msgspec.structs.replace(record, published=record.reserved, published_epoch=0, gaps=(*record.gaps, gap))
 
 
 def _go_on_behind(

@@ -49,7 +49,7 @@ class VisibleLog:
     @property
     def high_watermark(self) -> int:
         """Everything below is durable at the topic's level, and visible."""
-        return self._durable if self.level == "local" else self.record.published
+        return self.record.published if self.level == "object" else self._durable
 
     @property
     def start_offset(self) -> int:
@@ -73,7 +73,7 @@ class VisibleLog:
 
     def retained(self) -> RetainedPartition:
         """What may be read here without a session: what was acknowledged before it was lost."""
-        acknowledged = self._acknowledged if self.level == "local" else self.record.published
+        acknowledged = self.record.published if self.level == "object" else self._acknowledged
         return RetainedPartition(
             self.partition_id,
             epoch=self.epoch,

@@ -66,7 +66,7 @@ class Leader:
         self.hw = log.base.offset
         self.ended: Ended | None = None
         self.opened = False
-        self._needed = max(write_quorum(len(self.members)), min_insync)
+        self.require(min_insync)
         recovered = log.position
         log.append(epoch_start(epoch, recovered.offset))
         self.start = log.position  # where the epoch begins: on w members before it serves
@@ -81,13 +81,17 @@ class Leader:
     @property
     def may_open(self) -> bool:
         """Whether w members have the epoch-start entry: the offset alone would not show it."""
-        acked = (self._members[each].acked >= self.start for each in self.members)
-        return self.ended is None and sum(acked) >= write_quorum(len(self.members))
+        return self.ended is None and len(self.matched) >= write_quorum(len(self.members))
 
     def open(self) -> None:
         """The open commit is known to have been made: serve."""
         self.opened = True
         self.hw = self.start.offset
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The members that have the whole log up to the epoch-start entry."""
+        return tuple(each for each in self.members if self._members[each].acked >= self.start)
 
     def acked(self, member: str) -> Position:
         """What a member or learner has."""
@@ -101,8 +105,15 @@ class Leader:
         self.log.append(entry)
         return entry
 
-    def next_message(self, member: str, bytes_max: int) -> Append | Base | Announce | None:
-        """The next thing to send to a member, as if what was sent before had arrived; None: nothing."""
+    def require(self, min_insync: int) -> None:
+        """So many members must have an append from now on, if that is more than w."""
+        self._needed = max(write_quorum(len(self.members)), min_insync)
+
+    def next_message(self, member: str, bytes_max: int, *, announce: bool = True) -> Append | Base | Announce | None:
+        """The next thing to send to a member, as if what was sent before had arrived; None: nothing.
+
+        `announce`: also if that is nothing but the high watermark and what is published, which the next `Append` tells as well.
+        """
         state = self._members[member]
         if self.ended is not None or (state.probing and state.waiting):
             return None
@@ -114,7 +125,7 @@ class Leader:
             state.sent = self.log.base  # released meanwhile: let it say whether it has that
         news = (self.hw, self.published)
         if state.sent == self.log.position and not state.probing:
-            if state.announced == news or state.acked.epoch != self.epoch:
+            if not announce or state.announced == news or state.acked.epoch != self.epoch:
                 return None
             state.announced = news
             return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=self.published)

@@ -56,7 +56,8 @@ def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
     """The promise and the log that these records leave, in the order in which they were written.
 
     Entries up to the last base, and what cut some of them off, may be missing or there. Those of an epoch that never opened may
-    have a position above a base of an older one: their offset tells. `CorruptError`: what follows the base has a hole.
+    have a position above a base of an older one: their offset tells. Those above the promise were not written by the replica, but
+    by a leader that needed none. `CorruptError`: what follows the base has a hole.
     """
     written = list(records)
     last = next((each for each in reversed(written) if isinstance(each, ReplicaState)), ReplicaState(0, NOWHERE))
@@ -68,7 +69,7 @@ def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
         elif isinstance(record, Truncation):
             while entries and entries[-1].position > record.keep:
                 entries.pop()
-        elif record.position > last.base and record.base_offset >= last.base.offset:
+        elif record.position > last.base and record.base_offset >= last.base.offset and record.epoch <= last.promised:
             entries.append(record)
     return last.promised, EntryLog(last.base, entries)
 

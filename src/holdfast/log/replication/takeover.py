@@ -164,6 +164,11 @@ class Takeover:
             self._sealed.pop(sender, None)
 
     @property
+    def sealed(self) -> tuple[str, ...]:
+        """Those of the set that served last that have promised, in the order of the set."""
+        return tuple(each for each in self.stored.opened_replicas if each in self._sealed)
+
+    @property
     def open_commit(self) -> OpenCommit | None:
         """The commit to make now; None: not yet, or not any more."""
         if self.phase is not Phase.REPLICATING or self.leader is None or not self.leader.may_open:

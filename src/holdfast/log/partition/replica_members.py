@@ -1,0 +1,30 @@
+"""Who keeps the tail of a partition at `quorum`, how many of them an append needs, and when another set is due. Pure.
+
+The one rule: whatever set there is, an append needs as many replicas as a majority of the topic's factor. So a partition may be
+opened by fewer, and is read then, but nothing is acknowledged that has fewer copies than the topic was promised.
+"""
+
+from collections.abc import Collection, Sequence
+
+from holdfast.log.model import QUORUM, PartitionConfig
+from holdfast.log.replication.quorum import write_quorum
+
+
+def choose_members(planned: Sequence[str], own: str, count: int) -> tuple[str, ...]:
+    """The set of an epoch, by WAL ids: this agent's own, then the planned ones."""
+    others = [each for each in dict.fromkeys(planned) if each != own]
+    return (own, *others[: count - 1])
+
+
+def replicas_needed(config: PartitionConfig) -> int:
+    """How many replicas must keep up for appends to be taken, and have one before it is acknowledged."""
+    return max(config.min_insync, write_quorum(config.replicas)) if config.level == QUORUM else 1
+
+
+def is_other_set_due(members: Sequence[str], wanted: Sequence[str], reachable: Collection[str], count: int) -> bool:
+    """Whether an epoch with other members should begin: one that is wanted and can be reached is none, or there are too many.
+
+    A member that is gone is no reason by itself: a smaller set has no smaller quorum.
+    """
+    added = [each for each in wanted if each not in members and each in reachable]
+    return bool(added) or (len(members) > count and len(wanted) >= count)

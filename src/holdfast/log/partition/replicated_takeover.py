@@ -1,0 +1,143 @@
+"""Taking over a partition at `quorum`: the set that served last is sealed, its log replicated to the new set, and the epoch opened.
+
+Each by itself, side by side; those that are ready are committed together (`takeover_commit`). Before the commit is known to have
+been made, nothing is appended, acknowledged, published or read above what is published (docs/replication.md).
+
+The one rule: the tail and the producers are those of the chosen log, whatever this process knew of the partition before.
+"""
+
+from dataclasses import replace
+
+import msgspec
+
+from holdfast.contracts.store import Store
+from holdfast.kernel.keys import epoch_key, partition_from_resource
+from holdfast.kernel.lease import Lease
+from holdfast.log.batches import RecordBatchLimits, split_batches
+from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError
+from holdfast.log.leader_epochs import epoch_at, with_epoch
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.partition.replica_members import choose_members, replicas_needed
+from holdfast.log.partition.resources import PartitionResources, ReplicationResources
+from holdfast.log.partition.tail import Tail, TailBatch
+from holdfast.log.partition.takeover_recovery import RecoveredTakeover, Takeover
+from holdfast.log.replication.entry_log import EntryLog
+from holdfast.log.replication.leader import Ended
+from holdfast.log.replication.positions import Position
+from holdfast.log.replication.takeover import StoredState
+from holdfast.log.replication.takeover import Takeover as ReplicatedLogTakeover
+from holdfast.log.replication.takeover_run import TakeoverRun
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError, UnavailableError
+
+_CONNECT_POLL_MS = 10
+
+
+async def replicate(recovered: RecoveredTakeover, resources: PartitionResources) -> RecoveredTakeover | HoldfastError:
+    """What is left to commit, with the `run` that leads then; or why it cannot be opened."""
+    try:
+        return await _replicate(recovered, resources)
+    except HoldfastError as error:
+        return error
+
+
+async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources) -> RecoveredTakeover:
+    takeover, record, replication = recovered.takeover, recovered.record, resources.replication
+    partition, lease = str(takeover.partition_id), takeover.lease
+    if replication is None:
+        raise UnavailableError(f"partition {partition}", "this agent keeps no replicas")
+    if record.opened_epoch >= lease.epoch:
+        raise EpochSpentError(partition, lease.epoch, "it was opened")
+    if replication.spent_epochs.get(lease.resource, 0) >= lease.epoch:
+        raise EpochSpentError(partition, lease.epoch, "it was replicated, and not opened")
+
+    def spend() -> None:
+        replication.spent_epochs[lease.resource] = lease.epoch
+
+    members = await _reachable_members(takeover, replication, resources.clock)
+    run = TakeoverRun(
+        ReplicatedLogTakeover(
+            takeover.wal_key,
+            lease.epoch,
+            _stored_state(record),
+            members,
+            own=EntryLog(),
+            min_insync=replicas_needed(takeover.config),
+        ),
+        replication.network,
+        clock=resources.clock,
+        on_replicating=spend,
+    )
+    try:
+        await run.until_ready(replication.takeover_wait_ms)
+        if run.takeover.ended is not None:
+            raise await _ended_error(partition, lease, run.takeover.ended, resources.store)
+        if not run.ready:
+            raise ReplicasUnreachableError(partition, *run.waits_for)
+        return _opened(recovered, run)
+    except BaseException:
+        run.close("the takeover was given up")
+        raise
+
+
+async def _reachable_members(takeover: Takeover, replication: ReplicationResources, clock: Clock) -> tuple[str, ...]:
+    """The planned set without those that cannot be reached: agents that have just started are waited for a moment."""
+    which, network = partition_from_resource(takeover.lease.resource), replication.network
+    until_ms = clock.boot_ms() + replication.connect_wait_ms
+    while True:
+        wanted = choose_members(replication.planned_replicas(which), network.wal_id, takeover.config.replicas)
+        members = tuple(each for each in wanted if network.is_connected(each))
+        if members == wanted or clock.boot_ms() >= until_ms:
+            return members
+        await clock.sleep_ms(_CONNECT_POLL_MS)
+
+
+def _stored_state(record: PartitionRecord) -> StoredState:
+    return StoredState(
+        published=published_position(record),
+        reserved=record.reserved,
+        opened_epoch=record.opened_epoch,
+        opened_replicas=record.opened_replicas,
+    )
+
+
+def published_position(record: PartitionRecord) -> Position:
+    """The position that is published. Without an epoch, it was published by a leader without replicas: then that one's."""
+    epoch = record.published_epoch or max(epoch_at(record.epochs, record.published - 1), 0)
+    return Position(epoch, record.published)
+
+
+def _opened(recovered: RecoveredTakeover, run: TakeoverRun) -> RecoveredTakeover:
+    """The open commit's record, and the tail: what the chosen log has."""
+    commit, leader = run.takeover.open_commit, run.takeover.leader
+    assert commit is not None
+    assert leader is not None
+    record = msgspec.structs.replace(
+        recovered.record,
+        published_epoch=leader.published.epoch,
+        reserved=commit.start,
+        epochs=with_epoch(recovered.record.epochs, commit.epoch, commit.start),
+        opened_epoch=commit.epoch,
+        opened_replicas=commit.replicas,
+        in_sync=leader.matched,
+    )
+    return replace(recovered, record=record, tail=_tail_of(leader.log), run=run)
+
+
+def _tail_of(log: EntryLog) -> Tail:
+    tail = Tail(log.base.offset)
+    for entry in log.entries:
+        for part in entry.payload:
+            for header, data in split_batches(part, limits=RecordBatchLimits(), stored=True):
+                tail.append(TailBatch(header.base_offset, header.last_offset + 1, data, header))
+    return tail
+
+
+async def _ended_error(partition: str, lease: Lease, ended: Ended, store: Store) -> HoldfastError:
+    """Why a takeover has ended: a newer epoch owns the partition, or the store has forgotten one, or this disk is full."""
+    if not ended.promised:
+        return EpochSpentError(partition, lease.epoch, ended.reason)
+    entry = await store.get(epoch_key(lease.resource))
+    if entry is None or entry.version != lease.version:
+        return FencedError(lease.resource, lease.epoch, ended.promised)
+    return CorruptError("store", f"partition {partition} is at epoch {lease.epoch} there, and {ended.reason}")

@@ -1,0 +1,143 @@
+"""A leader's messages to its members, over a network, and their answers. Decides nothing: `Leader` does.
+
+The one rule: what was appended meanwhile goes in one message. A member has few unanswered messages, and what is appended while it
+has that many is gathered; appends of one turn of the loop are, too. A member that a message could not be sent to, or that lost
+one, is asked where it is before anything else is sent: when it is connected again, or at the next `retry`.
+
+The agent's own disk is a member like any other, but for one thing: if a write is refused there, the leader ends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from holdfast.log.replication.leader import Ended, Leader
+from holdfast.log.replication.messages import Announce, Answer
+from holdfast.log.replication.network import ReplicaNetwork
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.settings import MIB
+
+BYTES_MAX: Final = 1 * MIB  # of the entries in one message, unless a single one is larger
+UNANSWERED_MAX: Final = 4
+
+
+class MemberStreams:
+    """The members and learners of one leader. `on_progress` is called after every answer, and when the leader has ended.
+
+    A `ReplicaListener` from its construction to `close`.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_clock",
+        "_leader",
+        "_lost",
+        "_network",
+        "_stop_listening",
+        "_unanswered",
+        "_woken",
+        "on_progress",
+    )
+
+    def __init__(
+        self, leader: Leader, network: ReplicaNetwork, *, clock: Clock, on_progress: Callable[[], None]
+    ) -> None:
+        self._leader, self._network, self._clock = leader, network, clock
+        self.on_progress = on_progress
+        everybody = (*leader.members, *leader.learners)
+        self._attempts = dict.fromkeys(everybody, 0)  # what was sent before the last one is not waited for
+        self._unanswered = dict.fromkeys(everybody, 0)
+        self._lost = {each for each in everybody if not network.is_connected(each)}
+        self._woken = False
+        self._stop_listening = network.listen(self)
+        self.wake()
+
+    def wake(self) -> None:
+        """There is something to send: it goes at the end of this turn of the loop."""
+        if not self._woken:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._send_all)
+
+    def announce(self) -> None:
+        """Tell members that have everything of the high watermark and of what is published."""
+        for member in self._unanswered:
+            self._send(member, announce=True)
+
+    def retry(self) -> None:
+        """Ask those again that lost a message, as far as they can be reached."""
+        for member in [each for each in self._lost if self._network.is_connected(each)]:
+            self._begin_again(member)
+
+    def close(self) -> None:
+        """Send nothing more, and listen to nobody."""
+        self._stop_listening()
+        self._stop_listening = _nobody_listens
+        self._lost = set(self._unanswered)
+        self.on_progress = _nobody_listens
+
+    def connected(self, wal_id: str) -> None:
+        """What was sent before may be lost."""
+        if wal_id in self._unanswered:
+            self._begin_again(wal_id)
+
+    def disconnected(self, wal_id: str) -> None:
+        """Its messages are answered by None, each."""
+
+    def heard(self, wal_id: str) -> None:
+        """A member that is sent nothing keeps up all the same."""
+        if wal_id in self._unanswered:
+            self._leader.heard(wal_id, self._clock.boot_ms())
+
+    def _begin_again(self, member: str) -> None:
+        self._attempts[member] += 1
+        self._unanswered[member] = 0
+        self._lost.discard(member)
+        self._leader.reconnected(member)
+        self.wake()
+
+    def _send_all(self) -> None:
+        self._woken = False
+        for member in self._unanswered:
+            self._send(member)
+
+    def _send(self, member: str, *, announce: bool = False) -> None:
+        if member in self._lost:
+            return
+        while self._unanswered[member] < UNANSWERED_MAX:
+            message = self._leader.next_message(member, BYTES_MAX, announce=announce)
+            if message is None:
+                return
+            if isinstance(message, Announce):
+                self._network.send(member, message, _no_answer)
+                continue
+            self._unanswered[member] += 1
+            self._network.send(member, message, partial(self._answered, member, self._attempts[member]))
+
+    def _answered(self, member: str, attempt: int, answer: Answer | None) -> None:
+        if attempt == self._attempts[member]:
+            self._unanswered[member] -= 1
+            if answer is None:
+                self._lose(member)
+        if answer is None:
+            return
+        self._leader.handle(member, answer, self._clock.boot_ms())
+        self._send(member)
+        self.on_progress()
+
+    def _lose(self, member: str) -> None:
+        """A message was lost: nothing that was sent is waited for, and nothing more is sent before it is asked where it is."""
+        self._attempts[member] += 1
+        self._unanswered[member] = 0
+        self._lost.add(member)
+        if member == self._network.wal_id:
+            self._leader.end(Ended("the disk of this agent refused a write"))  # what was refused may be on other disks
+            self.on_progress()
+
+
+def _no_answer(_: Answer | None) -> None:
+    """An announcement has none."""
+
+
+def _nobody_listens() -> None:
+    """It is closed."""
