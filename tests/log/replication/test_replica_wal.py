@@ -34,9 +34,10 @@ def facts_of(replica: Replica) -> Facts:
 
 
 async def answer(mine: ReplicaWal, message: Request) -> Answer:
-    answers: list[Answer] = []
+    answers: list[Answer | None] = []
     mine.handle(message, answers.append)
     await async_until(lambda: bool(answers))
+    assert answers[0] is not None
     return answers[0]
 
 
@@ -48,7 +49,7 @@ async def reopened(directory: Path, settings: WalSettings = SMALL, partition: tu
 async def test_an_answer_comes_after_the_fsync_and_everything_is_there_after_a_crash(tmp_path: Path) -> None:
     async with opened(tmp_path / "wal") as wal:
         mine = await ReplicaWal.open(wal, WAL, P)
-        answers: list[Answer] = []
+        answers: list[Answer | None] = []
         for message in (
             append(1, NOWHERE, *HISTORY, hw=2),
             append(1, at(1, 3), published=at(1, 1)),
@@ -169,12 +170,12 @@ async def test_a_full_disk_answers_nobody_and_changes_nothing(tmp_path: Path) ->
         await answer(mine, append(1, NOWHERE, *HISTORY))
         before = facts_of(mine.replica)
         disk.full = True
-        answers: list[Answer] = []
+        answers: list[Answer | None] = []
         mine.handle(append(2, at(1, 1), start(2, 1), entry(2, 1)), answers.append)
         mine.handle(append(2, at(2, 2), entry(2, 2)), answers.append)
         assert facts_of(mine.replica) != before
         await async_until(lambda: facts_of(mine.replica) == before)
-        assert answers == []
+        assert answers == [None, None]
         disk.full = False
         assert facts(await answer(mine, append(2, at(1, 1), start(2, 1)))) == (Ack, 2, at(2, 1))
         expected = facts_of(mine.replica)
@@ -240,6 +241,17 @@ async def test_an_inspection_lists_the_offsets_of_entries_alone(tmp_path: Path) 
     [found] = [report for report in inspect(tmp_path / "wal").files if report.frames]
     assert found.frames == 1 + len(HISTORY)
     assert [(each.partition, each.first_offset, each.end_offset) for each in found.partitions] == [(P[1], 0, 3)]
+
+
+async def test_what_the_partition_wrote_here_since_the_start_is_no_part_of_the_log(tmp_path: Path) -> None:
+    """It was not replicated then. Nothing of it is recovered when the replica is opened, and it stands in the files."""
+    async with opened(tmp_path / "wal") as wal:
+        for offset in range(3):
+            await wal.append(frame(offset, partition=P[1], topic_id=P[0]))
+        mine = await ReplicaWal.open(wal, WAL, P)
+        await answer(mine, append(2, NOWHERE, start(2, 0), entry(2, 0)))
+        expected = facts_of(mine.replica)
+    assert await reopened(tmp_path / "wal") == expected
 
 
 @pytest.mark.slow

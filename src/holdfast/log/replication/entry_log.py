@@ -20,17 +20,19 @@ class LogSnapshot(NamedTuple):
     entries: list[Entry]
     ends: list[Position]
     length: int
+    size_bytes: int
 
 
 class EntryLog:
     """Entries behind `base`, up to which everything is published and was released."""
 
-    __slots__ = ("_ends", "_entries", "base")
+    __slots__ = ("_ends", "_entries", "base", "size_bytes")
 
     def __init__(self, base: Position = NOWHERE, entries: Iterable[Entry] = ()) -> None:
         self.base = base
         self._entries: list[Entry] = []
         self._ends: list[Position] = []
+        self.size_bytes = 0  # of the entries' payloads
         for entry in entries:
             self.append(entry)
 
@@ -45,10 +47,6 @@ class EntryLog:
     def position(self) -> Position:
         """Where it ends."""
         return self._ends[-1] if self._ends else self.base
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self._entries)
 
     @property
     def epochs(self) -> Epochs:
@@ -99,29 +97,37 @@ class EntryLog:
         check_follows(self.position, entry)
         self._entries.append(entry)
         self._ends.append(entry.position)
+        self.size_bytes += entry.size_bytes
 
     def truncate(self, keep: Position) -> None:
         """Drop what lies behind `keep`."""
         at = bisect_right(self._ends, keep)
+        self.size_bytes -= _size_bytes(self._entries[at:])
         self._entries, self._ends = self._entries[:at], self._ends[:at]
 
     def release(self, position: Position) -> None:
         """Begin at `position`, which the log contains: nothing up to it is needed any more."""
         at = bisect_right(self._ends, position)
+        self.size_bytes -= _size_bytes(self._entries[:at])
         self._entries, self._ends, self.base = self._entries[at:], self._ends[at:], position
 
     def reset(self, base: Position) -> None:
         """Drop everything and begin at `base`."""
-        self._entries, self._ends, self.base = [], [], base
+        self._entries, self._ends, self.base, self.size_bytes = [], [], base, 0
 
     def snapshot(self) -> LogSnapshot:
         """What it is now. Nothing is copied: what shortens a log makes new lists, and `append` only adds."""
-        return LogSnapshot(self.base, self._entries, self._ends, len(self._entries))
+        return LogSnapshot(self.base, self._entries, self._ends, len(self._entries), self.size_bytes)
 
     def restore(self, snapshot: LogSnapshot) -> None:
         """Be what it was."""
         self.base, self._entries, self._ends = snapshot.base, snapshot.entries, snapshot.ends
+        self.size_bytes = snapshot.size_bytes
         del self._entries[snapshot.length :], self._ends[snapshot.length :]
+
+
+def _size_bytes(entries: Iterable[Entry]) -> int:
+    return sum(entry.size_bytes for entry in entries)
 
 
 def check_follows(position: Position, entry: Entry) -> None:

@@ -1,24 +1,24 @@
 """A replica on the agent's WAL: what it decides is written, and answered when it is durable. Group commit is the WAL's.
 
-The one rule: an answer is sent when every frame queued before it is fsynced, in the order of the messages. Messages of one
+The one rule: an answer is given when every frame queued before it is fsynced, in the order of the messages. Messages of one
 partition are handled on one loop, without an await between a decision and its frames.
+
+Frames that the partition had in this WAL before it was replicated are no part of the log: the first state that is written says so.
 
 What a caller must do: `await wal.room(bytes)` before `handle`; leave the memory of a message's entries unchanged for as long as
 they are in the log. A `CorruptError` of the WAL ends the process, as everywhere.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.log.replication.messages import Answer, Append, Request
+from holdfast.log.replication.messages import Append, Request
+from holdfast.log.replication.network import OnAnswer
 from holdfast.log.replication.positions import PartitionKey
 from holdfast.log.replication.replica import Record, Replica, ReplicaState, Step
 from holdfast.log.replication.replica_frames import StateFrame, record_frame, recover, state_frame, state_key
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.errors import InvalidError
-
-OnAnswer = Callable[[Answer], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -54,12 +54,13 @@ class ReplicaWal:
         frames += [frame async for frame in wal.recovered.of(*state_key(partition))]
         found = recover(frames, wal.repairs.last_repair)
         replica = Replica(partition, wal_id, promised=found.promised, log=found.log)
-        return cls(wal, replica, last_state=found.last_state, void_below=found.void_below, stale=found.stale)
+        stale = found.stale or not found.last_state  # frames since this WAL was opened are not among the recovered
+        return cls(wal, replica, last_state=found.last_state, void_below=found.void_below, stale=stale)
 
     def handle(self, message: Request, on_answer: OnAnswer) -> None:
-        """Decide on a message; `on_answer` is called when its answer is due, unless the write fails.
+        """Decide on a message; `on_answer` is called once: when its answer is due, with None if it has none or the write failed.
 
-        `InvalidError`: an entry is larger than this WAL's files allow; nothing was changed.
+        `InvalidError`: an entry is larger than this WAL's files allow; nothing was changed, and nobody is called.
         """
         if isinstance(message, Append):
             bytes_max = self._wal.replicated_bytes_max
@@ -89,6 +90,7 @@ class ReplicaWal:
             for record in step.records:
                 self._append(record, pending)
         except BaseException:  # the WAL is closed or has failed, and with it whatever is pending
+            pending.on_answer = None
             self._fail()
             raise
         self._settle()
@@ -135,16 +137,19 @@ class ReplicaWal:
             answer = self.replica.durable()
             if done.step.released is not None:
                 self._release(reset=done.step.resets)
-            if answer is not None and done.on_answer is not None:
+            if done.on_answer is not None:
                 done.on_answer(answer)
 
     def _fail(self) -> None:
         """The disk is full: be what is on it. Nobody is answered; who needs an answer asks again."""
         self._failures += 1
-        written = self._pending[0].written
+        failed = list(self._pending)
         self._pending.clear()
-        self.replica.failed(written)
+        self.replica.failed(failed[0].written)
         self._stale, self._stale_pending = self._stale or self._stale_pending, False
+        for pending in failed:
+            if pending.on_answer is not None:
+                pending.on_answer(None)
 
     def _release(self, *, reset: bool = False) -> None:
         """Let the WAL reuse the space of what lies below the base, which is durable; after a reset, of all that came before it."""
