@@ -14,7 +14,7 @@ from holdfast.kernel.keys import workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
-from holdfast.log.topic_config import TopicConfig, read_config
+from holdfast.log.topic_config import TopicConfig, check_replication, read_config, replication_changes
 from holdfast.log.topics import (
     PARTITIONS_MAX,
     FixedPartitionsError,
@@ -102,7 +102,10 @@ async def test_the_number_of_partitions_has_limits(topics: Topics, partitions: i
         ("roll_bytes", str(MIB - 1)),
         ("roll_bytes", str(100 * MIB + 1)),
         ("roll_ms", "1"),
-        ("durability", "quorum"),
+        ("durability", "quorum"),  # without a factor
+        ("durability", "paper"),
+        ("replication_factor", "4"),
+        ("replication_factor", "0"),
         ("unclean_takeover", "perhaps"),
         ("max_message_bytes", "1"),
         ("message_timestamp_type", "LogAppendTime"),
@@ -149,6 +152,81 @@ async def test_settings_are_altered_together_and_taken_back(topics: Topics) -> N
     assert (await topics.get("orders")).config == TopicConfig(
         roll_ms=300, durability="object", cleanup_policy="compact"
     )
+
+
+# ── replicas ──
+
+
+def test_a_factor_needs_quorum_and_quorum_a_factor() -> None:
+    for given, allowed in (
+        ({"durability": "quorum"}, "2 to 3 at durability quorum"),
+        ({"replication_factor": 2}, "1 at durability local: several replicas are durability quorum"),
+        ({"durability": "object", "replication_factor": 3}, "1 at durability object"),
+        (
+            {"durability": "quorum", "replication_factor": 2, "min_insync_replicas": 3},
+            "at most 2, the replication factor",
+        ),
+    ):
+        with pytest.raises(InvalidError, match=allowed):
+            check_replication(read_config(given))
+    for given in (
+        {"durability": "quorum", "replication_factor": 3, "min_insync_replicas": 3},
+        {"min_insync_replicas": 5},  # as MirrorMaker copies it: without effect
+        {"durability": "object", "min_insync_replicas": 2},
+    ):
+        check_replication(read_config(given))
+
+
+def test_a_partition_gets_its_replicas_and_how_many_of_them_must_have_an_append() -> None:
+    quorum = read_config({"durability": "quorum", "replication_factor": 3, "min_insync_replicas": 2}).partition_config()
+    assert (quorum.level, quorum.replicas, quorum.min_insync) == ("quorum", 3, 2)
+    local = read_config({"min_insync_replicas": 2}).partition_config()
+    assert (local.level, local.replicas, local.min_insync) == ("local", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "added"),
+    [
+        ({}, {"replication_factor": 3}, {"durability": "quorum"}),
+        ({}, {"durability": "quorum"}, {"replication_factor": 2}),
+        ({}, {"durability": "object"}, {}),
+        ({}, {"roll_ms": 500}, {}),
+        ({"durability": "quorum", "replication_factor": 3}, {"replication_factor": 1}, {"durability": None}),
+        ({"durability": "quorum", "replication_factor": 3}, {"durability": "object"}, {"replication_factor": None}),
+        ({"durability": "quorum", "replication_factor": 3}, {"durability": None}, {"replication_factor": None}),
+        ({"durability": "quorum", "replication_factor": 3}, {"replication_factor": 2}, {}),
+        ({"durability": "object"}, {"replication_factor": 3}, {}),  # refused: it would be less than object
+        ({}, {"durability": "quorum", "replication_factor": 3}, {}),
+    ],
+)
+def test_a_factor_and_a_durability_bring_each_other_along(
+    before: dict[str, object], changes: dict[str, object | None], added: dict[str, object | None]
+) -> None:
+    assert replication_changes(read_config(before), changes, default_factor=2) == {**changes, **added}
+
+
+async def test_the_planner_gets_the_factor_by_the_commit_that_sets_it(store: MemoryStore, topics: Topics) -> None:
+    async def placed() -> tuple[int, int, bool]:
+        topic, workload = [await store.get(key) for key in (topic_key("orders"), workload_key("orders"))]
+        assert topic is not None
+        assert workload is not None
+        found = msgspec.json.decode(workload.value, type=Workload)
+        return found.partitions, found.replicas, topic.version == workload.version
+
+    await topics.create("orders", 2, {"durability": "quorum", "replication_factor": 3})
+    assert await placed() == (2, 3, True)
+    await topics.alter("orders", {"replication_factor": 2})
+    assert await placed() == (2, 2, True)
+    await topics.add_partitions("orders", 4)
+    assert await placed() == (4, 2, True)
+    await topics.alter("orders", {"min_insync_replicas": 2})
+    assert await placed() == (4, 2, False)  # nothing to place
+    with pytest.raises(InvalidError, match="at most 2"):
+        await topics.alter("orders", {"min_insync_replicas": 3})
+    with pytest.raises(InvalidError, match="replication_factor"):
+        await topics.alter("orders", {"durability": "local"})
+    await topics.alter("orders", {"durability": None, "replication_factor": None, "min_insync_replicas": 3})
+    assert await placed() == (4, 1, True)
 
 
 async def test_two_who_alter_at_once_lose_nothing(store: MemoryStore, topics: Topics) -> None:

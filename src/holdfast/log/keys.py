@@ -5,6 +5,7 @@
     log/{topic id}/{n:05d}/state        a partition: published, reserved, start, epochs, whose WAL holds its tail
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
+    replicas/{topic id}/{n:05d}         which WALs keep its tail, and which of them keep up, see `replica_sets`
     wal/{wal id}                        which live agent has this WAL, under its session
     wal-agent/{wal id}                  which agent had this WAL last, alive or not, until nothing can refer to it
     offline/{resource}                  a lease whose holder cannot open the partition, and why; under the holder's session
@@ -21,6 +22,7 @@ from typing import Final
 TOPICS: Final = "topic/"
 TOPIC_IDS: Final = "topic-id/"
 LOGS: Final = "log/"
+REPLICA_SETS: Final = "replicas/"
 WALS: Final = "wal/"
 WAL_AGENTS: Final = "wal-agent/"
 OFFLINE: Final = "offline/"
@@ -47,6 +49,16 @@ def partition_prefix(topic_id: str, number: int) -> str:
 def state_key(topic_id: str, number: int) -> str:
     """The partition's record."""
     return partition_prefix(topic_id, number) + "state"
+
+
+def replica_sets_prefix(topic_id: str) -> str:
+    """Who keeps the tails of a topic's partitions."""
+    return f"{REPLICA_SETS}{topic_id}/"
+
+
+def replica_set_key(topic_id: str, number: int) -> str:
+    """Who keeps the tail of a partition."""
+    return f"{replica_sets_prefix(topic_id)}{number:05d}"
 
 
 def segments_prefix(topic_id: str, number: int) -> str:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from holdfast.log.batches import RecordBatchLimits
-from holdfast.log.model import DURABILITY_LEVELS, CleanupPolicy, PartitionConfig
+from holdfast.log.model import DURABILITY_LEVELS, QUORUM, REPLICAS_MAX, CleanupPolicy, PartitionConfig
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of, settings_from
 
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete")
 TIMESTAMP_TYPES: Final = ("create_time", "append_time")
 COMPRESSION_TYPES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+LOCAL: Final = "local"
+REPLICAS_MIN: Final = 2  # of a quorum
 GROWABLE_COUNT: Final = "growable"
 FIXED_COUNT: Final = "fixed"
 PARTITION_COUNTS: Final = (GROWABLE_COUNT, FIXED_COUNT)
@@ -41,7 +43,9 @@ class TopicConfig:
     cleanup_policy: str = "delete"
     roll_bytes: int = 8 * MIB
     roll_ms: int = 60_000
-    durability: str = "local"
+    durability: str = LOCAL
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
     unclean_takeover: bool = False
     max_message_bytes: int = RecordBatchLimits().batch_bytes_max
     message_timestamp_type: str = "create_time"
@@ -51,7 +55,6 @@ class TopicConfig:
     partition_count: str = GROWABLE_COUNT
     agent_group: str = DEFAULT_GROUP
     compression_type: str = "producer"
-    min_insync_replicas: int = 1
     max_compaction_lag_ms: int = LONG_MAX
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = LONG_MAX
@@ -68,7 +71,9 @@ class TopicConfig:
         check_one_of("cleanup_policy", self.cleanup_policy, CLEANUP_POLICIES)
         check_between("roll_bytes", self.roll_bytes, MIB, 100 * MIB)
         check_between("roll_ms", self.roll_ms, 100, 7 * _DAY_MS)
-        check_one_of("durability", self.durability, DURABILITY_LEVELS)
+        check_one_of("durability", self.durability, (*DURABILITY_LEVELS, QUORUM))
+        check_between("replication_factor", self.replication_factor, 1, REPLICAS_MAX)
+        check_between("min_insync_replicas", self.min_insync_replicas, 1, (1 << 31) - 1)
         check_between("max_message_bytes", self.max_message_bytes, KIB, 32 * MIB)
         check_one_of("message_timestamp_type", self.message_timestamp_type, TIMESTAMP_TYPES)
         check_between("delete_retention_ms", self.delete_retention_ms, 0, _YEARS_MS)
@@ -78,7 +83,6 @@ class TopicConfig:
         if not _GROUP.fullmatch(self.agent_group):
             raise InvalidError("agent_group", self.agent_group[:300], "1 to 100 letters, digits, . _ and -")
         check_one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
-        check_between("min_insync_replicas", self.min_insync_replicas, 1, (1 << 31) - 1)
         check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         for name in ("before", "after", "difference"):
             name = f"message_timestamp_{name}_max_ms"
@@ -101,6 +105,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def replicated(self) -> bool:
+        """Whether several agents keep the tail of a partition."""
+        return self.durability == QUORUM
+
+    @property
     def append_time(self) -> bool:
         """Whether the log gives the records their time."""
         return self.message_timestamp_type == "append_time"
@@ -112,6 +121,8 @@ class TopicConfig:
             unclean_takeover=self.unclean_takeover,
             roll_bytes=self.roll_bytes,
             roll_ms=self.roll_ms,
+            replicas=self.replication_factor,
+            min_insync=self.min_insync_replicas if self.replicated else 1,
         )
 
     def policy(self) -> CleanupPolicy:
@@ -133,7 +144,7 @@ class TopicConfig:
 
 NAMES: Final = tuple(field.name for field in fields(TopicConfig))
 WITHOUT_EFFECT: Final = frozenset(
-    {"compression_type", "min_insync_replicas", "max_compaction_lag_ms"}
+    {"compression_type", "max_compaction_lag_ms"}
     | {f"message_timestamp_{name}_max_ms" for name in ("before", "after", "difference")}
     | {name for name in NAMES if name.startswith(("remote_", "local_"))}
 )
@@ -143,6 +154,39 @@ def _check_local(unit: str, local: int, retention: int) -> None:
     if retention != NO_LIMIT and local != AS_RETENTION and not 0 <= local <= retention:
         allowed = f"at most {retention}, the value of retention_{unit}, while remote_storage_enable is set"
         raise InvalidError(f"local_retention_{unit}", local, allowed)
+
+
+def check_replication(config: TopicConfig) -> None:
+    """Refuse a factor that the durability cannot have. Apart from the other checks: each of the two may be changed first."""
+    if config.replicated:
+        if config.replication_factor < REPLICAS_MIN:
+            allowed = f"{REPLICAS_MIN} to {REPLICAS_MAX} at durability {QUORUM}"
+            raise InvalidError("replication_factor", config.replication_factor, allowed)
+        if config.min_insync_replicas > config.replication_factor:
+            allowed = f"at most {config.replication_factor}, the replication factor"
+            raise InvalidError("min_insync_replicas", config.min_insync_replicas, allowed)
+    elif config.replication_factor != 1:
+        allowed = f"1 at durability {config.durability}: several replicas are durability {QUORUM}"
+        raise InvalidError("replication_factor", config.replication_factor, allowed)
+
+
+def replication_changes(
+    config: TopicConfig, changes: Mapping[str, object | None], *, default_factor: int
+) -> dict[str, object | None]:
+    """The changes, and what follows from them: a factor above 1 is quorum, quorum has a factor, and who leaves it has one replica.
+
+    `default_factor`: of a topic that becomes quorum without one. What contradicts itself is left for `check_replication`.
+    """
+    after = read_config({name: value for name, value in changes.items() if value is not None})
+    durability = after.durability if "durability" in changes else config.durability
+    factor = after.replication_factor if "replication_factor" in changes else config.replication_factor
+    added: dict[str, object | None] = {}
+    if "durability" in changes and "replication_factor" not in changes and (durability == QUORUM) != (factor > 1):
+        added["replication_factor"] = default_factor if durability == QUORUM else None
+    elif "replication_factor" in changes and "durability" not in changes and (durability == QUORUM) != (factor > 1):
+        if factor == 1 or durability == LOCAL:
+            added["durability"] = QUORUM if factor > 1 else None
+    return {**changes, **added}
 
 
 def read_config(given: Mapping[str, object]) -> TopicConfig:

@@ -20,7 +20,7 @@ from holdfast.kernel.keys import assignment_key, workload_key
 from holdfast.kernel.placement import Workload
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
-from holdfast.log.topic_config import FIXED_COUNT, NAMES, TopicConfig, read_config, typed
+from holdfast.log.topic_config import FIXED_COUNT, NAMES, TopicConfig, check_replication, read_config, typed
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -164,13 +164,15 @@ class Topics:
         """The topic that `create` would make; raises what it would refuse. Writes nothing."""
         check_name(name)
         check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
-        return Topic(
+        topic = Topic(
             id=blake2b((self._random.token() + self._random.token()).encode(), digest_size=16).hexdigest(),
             name=name,
             partitions=partitions,
             created_at_ms=self._clock.now_ms(),
             overrides=typed(config or {}),
         )
+        check_replication(topic.config)
+        return topic
 
     async def get(self, name: str) -> Topic:
         """The topic of this name. `UnknownTopicError`."""
@@ -202,8 +204,8 @@ class Topics:
             given = typed({setting: value for setting, value in changes.items() if value is not None})
             kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
             altered = msgspec.structs.replace(topic, overrides={**kept, **given})
-            _ = altered.config  # together they must be valid, too
-            placed = [_workload(altered)] if altered.config.agent_group != topic.config.agent_group else []
+            check_replication(altered.config)  # together they must be valid, too
+            placed = [_workload(altered)] if _placed_as(altered) != _placed_as(topic) else []
             return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered)), *placed])
 
         return await self._change(name, decide)
@@ -251,8 +253,14 @@ class Topics:
 
 def _workload(topic: Topic) -> Put:
     """What the planner places for the topic."""
-    workload = Workload(topic=topic.name, partitions=topic.partitions, group=topic.config.agent_group)
-    return Put(workload_key(topic.name), msgspec.json.encode(workload))
+    return Put(workload_key(topic.name), msgspec.json.encode(_placed_as(topic)))
+
+
+def _placed_as(topic: Topic) -> Workload:
+    config = topic.config
+    return Workload(
+        topic=topic.name, partitions=topic.partitions, group=config.agent_group, replicas=config.replication_factor
+    )
 
 
 def _existing(name: str, entry: Entry | None) -> Topic:

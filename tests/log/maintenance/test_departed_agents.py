@@ -82,8 +82,9 @@ async def test_an_agent_that_lives_keeps_everything_however_old_its_last_heartbe
         PartitionRecord(published=3, reserved=9, wal="wal-of-bob"),
         PartitionRecord(published=3, reserved=3, wal="wal-of-bob"),
         PartitionRecord(published=9, reserved=9, wal="other", gaps=(OffsetGap(start=3, end=9, wal="wal-of-bob"),)),
+        PartitionRecord(published=9, reserved=9, wal="other", opened_replicas=("other", "wal-of-bob")),
     ],
-    ids=["a tail", "the last leader", "a gap"],
+    ids=["a tail", "the last leader", "a gap", "a replica"],
 )
 async def test_a_wal_that_a_partition_refers_to_keeps_its_agent(
     gone: MaintenanceWorld, record: PartitionRecord

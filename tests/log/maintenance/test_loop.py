@@ -13,7 +13,7 @@ from holdfast.kernel.keys import EPOCHS, holder_key
 from holdfast.kernel.lease import release
 from holdfast.kernel.objects_owner import read_mark
 from holdfast.kernel.session import HeldSession, SessionSettings, hold_session
-from holdfast.log.keys import DELETED
+from holdfast.log.keys import DELETED, REPLICA_SETS
 from holdfast.log.maintenance import (
     SWEEPER,
     MaintainedAgent,
@@ -22,8 +22,10 @@ from holdfast.log.maintenance import (
     loop,
     run_maintenance,
 )
+from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import CleanupPolicy
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.replica_sets import replica_set_write
 from holdfast.vocabulary.errors import ExpiredError, InvalidError
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -120,11 +122,14 @@ async def test_one_agent_sweeps_and_another_takes_over(world: MaintenanceWorld) 
 async def test_a_deleted_topic_goes_by_itself(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 70)
+    replicated = PartitionRecord(opened_epoch=1, opened_replicas=("one", "two"), in_sync=("one",))
+    await world.memory.commit(apply=(replica_set_write(partition.partition_id, replicated),))
     await delete_topic(world)
     async with upkeep(world, maintained(world)):
         await world.clock.run_for_ms(3 * HOUR_MS, step_ms=10_000)
     assert await world.there() == set()
     assert await world.keys("log/") == []
+    assert await world.keys(REPLICA_SETS) == []
     assert await world.keys(DELETED) == []
 
 

@@ -12,6 +12,7 @@ from holdfast.log.batches import BatchRule, CorruptBatchError, InvalidBatchError
 from holdfast.log.batches.record_checks import KeylessRecordsError
 from holdfast.log.errors import (
     FencedLeaderEpochError,
+    NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
     ProducerRefusal,
@@ -145,6 +146,8 @@ def code_of(error: HoldfastError) -> ErrorCode:
         return _PRODUCER_REFUSALS[error.refusal]
     if isinstance(error, GroupRefusedError):
         return _GROUP_REFUSALS[error.refusal]
+    if isinstance(error, NotEnoughReplicasError):
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if error.appended else ErrorCode.NOT_ENOUGH_REPLICAS
     if isinstance(error, KeylessRecordsError):
         return ErrorCode.INVALID_RECORD
     if isinstance(error, InvalidBatchError):

@@ -28,7 +28,7 @@ from holdfast.kernel.keys import (
     workload_key,
 )
 from holdfast.kernel.lease import Lease, commit_fenced, forget_commit
-from holdfast.log.keys import DELETED, LOGS, state_key, topic_key
+from holdfast.log.keys import DELETED, LOGS, replica_sets_prefix, state_key, topic_key
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import to_trash
 from holdfast.log.metadata import DeletedTopic
@@ -44,13 +44,14 @@ async def purge_deleted(lease: Lease, context: MaintenanceContext) -> int:
     """Remove what deleted topics left in the store; how many keys. Resumable after a crash anywhere."""
     removed = 0
     for mark in (await context.store.scan(DELETED, prefix_end(DELETED))).entries:
-        prefix = f"{LOGS}{mark.key.removeprefix(DELETED)}/"
-        before = removed
+        topic_id, before = mark.key.removeprefix(DELETED), removed
+        prefix = f"{LOGS}{topic_id}/"
         while found := (await context.store.scan(prefix, prefix_end(prefix), limit=_ENTRIES_PER_COMMIT)).entries:
             operations = _unlink(found, context)
             await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=operations)
             failpoints.reached("maintenance.topic-purged")
             removed += len(found)
+        removed += await _forget_replica_sets(topic_id, lease, context)
         record = msgspec.json.decode(mark.value, type=DeletedTopic)
         if removed == before and context.clock.now_ms() - record.deleted_at_ms >= context.settings.deleted_keep_ms:
             await commit_fenced(
@@ -70,6 +71,15 @@ async def forget_leases(lease: Lease, context: MaintenanceContext) -> int:
         if not page.more:
             return forgotten
         start = next_key(page.entries[-1].key)
+
+
+async def _forget_replica_sets(topic_id: str, lease: Lease, context: MaintenanceContext) -> int:
+    prefix, removed = replica_sets_prefix(topic_id), 0
+    while found := (await context.store.scan(prefix, prefix_end(prefix), limit=_ENTRIES_PER_COMMIT)).entries:
+        gone = [Delete(entry.key) for entry in found]
+        await commit_fenced(context.store, lease, clock=context.clock, random=context.random, apply=gone)
+        removed += len(found)
+    return removed
 
 
 def _topic_of(entry: Entry) -> str:

@@ -4,8 +4,8 @@
     node/{id}             its numeric id, in Metadata of such a partition
     seen/{kind}/{id}      its last heartbeat
 
-The one rule: a WAL to which anything refers keeps its agent. A record that names it, clean or not, or a gap that a takeover left in
-it, is a reference; who comes back with the WAL registers it again, which these commits require not to have happened. New references
+The one rule: a WAL to which anything refers keeps its agent. A record that names it, clean or not, as its WAL or as a replica, or a
+gap that a takeover left in it, is a reference; who comes back with the WAL registers it again, which these commits require not to have happened. New references
 cannot come about meanwhile: only who has registered a WAL writes its name. A numeric id is never given to another agent; one
 that comes back after all gets a new one.
 """
@@ -74,7 +74,7 @@ async def _referred_wals(context: MaintenanceContext) -> frozenset[str]:
         for entry in page.entries:
             if entry.key.endswith("/state"):
                 record = msgspec.json.decode(entry.value, type=PartitionRecord)
-                found.update((record.wal, *(gap.wal for gap in record.gaps)))
+                found.update((record.wal, *record.opened_replicas, *(gap.wal for gap in record.gaps)))
         if not page.more:
             return frozenset(found)
         start = next_key(page.entries[-1].key)
