@@ -117,6 +117,37 @@ def test_failover_lands_where_the_copy_is() -> None:
     assert len(on_copy) >= 0.9 * len(orphans)
 
 
+def test_failover_prefers_a_replica_that_is_in_sync() -> None:
+    members = agents(1, 2, 3, 4)
+    before = make_plan({}, members, orders(400, replicas=3))
+    placements = before["orders"]
+    orphans = [n for n, placement in enumerate(placements) if placement[0] == "agent-4"]
+    asked: set[int] = set()
+
+    def in_sync(topic: str, number: int) -> tuple[str, ...]:
+        asked.add(number)
+        return ("agent-4", placements[number][2])  # the last one keeps up, the one before it does not
+
+    after = make_plan(before, members[:3], orders(400, replicas=3), in_sync=in_sync)["orders"]
+    assert asked == set(orphans)
+    in_plain_order = make_plan(before, members[:3], orders(400, replicas=3))["orders"]
+    ready, plain = (
+        sum(plan[n][0] == placements[n][2] for n in orphans)  # as far as the load cap allows
+        for plan in (after, in_plain_order)
+    )
+    assert ready >= 0.8 * len(orphans) > 2 * plain
+    assert set(loads({"orders": after}).values()) <= {133, 134}
+
+
+def test_replicas_do_not_depend_on_what_was_planned_before() -> None:
+    """They are remembered from plan to plan for as long as the agents and their zones are the same."""
+    for zones in ("abab", "aabb", "abab"):
+        members = agents(1, 2, 3, 4, zones=zones)
+        zone = {member.id: member.zone for member in members}
+        for owner, replica in make_plan({}, members, orders(40, replicas=2))["orders"]:
+            assert zone[owner] != zone[replica]
+
+
 def test_a_group_whose_agents_are_all_gone_keeps_its_plan() -> None:
     before = make_plan({}, agents(1, 2), orders(4))
     assert make_plan(before, [], orders(4)) == before

@@ -31,11 +31,18 @@ class HashRing:
 
     def walk(self, label: str) -> Iterator[str]:
         """Every agent once, in the order in which they follow `label` clockwise."""
+        return self.walk_from(self.point(label))
+
+    def point(self, label: str) -> int:
+        """The number of the point that a label belongs to. There are far fewer points than labels: what follows one can be kept."""
+        return bisect_left(self._hashes, ring_hash(label))
+
+    def walk_from(self, point: int) -> Iterator[str]:
+        """Every agent once, clockwise from a point."""
         size = len(self._hashes)
-        start = bisect_left(self._hashes, ring_hash(label))
         met: set[str] = set()
         for step in range(size):
-            agent = self._owners[(start + step) % size]
+            agent = self._owners[(point + step) % size]
             if agent not in met:
                 met.add(agent)
                 yield agent

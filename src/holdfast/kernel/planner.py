@@ -17,7 +17,7 @@ from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, PLANNER, PLANS, WORKLOADS,
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
-from holdfast.kernel.placement import Placement, PlacementPlan, PlacementRequests, Workload, make_plan
+from holdfast.kernel.placement import InSync, Placement, PlacementPlan, PlacementRequests, Workload, make_plan
 from holdfast.kernel.placement_requests import read_assignment, read_drain
 from holdfast.kernel.session import HeldSession, keep_running
 from holdfast.vocabulary.clock import Clock
@@ -114,10 +114,11 @@ async def run_planner(
     random: Random,
     settings: PlannerSettings,
     early: EarlyTakeover | None = None,
+    in_sync: InSync = lambda topic, number: (),
 ) -> None:
     """Be the planner whenever nobody else is. Runs until cancelled, or until the session is lost.
 
-    `early`: end the sessions of agents that are seen to be dead before their TTL.
+    `early`: end the sessions of agents that are seen to be dead before their TTL. `in_sync`: what this agent knows of replicas.
     """
 
     async def plan_in_turn() -> None:
@@ -137,7 +138,9 @@ async def run_planner(
                     )
                     try:
                         async with background_tasks(*ending):
-                            await _plan_under_lease(lease, store, clock=clock, random=random, settings=settings)
+                            await _plan_under_lease(
+                                lease, store, clock=clock, random=random, settings=settings, in_sync=in_sync
+                            )
                     except FencedError:
                         continue  # another agent plans now; stand by
 
@@ -145,7 +148,7 @@ async def run_planner(
 
 
 async def _plan_under_lease(
-    lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings
+    lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings, in_sync: InSync
 ) -> None:
     # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for the mirror.
     before = {
@@ -172,7 +175,7 @@ async def _plan_under_lease(
                 {key.removeprefix(DRAINS) for key in drains.items},
                 {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()},
             )
-            return make_plan(before, list(agents.items.values()), list(workloads.items.values()), requests)
+            return make_plan(before, list(agents.items.values()), list(workloads.items.values()), requests, in_sync)
 
         while True:
             began_ms = clock.boot_ms()

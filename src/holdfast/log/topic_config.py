@@ -180,13 +180,13 @@ def replication_changes(
     after = read_config({name: value for name, value in changes.items() if value is not None})
     durability = after.durability if "durability" in changes else config.durability
     factor = after.replication_factor if "replication_factor" in changes else config.replication_factor
-    added: dict[str, object | None] = {}
-    if "durability" in changes and "replication_factor" not in changes and (durability == QUORUM) != (factor > 1):
-        added["replication_factor"] = default_factor if durability == QUORUM else None
-    elif "replication_factor" in changes and "durability" not in changes and (durability == QUORUM) != (factor > 1):
-        if factor == 1 or durability == LOCAL:
-            added["durability"] = QUORUM if factor > 1 else None
-    return {**changes, **added}
+    if (durability == QUORUM) == (factor > 1):
+        return dict(changes)
+    if "replication_factor" not in changes:
+        return {**changes, "replication_factor": default_factor if durability == QUORUM else None}
+    if "durability" not in changes and (factor == 1 or durability == LOCAL):
+        return {**changes, "durability": QUORUM if factor > 1 else None}
+    return dict(changes)
 
 
 def read_config(given: Mapping[str, object]) -> TopicConfig:

@@ -4,10 +4,10 @@
     node/{id}             its numeric id, in Metadata of such a partition
     seen/{kind}/{id}      its last heartbeat
 
-The one rule: a WAL to which anything refers keeps its agent. A record that names it, clean or not, as its WAL or as a replica, or a
-gap that a takeover left in it, is a reference; who comes back with the WAL registers it again, which these commits require not to have happened. New references
-cannot come about meanwhile: only who has registered a WAL writes its name. A numeric id is never given to another agent; one
-that comes back after all gets a new one.
+The one rule: a WAL to which anything refers keeps its agent. A record that names it, clean or not, as its WAL or as a replica, or
+a gap that a takeover left in it, is a reference; who comes back with the WAL registers it again, which these commits require not to
+have happened. New references cannot come about meanwhile: only who has registered a WAL writes its name, and only to a set whose
+members are alive. A numeric id is never given to another agent; one that comes back after all gets a new one.
 """
 
 from collections.abc import Collection, Mapping
