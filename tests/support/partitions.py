@@ -28,7 +28,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
-from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.segment_list import load_segments
@@ -98,6 +98,7 @@ class Owner:
         self.session: HeldSession
         self.wal: Wal
         self.wal_id = ""
+        self.replication: ReplicationResources | None = None
         self.stack = AsyncExitStack()
 
     async def start(self) -> "Owner":
@@ -186,6 +187,7 @@ class Owner:
             dirty_partitions=dirty_partitions or DirtyPartitions(),
             published_tail_cache=published_tail_cache or PublishedTailCache(0),
             budget=budget,
+            replication=self.replication,
         )
 
     def maintenance(self) -> MaintenanceContext:

@@ -19,7 +19,9 @@ from holdfast.vocabulary.types import Member, TopicPartition
 
 Placement = tuple[str, ...]  # the owner, then its replicas; empty: no agent
 PlacementPlan = dict[str, tuple[Placement, ...]]  # topic → placement of each partition
-InSync = Callable[[str, int], Placement]  # topic and partition number → the agents that have all of its tail, if that is known
+InSync = Callable[
+    [str, int], Placement
+]  # topic and partition number → the agents that have all of its tail, if that is known
 TopicAssignment = Mapping[int, Placement]  # partition number → the agents an operator wants for it, the leader first
 
 ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it is balanced separately
@@ -170,9 +172,7 @@ class _Replicas:
         self.ring, self._zones = ring, zones
         self._known: dict[tuple[int, str, int], Placement] = {}
 
-    def placements(
-        self, workload: Workload, owners: Sequence[str], assigned: TopicAssignment
-    ) -> tuple[Placement, ...]:
+    def placements(self, workload: Workload, owners: Sequence[str], assigned: TopicAssignment) -> tuple[Placement, ...]:
         """Each owner with its replicas."""
         if workload.replicas == 1:
             alone: dict[str, Placement] = {owner: (owner,) for owner in self._zones}  # one for all of an agent

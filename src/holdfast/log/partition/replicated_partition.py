@@ -21,6 +21,7 @@ from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replica_members import replicas_needed
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
+from holdfast.log.replica_sets import replica_set_write
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.log.wal import WalFrame
@@ -94,7 +95,8 @@ class ReplicatedPartition(LeadingPartition):
             await self.resolve_record()
             in_sync = self._in_sync
             if in_sync != self.record.in_sync:
-                await self.change_record(msgspec.structs.replace(self.record, in_sync=in_sync))
+                record = msgspec.structs.replace(self.record, in_sync=in_sync)
+                await self.change_record(record, apply=(replica_set_write(self.partition_id, record),))
             self.in_sync_committed_ms = self._clock.boot_ms()
 
     def next_record(self, published: int, *, closing: bool) -> PartitionRecord:

@@ -15,6 +15,7 @@ from holdfast.kernel.lease import commit_fenced
 from holdfast.log.keys import deleted_key, offline_key, state_key
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.takeover_recovery import RecoveredTakeover
+from holdfast.log.replica_sets import replica_set_write
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.tasks import gather_or_cancel
 
@@ -51,6 +52,8 @@ def _commit_of(recovered: RecoveredTakeover) -> _TakeoverCommit:
     # Not deleted: this agent may not have seen yet that the topic was.
     unchanged: Requirement = Absent(key) if entry is None else AtVersion(key, entry.version)
     apply: tuple[Operation, ...] = (Put(key, msgspec.json.encode(recovered.record)),)
+    if recovered.replicated or recovered.was_replicated:
+        apply = (*apply, replica_set_write(takeover.partition_id, recovered.record))
     if takeover.was_offline:
         apply = (*apply, Delete(offline_key(takeover.lease.resource)))
     return _TakeoverCommit(recovered, (unchanged, Absent(deleted_key(takeover.partition_id.topic_id))), apply)

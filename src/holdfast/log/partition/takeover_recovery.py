@@ -68,6 +68,7 @@ class RecoveredTakeover:
     record: PartitionRecord
     segments: SegmentList
     tail: Tail
+    was_replicated: bool = False
     run: TakeoverRun | None = None
 
     @property
@@ -139,7 +140,7 @@ async def _recover(
             opened_replicas=(),
             in_sync=(),
         )
-    return RecoveredTakeover(takeover, entry, opened, segments, tail)
+    return RecoveredTakeover(takeover, entry, opened, segments, tail, was_replicated=bool(record.opened_replicas))
 
 
 def _next_level(record: PartitionRecord, tail: Tail, config: PartitionConfig) -> str:

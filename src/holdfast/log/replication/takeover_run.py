@@ -59,7 +59,7 @@ class TakeoverRun:
 
     def close(self, reason: str) -> None:
         """It is given up."""
-        self._stop_listening()
+        self._leave()
         self.takeover.end(Ended(reason))
         if self.streams is not None:
             self.streams.close()
@@ -85,9 +85,13 @@ class TakeoverRun:
             self._network.send(to, message, lambda answer, to=to: self._on_answer(to, answer))  # type: ignore[misc]
         leader = self.takeover.leader
         if leader is not None and self.streams is None:
-            self._stop_listening()
+            self._leave()
             self._on_replicating()
             self.streams = MemberStreams(leader, self._network, clock=self._clock, on_progress=self._on_progress)
+
+    def _leave(self) -> None:
+        self._stop_listening()
+        self._stop_listening = lambda: None
 
     def _on_answer(self, sender: str, answer: Answer | None) -> None:
         if self.streams is not None or self.takeover.phase is Phase.ENDED:
