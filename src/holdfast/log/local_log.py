@@ -4,7 +4,8 @@ It outlives sessions; each session gets a `PartitionLeaseHandler` over the same 
 is still there. Implements `agent.lease_handlers.LeaseHandlerFactory` and `service.LeaderLookup`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.contracts.objects import Objects
@@ -19,11 +20,12 @@ from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
-from holdfast.log.partition.resources import PartitionResources
+from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.reader import LogReader
+from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.service import LogService
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
 from holdfast.log.topics import Topic, Topics
@@ -40,6 +42,15 @@ class ClusterMetadata(Protocol):
     def topic(self, name: str) -> Topic | None: ...
 
     def leader(self, topic: str, number: int) -> Held | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReach:
+    """How replicas are reached, and which are planned for a partition: see `ReplicationResources`."""
+
+    network: ReplicaNetwork
+    planned: Callable[[TopicPartition], Sequence[str]]
+    lag_ms: int
 
 
 class LocalLog:
@@ -61,7 +72,10 @@ class LocalLog:
         wal_id: str,
         clock: Clock,
         random: Random,
+        replicas: ReplicaReach | None = None,
     ) -> None:
+        """`replicas`: how those of other agents are reached; without it nothing is replicated."""
+        self._replicas = replicas
         self.wal, self.wal_id = wal, wal_id
         self._settings, self._agent, self._log, self._counters = settings, agent, log, counters
         self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
@@ -161,6 +175,7 @@ class LocalLog:
             published_tail_cache=self._published_tail_cache,
             budget=self._budget,
             counters=self._counters,
+            replication=self._replication(),
         )
         self._handler = PartitionLeaseHandler(
             resources,
@@ -175,6 +190,12 @@ class LocalLog:
             topic=self.topic,
         )
         return self._handler
+
+    def _replication(self) -> ReplicationResources | None:
+        found = self._replicas
+        if found is None:
+            return None
+        return ReplicationResources(network=found.network, planned_replicas=found.planned, lag_ms=found.lag_ms)
 
     def stop(self) -> None:
         """Lead nothing."""
