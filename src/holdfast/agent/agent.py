@@ -12,6 +12,7 @@ from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
 from holdfast.agent.peers.handshake import PeerIdentity
 from holdfast.agent.peers.peers import PeerEndpoint, Peers
+from holdfast.agent.replica_network import PeerReplicaNetwork
 from holdfast.agent.session_loop import SessionLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.coalesced_commits import coalescing
@@ -24,13 +25,15 @@ from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.local_log import LocalLog
+from holdfast.log.replication.replica_host import ReplicaHost
+from holdfast.log.replication.unneeded_replicas import keep_dropping
 from holdfast.log.service import LogService
 from holdfast.log.topics import Topic
 from holdfast.log.wal import Wal
 from holdfast.log.wal.identity import wal_identity
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import task_group, unwrap_exception_group
+from holdfast.vocabulary.tasks import background_tasks, task_group, unwrap_exception_group
 from holdfast.vocabulary.types import Member, TopicPartition
 
 
@@ -47,11 +50,14 @@ class Agent:
         owner: ObjectsOwner,
         wal: Wal,
         wal_id: str,
+        replicas: ReplicaHost,
         peers: Peers | None,
         clock: Clock,
         random: Random,
     ) -> None:
         self.settings, self.cluster, self.wal, self.wal_id, self.peers = settings, cluster, wal, wal_id, peers
+        self.replicas = replicas
+        self.replica_network = PeerReplicaNetwork(replicas, peers, clock=clock)
         self.counters = AgentCounters()
         self.log = LocalLog(
             settings,
@@ -79,7 +85,7 @@ class Agent:
             store=store,
             clock=clock,
             random=random,
-            wal_id=wal_id,
+            wal_id=replicas.wal_id,
             peers=peers,
         )
         cluster.on_topics = self._topics_changed
@@ -141,8 +147,9 @@ async def running_agent(
     ):
         wal_id = await wal_identity(wal.directory, random=random)
         async with (
+            ReplicaHost.open(wal, wal_id, clock=clock, settings=settings.replica) as replicas,
             watching_cluster(store, clock=clock, random=random) as cluster,
-            _serving_peers(settings, peers, wal_id, cluster, store, clock=clock, random=random) as streams,
+            _serving_peers(settings, peers, replicas.wal_id, cluster, store, clock=clock, random=random) as streams,
         ):
             agent = Agent(
                 settings,
@@ -152,12 +159,18 @@ async def running_agent(
                 owner=owner,
                 wal=wal,
                 wal_id=wal_id,
+                replicas=replicas,
                 peers=streams,
                 clock=clock,
                 random=random,
             )
             try:
-                async with _running(agent.sessions):
+                async with (
+                    background_tasks(
+                        agent.replica_network.run(), keep_dropping(replicas, store, clock=clock, random=random)
+                    ),
+                    _running(agent.sessions),
+                ):
                     yield agent
             finally:
                 await agent.service.close()

@@ -10,6 +10,7 @@ from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
 from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.errors import InvalidError
@@ -40,6 +41,7 @@ class AgentSettings(LeadershipSettings):
     upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
+    replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     early_takeover: EarlyTakeoverSettings = field(default_factory=EarlyTakeoverSettings)
 
     def __post_init__(self) -> None:

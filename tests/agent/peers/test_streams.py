@@ -22,7 +22,7 @@ from tests.support.peers import (
 from tests.support.waiting import async_until
 
 from holdfast.agent.peers.frames import FrameKind, MessageClass, decode_answers, encode_answers, encode_frame
-from holdfast.agent.peers.handshake import Refusal, Versions, Welcome, decode_handshake, encode_handshake
+from holdfast.agent.peers.handshake import VERSIONS, Refusal, Versions, Welcome, decode_handshake, encode_handshake
 from holdfast.agent.peers.observations import Outcome
 from holdfast.agent.peers.send_queue import STREAM
 from holdfast.testing.fault_proxy import FaultProxy
@@ -45,7 +45,7 @@ async def test_two_agents_connect_both_ways_and_answer_each_other(table: MemberT
         assert await bob.ask("ann", b"2") == [b"ok:2"]
         assert bob.received[0].peer.agent == "ann"
         stream = await ann.stream_to("bob")
-        assert stream.version == 1
+        assert stream.version == VERSIONS.newest
         assert stream.counters.round_trip_s.count == 1
         assert stream.unanswered_bytes == stream.queued_bytes == 0
 
@@ -173,7 +173,7 @@ async def test_a_peer_that_sends_more_than_its_credit_is_closed(table: MemberTab
         ({"cluster": "other"}, RAW, "cluster 'other' is not this cluster"),
         ({}, None, "agent 'raw' is not a live member"),
         ({"wal_id": "wal-stolen"}, RAW, "agent 'raw' is not registered with WAL 'wal-stolen'"),
-        ({"version": 99, "oldest": 98}, RAW, "versions 98 to 99 are not supported: 1 to 1 are"),
+        ({"version": 99, "oldest": 98}, RAW, "versions 98 to 99 are not supported: 1 to 2 are"),
     ],
 )
 async def test_a_stranger_is_refused_with_the_reason_and_cannot_append(

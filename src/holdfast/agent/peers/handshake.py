@@ -26,7 +26,8 @@ class Versions:
     newest: int
 
 
-VERSIONS: Final = Versions(1, 1)
+VERSIONS: Final = Versions(1, 2)
+REPLICATION_VERSION: Final = 2  # from which on messages of replication are taken; before, none were
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,6 +97,11 @@ class PeerStream:
         return self._queue is not None
 
     @property
+    def received_at_ms(self) -> int:
+        """When the peer sent something last, whatever it was; 0 without a connection."""
+        return 0 if self._connection is None else self._connection.received_at_ms
+
+    @property
     def unanswered_bytes(self) -> int:
         """Bytes that were sent and not answered."""
         return 0 if self._queue is None else self._queue.unanswered_bytes

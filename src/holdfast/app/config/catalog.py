@@ -20,6 +20,7 @@ from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
 from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.settings import LogSettings, TopicSettings
 from holdfast.log.wal import WalSettings
 from holdfast.objects.cache import CacheSettings
@@ -30,6 +31,7 @@ PREFIX: Final = "HOLDFAST_"
 SECTIONS: Final[Mapping[str, type]] = {
     "agent": AgentSettings,
     "peers": PeerSettings,
+    "replica": ReplicaSettings,
     "session": SessionSettings,
     "membership": MembershipSettings,
     "planner": PlannerSettings,

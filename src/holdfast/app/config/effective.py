@@ -32,7 +32,7 @@ CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
 _AGENT_PARTS: Final = (
     *("session", "membership", "planner", "early_takeover", "follower"),
-    *("log", "wal", "upkeep", "groups", "peers"),
+    *("log", "wal", "upkeep", "groups", "peers", "replica"),
 )
 # What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
 _SERVE_NAMES: Final = {

@@ -42,6 +42,7 @@ class ReplicaHost:
             start=self._start,
         )
         self._replicas: dict[PartitionKey, HostedReplica] = {}
+        self._heard_at_ms: dict[str, int] = {}  # agents that may lead, by their WALs
         self._closed = False
 
     @classmethod
@@ -81,6 +82,17 @@ class ReplicaHost:
         if replica is None:
             replica = self._replicas[message.partition] = HostedReplica(message.partition, self._resources)
         replica.take(message, sender, on_answer)
+
+    def heard(self, wal_id: str, at_ms: int) -> None:
+        """The agent with this WAL was alive then."""
+        self._heard_at_ms[wal_id] = at_ms
+
+    def leader_heard_at_ms(self, replica: HostedReplica) -> int | None:
+        """When the leader of the promised epoch, or its agent, was heard of last; None: it was not."""
+        leader = replica.leader
+        if not leader:
+            return None
+        return max(replica.written_at_ms, self._heard_at_ms.get(leader, replica.written_at_ms))
 
     def forget(self, partition: PartitionKey) -> None:
         """The topic was deleted: nothing of the replica is needed any more, not even its promise."""

@@ -31,7 +31,6 @@ class ReplicaCounters:
     """Since the WAL was opened. `refused`: messages that were not answered, by reason."""
 
     messages: int = 0
-    entries: int = 0
     waits: int = 0
     dropped_logs: int = 0
     refused: dict[str, int] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from holdfast.agent.agent import Agent
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge, histogram
 from holdfast.gateways.http.metrics.peers import peer_families
+from holdfast.gateways.http.metrics.replicas import replica_families
 from holdfast.log.wal import WalHistograms
 
 _AGENT_HELP: Final = {
@@ -50,6 +51,7 @@ def agent_metrics(agent: Agent) -> MetricSource:
             *counters_of("holdfast_wal", agent.wal.stats, _WAL_HELP),
             *_wal_histograms(agent.wal.histograms),
             *(peer_families(agent.peers) if agent.peers is not None else ()),
+            *replica_families(agent.replicas),
             gauge("holdfast_agent_joined", "1 while the agent is a member.", float(agent.member is not None)),
             gauge("holdfast_agent_partitions_led", "Partitions led by this agent.", len(agent.leading)),
             gauge(

@@ -1,0 +1,133 @@
+"""Which logs a host drops: those that the store says nobody counts, and nothing that is being written."""
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.replication.in_process import hosted
+from tests.support.replication.logs import P, append, at, entry, seal, start
+from tests.support.waiting import async_until
+
+from holdfast.contracts.store import Delete, Put, Store
+from holdfast.contracts.validation import StoreLimits
+from holdfast.log.keys import state_key, topic_id_key
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.replication.messages import Answer, Request
+from holdfast.log.replication.positions import NOWHERE
+from holdfast.log.replication.replica import Replica
+from holdfast.log.replication.replica_host import ReplicaHost
+from holdfast.log.replication.settings import ReplicaSettings
+from holdfast.log.replication.unneeded_replicas import drop_unneeded, keep_dropping
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.faulty_store import FaultyStore
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SeededRandom
+from holdfast.vocabulary.tasks import background_tasks
+
+TOPIC_ID, NUMBER = P[0].hex(), P[1]
+HISTORY = (start(1, 0), entry(1, 0), entry(1, 1))
+LATER_MS = 10**15
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[ReplicaHost]:
+    async with hosted(tmp_path / "wal", "w1") as made:
+        await ask(made, append(1, NOWHERE, *HISTORY))
+        yield made
+
+
+@pytest.fixture
+async def store() -> Store:
+    made = MemoryStore(clock=RealClock(), random=SeededRandom(1), limits=StoreLimits())
+    await made.commit(apply=(Put(topic_id_key(TOPIC_ID), b'{"name": "orders"}'),))
+    return made
+
+
+async def ask(host: ReplicaHost, message: Request) -> Answer | None:
+    answers: list[Answer | None] = []
+    host.handle(message, "w2", answers.append)
+    await async_until(lambda: bool(answers))
+    return answers[0]
+
+
+async def put(store: Store, **fields: object) -> None:
+    record = PartitionRecord(**fields)  # type: ignore[arg-type]
+    await store.commit(apply=(Put(state_key(TOPIC_ID, NUMBER), msgspec.json.encode(record)),))
+
+
+def replica_of(host: ReplicaHost) -> Replica:
+    hosted_replica = host.get(P)
+    assert hosted_replica is not None
+    assert hosted_replica.replica is not None
+    return hosted_replica.replica
+
+
+async def test_a_log_is_dropped_when_a_set_without_it_has_served_and_its_promise_stays(
+    host: ReplicaHost, store: Store
+) -> None:
+    await put(store, opened_epoch=3, opened_replicas=("w2", "w3"))
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 1
+    assert (replica_of(host).promised, len(replica_of(host).log), host.budget.used_bytes) == (3, 0, 0)
+    await async_until(lambda: P not in host.wal.unreleased())
+    assert host.counters.dropped_logs == 1
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+
+
+@pytest.mark.parametrize(
+    ("opened_epoch", "opened_replicas"), [(3, ("w1", "w2")), (0, ())], ids=["a member", "nobody has served"]
+)
+async def test_a_log_that_may_be_counted_is_kept(
+    host: ReplicaHost, store: Store, opened_epoch: int, opened_replicas: tuple[str, ...]
+) -> None:
+    await put(store, opened_epoch=opened_epoch, opened_replicas=opened_replicas)
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+    assert replica_of(host).log.position == at(1, 2)
+
+
+async def test_a_log_under_a_higher_promise_is_kept(host: ReplicaHost, store: Store) -> None:
+    """A recovery may be counting it at this moment."""
+    await ask(host, seal(5, "w1"))
+    await put(store, opened_epoch=3, opened_replicas=("w2", "w3"))
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+
+
+async def test_a_log_that_is_being_written_is_kept(host: ReplicaHost, store: Store) -> None:
+    await put(store, opened_epoch=3, opened_replicas=("w2", "w3"))
+    assert await drop_unneeded(host, store, now_ms=RealClock().boot_ms()) == 0
+
+
+async def test_what_a_deleted_topic_left_goes_with_its_promise(host: ReplicaHost, store: Store) -> None:
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0  # no record yet, and the topic exists
+    await store.commit(apply=(Delete(topic_id_key(TOPIC_ID)),))
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 1
+    assert (len(host), host.wal.unreleased()) == (0, {})
+
+
+async def test_few_calls_for_many_replicas(host: ReplicaHost, store: Store) -> None:
+    counted = FaultyStore(store, random=SeededRandom(2))
+    for number in range(80):
+        await ask(host, replace(append(1, NOWHERE, *HISTORY), partition=(P[0], number)))
+    await drop_unneeded(host, counted, now_ms=LATER_MS)
+    assert sum(counted.calls.values()) <= 2
+
+
+async def test_everything_is_kept_while_the_store_does_not_answer(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    await put(store, opened_epoch=3, opened_replicas=("w2", "w3"))
+    faulty = FaultyStore(store, random=SeededRandom(2))
+    faulty.reachable = False
+    often = ReplicaSettings(check_ms=1)
+    caplog.set_level(logging.INFO)
+    async with (
+        hosted(tmp_path / "wal", "w1", settings=often) as host,
+        background_tasks(keep_dropping(host, faulty, clock=RealClock(), random=SeededRandom(3))),
+    ):
+        await ask(host, append(1, NOWHERE, *HISTORY))
+        await async_until(lambda: "kept for now" in caplog.text)
+        assert len(replica_of(host).log) == len(HISTORY)
+        faulty.reachable = True
+        await async_until(lambda: not len(replica_of(host).log))
