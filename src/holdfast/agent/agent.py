@@ -12,6 +12,7 @@ from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
 from holdfast.agent.peers.handshake import PeerIdentity
 from holdfast.agent.peers.peers import PeerEndpoint, Peers
+from holdfast.agent.planned_replicas import PlannedReplicas, watching_plan
 from holdfast.agent.replica_network import PeerReplicaNetwork
 from holdfast.agent.session_loop import SessionLoop
 from holdfast.agent.settings import AgentCounters, AgentSettings
@@ -24,7 +25,7 @@ from holdfast.groups.service import GroupService
 from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
-from holdfast.log.local_log import LocalLog
+from holdfast.log.local_log import LocalLog, ReplicaReach
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.unneeded_replicas import keep_dropping
 from holdfast.log.service import LogService
@@ -51,6 +52,7 @@ class Agent:
         wal: Wal,
         wal_id: str,
         replicas: ReplicaHost,
+        planned: PlannedReplicas,
         peers: Peers | None,
         clock: Clock,
         random: Random,
@@ -73,6 +75,7 @@ class Agent:
             wal_id=wal_id,
             clock=clock,
             random=random,
+            replicas=ReplicaReach(network=self.replica_network, planned=planned.of, lag_ms=settings.replica.lag_ms),
         )
         self.groups = GroupService(store=store, settings=settings.groups)
         local_groups = LocalGroups(self.groups, store=store, clock=clock, random=random, topic_id=self._topic_id)
@@ -149,6 +152,7 @@ async def running_agent(
         async with (
             ReplicaHost.open(wal, wal_id, clock=clock, settings=settings.replica) as replicas,
             watching_cluster(store, clock=clock, random=random) as cluster,
+            watching_plan(store, cluster, clock=clock, random=random) as planned,
             _serving_peers(settings, peers, replicas.wal_id, cluster, store, clock=clock, random=random) as streams,
         ):
             agent = Agent(
@@ -160,6 +164,7 @@ async def running_agent(
                 wal=wal,
                 wal_id=wal_id,
                 replicas=replicas,
+                planned=planned,
                 peers=streams,
                 clock=clock,
                 random=random,

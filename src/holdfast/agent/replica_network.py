@@ -33,7 +33,7 @@ class PeerReplicaNetwork:
     def __init__(self, host: ReplicaHost, peers: Peers | None, *, clock: Clock) -> None:
         self._host, self._peers, self._clock = host, peers, clock
         self._streams: dict[str, PeerStream] = {}  # connected, by WAL id
-        self._listeners: list[ReplicaListener] = []
+        self._listeners: dict[ReplicaListener, None] = {}  # one for each partition that is led
         self._recovered: dict[str, None] = {}
         if peers is not None:
             peers.on_messages = self._take
@@ -57,8 +57,8 @@ class PeerReplicaNetwork:
             asyncio.get_running_loop().call_soon(on_answer, None)
 
     def listen(self, listener: ReplicaListener) -> Callable[[], None]:
-        self._listeners.append(listener)
-        return partial(self._listeners.remove, listener)
+        self._listeners[listener] = None
+        return partial(self._listeners.pop, listener, None)
 
     def _send(self, stream: PeerStream, message: Request, on_answer: OnAnswer) -> bool:
         bulk = isinstance(message, Append) and message.entries
