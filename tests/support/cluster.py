@@ -14,7 +14,7 @@ from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
 from holdfast.log.batches import parse_header
-from holdfast.log.errors import NotLeaderError
+from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.service import LogService
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import UnknownTopicError
@@ -153,7 +153,7 @@ class LocalCluster:
             if node is not None:
                 try:
                     return (await node.service.produce(topic, partition, batch(*values))).base_offset
-                except (NotLeaderError, FencedError, UnavailableError, UnknownTopicError):
+                except (NotLeaderError, NotEnoughReplicasError, FencedError, UnavailableError, UnknownTopicError):
                     pass
             await self.clock.sleep_ms(5)
 

@@ -16,11 +16,11 @@ from holdfast.agent.lease_handlers import LeaseHandlerFactory, LeaseRouter, Sess
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.agent.suspicions import SuspicionReporter, may_move_early
-from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Delete, Store
+from holdfast.contracts.store import Store
 from holdfast.kernel.early_ends import EarlyTakeover
-from holdfast.kernel.keys import LeaseKind, member_key
+from holdfast.kernel.keys import LeaseKind
 from holdfast.kernel.membership import hold_membership
+from holdfast.kernel.placement_requests import drain_until_session_ends
 from holdfast.kernel.plan_executor import PlanExecutor, execute_plan
 from holdfast.kernel.planner import run_planner
 from holdfast.kernel.session import HeldSession, hold_session, keep_running
@@ -159,7 +159,7 @@ class SessionLoop:
         ):
             await self._stopping.wait()
             if self.graceful:
-                await self._hand_over(executor)
+                await self._hand_over(executor, session.id)
                 router.retiring = True
         if self.graceful:
             leases = sum(len(handler.leases) for handler in handlers.values())
@@ -167,12 +167,16 @@ class SessionLoop:
             await router.retire(settings.drain_ms)
             self.waits_for = "the store, to end its session"
 
-    async def _hand_over(self, executor: PlanExecutor) -> None:
-        """Leave the members, so that the planner gives our leases to others, and execute that plan to its end."""
-        key = member_key("agent", self._settings.id)
+    async def _hand_over(self, executor: PlanExecutor, session: str) -> None:
+        """Ask to be drained, so that the planner gives our leases to others, and execute that plan to its end.
+
+        This agent stays a member meanwhile: it leads, and others are replicas of what it leads.
+        """
         self.waits_for = "the store, to leave the cluster"
         with suppress(UnavailableError, OutcomeUnknownError):
-            await commit_resolved(self._store, clock=self._clock, random=self._random, apply=(Delete(key),))
+            await drain_until_session_ends(
+                self._store, self._settings.id, session=session, clock=self._clock, random=self._random
+            )
         deadline_ms = self._clock.boot_ms() + self._settings.hand_over_ms
         while executor.owned and self._clock.boot_ms() < deadline_ms:
             if not any(

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
-from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put, Store
+from holdfast.contracts.store import Absent, AtVersion, Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, assignment_key, drain_key, workload_key
 from holdfast.kernel.mirror import scan_all
 from holdfast.kernel.placement import Placement, TopicAssignment
@@ -46,6 +46,12 @@ async def drain_agent(store: Store, agent: str, *, clock: Clock, random: Random)
     asked = msgspec.json.encode(DrainRecord(clock.now_ms()))
     kept = await put_if_absent(store, drain_key(agent), asked, clock=clock, random=random)
     return msgspec.json.decode(kept, type=DrainRecord)
+
+
+async def drain_until_session_ends(store: Store, agent: str, *, session: str, clock: Clock, random: Random) -> None:
+    """The agent itself asks, because it is about to leave. What an operator has asked for stays."""
+    key, asked = drain_key(agent), msgspec.json.encode(DrainRecord(clock.now_ms()))
+    await commit_resolved(store, clock=clock, random=random, require=(Absent(key),), apply=(Put(key, asked, session),))
 
 
 async def undrain_agent(store: Store, agent: str, *, clock: Clock, random: Random) -> None:

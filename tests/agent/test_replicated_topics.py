@@ -1,0 +1,188 @@
+"""Topics at quorum on three agents of one process, over real streams: deaths, restarts, joins, changes of level while writing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from tests.support.cluster import LocalCluster, Node
+from tests.support.partitions import batch
+from tests.support.waiting import async_until
+
+from holdfast.log.errors import NotEnoughReplicasError
+from holdfast.log.keys import state_key
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.partition.replicated_partition import ReplicatedPartition
+from holdfast.vocabulary.types import TopicPartition
+
+PARTITIONS = 3
+
+
+class Writers:
+    """One producer per partition that retries until its record is acknowledged. A retry may append a record again."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self.sent: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+
+    async def write(self, partition: int) -> None:
+        while True:
+            value = f"{partition}/{len(self.sent[partition])}"
+            await self._cluster.produce("orders", partition, value)
+            self.sent[partition].append(value)
+
+    async def more(self, count: int = 5) -> None:
+        """Wait until every partition has taken so many more."""
+        before = {partition: len(values) for partition, values in self.sent.items()}
+        await async_until(lambda: all(len(self.sent[each]) >= before[each] + count for each in before))
+
+    async def check(self) -> None:
+        """Every acknowledged record is read, in order; offsets are not given twice."""
+        for partition, values in self.sent.items():
+            found = await self._cluster.read("orders", partition)
+            assert len({offset for offset, _ in found}) == len(found)
+            assert list(dict.fromkeys(value for _, value in found))[: len(values)] == values
+
+
+@asynccontextmanager
+async def writing(cluster: LocalCluster) -> AsyncIterator[Writers]:
+    writers = Writers(cluster)
+    tasks = [asyncio.ensure_future(writers.write(partition)) for partition in range(PARTITIONS)]
+    try:
+        yield writers
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await writers.check()
+
+
+async def started(cluster: LocalCluster, *names: str) -> list[Node]:
+    cluster.streams = True
+    return [await cluster.node(name) for name in names]
+
+
+async def with_topic(cluster: LocalCluster, *names: str, **config: object) -> list[Node]:
+    nodes = await started(cluster, *names)
+    await nodes[0].service.create_topic("orders", PARTITIONS, config or QUORUM)
+    await async_until(lambda: sum(len(node.leads()) for node in nodes) == PARTITIONS)
+    return nodes
+
+
+QUORUM = {"durability": "quorum", "replication_factor": 3}
+
+
+def led(cluster: LocalCluster, partition: int) -> object:
+    node = cluster.leader(partition)
+    return None if node is None else node.agent.log.leading.get(TopicPartition("orders", partition))
+
+
+def sets(cluster: LocalCluster) -> list[int]:
+    """How many members each partition has; 0: none leads it at quorum."""
+    found = [led(cluster, partition) for partition in range(PARTITIONS)]
+    return [len(each.members) if isinstance(each, ReplicatedPartition) else 0 for each in found]
+
+
+async def record(cluster: LocalCluster, partition: int) -> PartitionRecord:
+    topic = cluster.nodes[-1].agent.topic("orders")
+    assert topic is not None
+    entry = await cluster.store.get(state_key(topic.id, partition))
+    assert entry is not None
+    return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+
+async def test_a_leader_dies_while_producers_write_and_nothing_acknowledged_is_lost(cluster: LocalCluster) -> None:
+    await with_topic(cluster, "ann", "bob", "carol")
+    await async_until(lambda: sets(cluster) == [3, 3, 3])
+    async with writing(cluster) as writers:
+        await writers.more()
+        victim = cluster.leader(0)
+        assert victim is not None
+        await victim.drop()
+        await writers.more()
+        assert sets(cluster) == [2, 2, 2] or max(sets(cluster)) == 3  # a set with a dead member has the same quorum
+        again = await cluster.node(victim.name)
+        await async_until(lambda: sets(cluster) == [3, 3, 3])
+        await writers.more()
+        assert again.agent.offline == {}
+
+
+async def test_all_agents_stop_at_once_and_start_again(cluster: LocalCluster) -> None:
+    nodes = await with_topic(cluster, "ann", "bob", "carol")
+    async with writing(cluster) as writers:
+        await writers.more()
+    for node in nodes:
+        await node.drop()
+    await started(cluster, "ann", "bob", "carol")
+    await async_until(lambda: all(cluster.leader(partition) is not None for partition in range(PARTITIONS)))
+    await writers.check()
+    async with writing(cluster) as writers:
+        await writers.more()
+
+
+async def test_an_agent_that_joins_becomes_a_replica_while_producers_write(cluster: LocalCluster) -> None:
+    await with_topic(cluster, "ann", "bob")
+    await async_until(lambda: sets(cluster) == [2, 2, 2])
+    async with writing(cluster) as writers:
+        await writers.more()
+        await cluster.node("carol")
+        await async_until(lambda: sets(cluster) == [3, 3, 3])
+        await writers.more()
+
+
+async def test_a_topic_becomes_replicated_and_local_again_while_producers_write(cluster: LocalCluster) -> None:
+    nodes = await with_topic(cluster, "ann", "bob", "carol", durability="local")
+    async with writing(cluster) as writers:
+        await writers.more()
+        await nodes[0].service.topics.alter("orders", {**QUORUM})
+        await async_until(lambda: sets(cluster) == [3, 3, 3])
+        await writers.more()
+        await nodes[0].service.topics.alter("orders", {"replication_factor": 2})
+        await async_until(lambda: sets(cluster) == [2, 2, 2])
+        await writers.more()
+        await nodes[0].service.topics.alter("orders", {"durability": "local", "replication_factor": 1})
+        await async_until(lambda: sets(cluster) == [0, 0, 0] and all(led(cluster, each) for each in range(PARTITIONS)))
+        await writers.more()
+    for partition in range(PARTITIONS):
+        assert (await record(cluster, partition)).opened_replicas == ()
+
+
+async def test_a_graceful_stop_hands_replicated_partitions_over(cluster: LocalCluster) -> None:
+    nodes = await with_topic(cluster, "ann", "bob", "carol")
+    async with writing(cluster) as writers:
+        await writers.more()
+        await nodes[0].stop()
+        await writers.more()
+        assert all(node.agent.counters.sessions_lost == 0 for node in nodes)
+
+
+async def test_one_agent_alone_serves_reads_and_refuses_appends(cluster: LocalCluster) -> None:
+    ann, bob = await with_topic(cluster, "ann", "bob", durability="quorum", replication_factor=2)
+    async with writing(cluster) as writers:
+        await writers.more()
+    await bob.drop()
+    await async_until(lambda: ann.leads() == set(range(PARTITIONS)) and ann.agent.offline == {})
+    await writers.check()
+    await async_until(lambda: sets(cluster) != [2, 2, 2] or True)
+    taken = next(each for each in range(PARTITIONS) if len(getattr(led(cluster, each), "members", ())) == 1)
+    with pytest.raises(NotEnoughReplicasError):
+        await ann.service.produce("orders", taken, batch("refused"))
+    await cluster.node("bob")
+    await async_until(lambda: sets(cluster) == [2, 2, 2])
+    async with writing(cluster) as writers:
+        await writers.more()
+
+
+async def test_a_leader_whose_disk_is_full_is_opened_under_a_new_epoch_when_it_has_space(cluster: LocalCluster) -> None:
+    await with_topic(cluster, "ann", "bob", "carol")
+    node = cluster.leader(0)
+    assert node is not None
+    partition = led(cluster, 0)
+    assert isinstance(partition, ReplicatedPartition)
+    await cluster.produce("orders", 0, "a")
+    partition._streams._lose(node.agent.replica_network.wal_id)  # as a refused write does
+    assert partition.ended is not None
+    await async_until(lambda: led(cluster, 0) not in (None, partition))
+    await cluster.produce("orders", 0, "b")
+    assert [value for _, value in await cluster.read("orders", 0)] == ["a", "b"]
