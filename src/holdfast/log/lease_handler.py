@@ -242,7 +242,10 @@ class PartitionLeaseHandler:
             (each for each in self.leading.values() if self._exists(each.partition_id)),
             key=lambda each: each.is_quiescent,  # those that need no upload last: they end with the session as well
         )
-        groups = list(publication_groups(served, self._settings))
+        # What waits for replicas that may never answer must not hold up the others.
+        awaiting = [each for each in served if isinstance(each, ReplicatedPartition) and not each.is_durable]
+        groups = list(publication_groups((each for each in served if each not in awaiting), self._settings))
+        groups += [[each] for each in awaiting]
         published = {each.lease.resource for each in served}
         others = [lease for lease in self._leases.values() if lease.resource not in published]
         try:
@@ -417,9 +420,11 @@ class PartitionLeaseHandler:
 
     async def _not_opened(self, failed: Sequence[tuple[Takeover, HoldfastError]]) -> list[FencedError]:
         """List these as offline; return those that are lost. `ExpiredError`: all of them are."""
-        for _, error in failed:
+        for takeover, error in failed:
             if isinstance(error, ExpiredError):
                 raise error
+            if isinstance(error, EpochSpentError) and self._replication is not None:
+                self._replication.spent_epochs[takeover.lease.resource] = takeover.lease.epoch
         lost = [error for _, error in failed if isinstance(error, FencedError)]
         offline = [(takeover, error) for takeover, error in failed if not isinstance(error, FencedError)]
         found = await gather_or_cancel(*(self._unopened.go_offline(*each) for each in offline))

@@ -7,7 +7,7 @@ the lease handler brings. What is looked at here are the partitions that are, or
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from holdfast.kernel.keys import partition_from_resource
@@ -23,7 +23,10 @@ from holdfast.vocabulary.tasks import gather_limited, task_group
 _log: Final = logging.getLogger(__name__)
 
 _TICK_MS: Final = 50
+_QUIET_MS: Final = 100  # a partition that is written to tells its replicas with every append
 _TICKS_PER_LOOK: Final = 5
+_LOOKS_PER_TICK: Final = 100  # partitions: of many, each is looked at less often
+_LOOKS_AT_ONCE: Final = 500
 _IN_SYNC_INTERVAL_MS: Final = 1_000  # between two commits of one partition
 _COMMITS_MAX: Final = 64  # concurrent
 _REOPENINGS_MAX: Final = 8
@@ -53,10 +56,14 @@ class ReplicaUpkeep:
         try:
             async with task_group() as group:
                 while True:
-                    for _ in range(_TICKS_PER_LOOK):
-                        self._announce()
+                    watched = list(self._watched())
+                    for _ in range(max(_TICKS_PER_LOOK, len(watched) // _LOOKS_PER_TICK)):
+                        self._announce(self._clock.boot_ms())
                         await self._clock.sleep_ms(_TICK_MS)
-                    await self._look(group)
+                    for at in range(0, len(watched), _LOOKS_AT_ONCE):
+                        await self._look(watched[at : at + _LOOKS_AT_ONCE], group)
+                        await self._clock.sleep_ms(0)
+                    self._forget_reopened()
         finally:
             stop_listening()
 
@@ -69,14 +76,14 @@ class ReplicaUpkeep:
     def heard(self, wal_id: str) -> None:
         """Those who lead by it notice."""
 
-    def _announce(self) -> None:
+    def _announce(self, now_ms: int) -> None:
         unannounced = self._replication.unannounced
-        for partition in list(unannounced):
+        for partition in [each for each in unannounced if now_ms - each.appended_at_ms >= _QUIET_MS]:
+            del unannounced[partition]
             partition.announce()
-        unannounced.clear()
 
-    async def _look(self, group: asyncio.TaskGroup) -> None:
-        now_ms, watched = self._clock.boot_ms(), list(self._watched())
+    async def _look(self, watched: Sequence[LeadingPartition], group: asyncio.TaskGroup) -> None:
+        now_ms = self._clock.boot_ms()
         changed = [
             each
             for each in watched
@@ -94,6 +101,9 @@ class ReplicaUpkeep:
                 self._reopening.add(each.lease.resource)
                 self._reopened_ms[each.lease.resource] = now_ms
                 group.create_task(self._reopen_one(each))
+
+    def _forget_reopened(self) -> None:
+        now_ms = self._clock.boot_ms()
         self._reopened_ms = {
             resource: at_ms for resource, at_ms in self._reopened_ms.items() if now_ms - at_ms < self._retry_ms
         }

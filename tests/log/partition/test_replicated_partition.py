@@ -21,6 +21,7 @@ from tests.support.waiting import async_until
 from holdfast.kernel.lease import commit_fenced
 from holdfast.log.errors import EpochSpentError, NotEnoughReplicasError, NotLeaderError, ReplicasUnreachableError
 from holdfast.log.keys import replica_set_key
+from holdfast.log.maintenance import delete_records
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
@@ -452,6 +453,26 @@ async def test_an_append_that_no_replica_could_write_is_refused_at_once(world: R
     with pytest.raises(Exception, match="at most"):
         await append(partition, batch("x" * 300 * KIB))
     assert (await append(partition, batch("a"))).base_offset == 0
+
+
+async def test_records_of_a_replicated_partition_are_deleted_and_compacted_as_everywhere(
+    world: ReplicatedWorld,
+) -> None:
+    ann, bob, _ = await world.three()
+    partition = await open_replicated(ann)
+    for n in range(4):
+        await append(partition, sent(n))
+    context = ann.maintenance()
+    assert await ann.publisher.publish([partition]) == []
+    assert await delete_records(partition, 2, context) == 2
+    await append(partition, sent(4))
+    assert await delete_records(partition, -1, context) == 5
+    await append(partition, sent(5))
+    await world.kill(ann)
+    taken = await open_replicated(bob)
+    assert (taken.start_offset, taken.next_offset) == (5, 6)
+    assert values(visible(taken, 5)) == ["sequence 5"]
+    assert (await append(taken, sent(6))).base_offset == 6
 
 
 def _frames_of(partition: LeadingPartition):  # type: ignore[no-untyped-def]

@@ -76,6 +76,11 @@ class ReplicatedPartition(LeadingPartition):
         """Whether nothing can be published before more replicas answer."""
         return self._durable <= self.record.published
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether enough replicas have everything that was appended."""
+        return self._durable == self._next
+
     def announce(self) -> None:
         """Tell replicas that have everything what is visible and what is published."""
         self._streams.announce()

@@ -81,13 +81,15 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
 
 
 async def _reachable_members(takeover: Takeover, replication: ReplicationResources, clock: Clock) -> tuple[str, ...]:
-    """The planned set without those that cannot be reached: agents that have just started are waited for a moment."""
+    """The planned set without those that cannot be reached. The plan and agents that have just started are waited for a moment."""
     which, network = partition_from_resource(takeover.lease.resource), replication.network
     until_ms = clock.boot_ms() + replication.connect_wait_ms
     while True:
-        wanted = choose_members(replication.planned_replicas(which), network.wal_id, takeover.config.replicas)
+        planned = replication.planned_replicas(which)
+        wanted = choose_members(planned, network.wal_id, takeover.config.replicas)
         members = tuple(each for each in wanted if network.is_connected(each))
-        if members == wanted or clock.boot_ms() >= until_ms:
+        is_planned_here = bool(planned) and planned[0] == network.wal_id
+        if (is_planned_here and members == wanted) or clock.boot_ms() >= until_ms:
             return members
         await clock.sleep_ms(_CONNECT_POLL_MS)
 
