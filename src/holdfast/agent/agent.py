@@ -75,7 +75,9 @@ class Agent:
             wal_id=wal_id,
             clock=clock,
             random=random,
-            replicas=ReplicaReach(network=self.replica_network, planned=planned.of, lag_ms=settings.replica.lag_ms),
+            replicas=ReplicaReach(
+                host=replicas, network=self.replica_network, planned=planned.of, lag_ms=settings.replica.lag_ms
+            ),
         )
         self.groups = GroupService(store=store, settings=settings.groups)
         local_groups = LocalGroups(self.groups, store=store, clock=clock, random=random, topic_id=self._topic_id)

@@ -14,6 +14,7 @@ from holdfast.kernel.lease import Held
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.lease_handler import PartitionLeaseHandler
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings, PendingRanges
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -26,6 +27,7 @@ from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.reader import LogReader
 from holdfast.log.replication.network import ReplicaNetwork
+from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.service import LogService
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
 from holdfast.log.topics import Topic, Topics
@@ -46,8 +48,9 @@ class ClusterMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaReach:
-    """How replicas are reached, and which are planned for a partition: see `ReplicationResources`."""
+    """This agent's own replicas; how all are reached, and which are planned for a partition: see `ReplicationResources`."""
 
+    host: ReplicaHost
     network: ReplicaNetwork
     planned: Callable[[TopicPartition], Sequence[str]]
     lag_ms: int
@@ -99,13 +102,17 @@ class LocalLog:
             settings=maintenance,
             pending_from=self.pending_ranges.lowest,
         )
+        reading = LogReader(objects, clock=clock, settings=log)
         self.service = LogService(
             self,
             topics=Topics(store, clock=clock, random=random),
-            reading=LogReader(objects, clock=clock, settings=log),
+            reading=reading,
             context=self._context,
             clock=clock,
             directory=wal.directory,
+            followers=None
+            if replicas is None
+            else FollowerReads(replicas.host, leader=cluster.leader, store=store, reading=reading, clock=clock),
         )
 
     @property

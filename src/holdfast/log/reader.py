@@ -30,8 +30,19 @@ from holdfast.vocabulary.tasks import ConcurrencyLimit
 _PLANS_MAX: Final = 5  # so often may retention be faster than a reader before it is no coincidence
 
 
-class ReadablePartition(Protocol):
-    """A partition as a reader sees it."""
+class ReadableTail(Protocol):
+    """What is in memory of a partition, from `start` on."""
+
+    @property
+    def start(self) -> int: ...
+
+    def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
+        """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
+        ...
+
+
+class FetchablePartition(Protocol):
+    """A partition as a fetch sees it."""
 
     @property
     def partition_id(self) -> PartitionId: ...
@@ -44,7 +55,7 @@ class ReadablePartition(Protocol):
     @property
     def segments(self) -> SegmentList: ...
     @property
-    def tail(self) -> Tail: ...
+    def tail(self) -> ReadableTail: ...
 
     def check_readable(self) -> None:
         """Raise if what is shown may be out of date in a way that matters."""
@@ -57,6 +68,13 @@ class ReadablePartition(Protocol):
     async def refresh(self) -> None:
         """Reload the list of segments."""
         ...
+
+
+class ReadablePartition(FetchablePartition, Protocol):
+    """A partition whose whole tail is known, with its times."""
+
+    @property
+    def tail(self) -> Tail: ...
 
 
 class FetchedBatches(NamedTuple):
@@ -101,7 +119,7 @@ class LogReader:
         await self._ahead.close()
 
     async def fetch(
-        self, log: ReadablePartition, offset: int, *, bytes_max: int, wait_ms: float = 0, bytes_min: int = 1
+        self, log: FetchablePartition, offset: int, *, bytes_max: int, wait_ms: float = 0, bytes_min: int = 1
     ) -> FetchedBatches:
         """Batches from the one that holds `offset` on: at least one if there is one, else at most `bytes_max`.
 
@@ -120,7 +138,7 @@ class LogReader:
                 return FetchedBatches(batches, start, end, size_bytes)
             await log.wait_beyond(end, left_ms)
 
-    def fetch_now(self, log: ReadablePartition, offset: int, *, bytes_max: int) -> FetchedBatches | None:
+    def fetch_now(self, log: FetchablePartition, offset: int, *, bytes_max: int) -> FetchedBatches | None:
         """`fetch` of what is in memory, without waiting; None: it has to be read from object storage."""
         log.check_readable()
         start, end = log.start_offset, log.high_watermark
@@ -142,7 +160,7 @@ class LogReader:
                 size += len(batch)
         return FetchedBatches(found, start, end, size)
 
-    def _next_read_ahead(self, log: ReadablePartition, at: int, bytes_max: int) -> _SegmentRead | None:
+    def _next_read_ahead(self, log: FetchablePartition, at: int, bytes_max: int) -> _SegmentRead | None:
         """The batches from `at` on, if they were read ahead and are as many as a read would bring."""
         segment = log.segments.find_recent(at)
         if segment is None or not segment.base_offset <= at < segment.end_offset:
@@ -158,7 +176,7 @@ class LogReader:
         self._ahead.discard(spot)
         return self._served(log, spot, first, rest, goes_on=self._goes_on(spot, segment))
 
-    async def _read(self, log: ReadablePartition, offset: int, end: int, bytes_max: int) -> list[Buffer]:
+    async def _read(self, log: FetchablePartition, offset: int, end: int, bytes_max: int) -> list[Buffer]:
         found: list[Buffer] = []
         size, at = 0, offset
         enough = min(bytes_max, self._settings.fetch_enough_bytes)
@@ -180,7 +198,7 @@ class LogReader:
             return list(gap_batches(offset, end, epoch=epoch, bytes_max=bytes_max))
         return found
 
-    async def _read_segment(self, log: ReadablePartition, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
+    async def _read_segment(self, log: FetchablePartition, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
         """What the segment of `at` holds from there on, and where to go on."""
         for _ in range(_PLANS_MAX):
             until = log.tail.start  # what is published while we look is not part of a gap
@@ -203,7 +221,7 @@ class LogReader:
         raise CorruptError(f"partition {log.partition_id}", f"the segment of offset {at} is listed and missing")
 
     async def _next_of(
-        self, log: ReadablePartition, segment: SegmentRecord, at: int, bytes_max: int
+        self, log: FetchablePartition, segment: SegmentRecord, at: int, bytes_max: int
     ) -> _SegmentRead | None:
         """The batches of a segment from `at` on; a sequential reader finds them read ahead. None: it is gone."""
         spot = ReadPosition(log.partition_id.topic_id, log.partition_id.number, at)
@@ -221,7 +239,7 @@ class LogReader:
 
     def _served(
         self,
-        log: ReadablePartition,
+        log: FetchablePartition,
         spot: ReadPosition,
         piece: _SegmentRead,
         rest: _SegmentRead | None,
@@ -237,7 +255,7 @@ class LogReader:
             self._look_ahead(log, rest.end if rest is not None else piece.end, self._settings.reads_ahead_depth)
         return piece
 
-    def _look_ahead(self, log: ReadablePartition, at: int, depth: int) -> None:
+    def _look_ahead(self, log: FetchablePartition, at: int, depth: int) -> None:
         """Have the next `depth` reads from `at` on under way."""
         if depth > 0 and at < log.tail.start:
             spot = ReadPosition(log.partition_id.topic_id, log.partition_id.number, at)
@@ -247,7 +265,7 @@ class LogReader:
             else:
                 self._look_ahead(log, known, depth - 1)
 
-    async def _guess(self, log: ReadablePartition, spot: ReadPosition, depth: int) -> _SegmentRead | None:
+    async def _guess(self, log: FetchablePartition, spot: ReadPosition, depth: int) -> _SegmentRead | None:
         segment = await log.segments.find(spot.offset, self.objects)
         if segment is None or segment.base_offset >= log.tail.start:
             return None

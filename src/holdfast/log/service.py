@@ -20,6 +20,7 @@ from holdfast.log.batches import (
 )
 from holdfast.log.batches.header import TRANSACTIONAL
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.leader_epochs import check_leader_epoch, epoch_at
 from holdfast.log.maintenance import MaintenanceContext, delete_records
 from holdfast.log.missed_batches import MissedBatches
@@ -56,12 +57,13 @@ class LeaderLookup(Protocol):
 
 
 class PartitionDescription(NamedTuple):
-    """A partition that is led here, now."""
+    """A partition that is led here, now. `in_sync`: the WALs of replicas that keep up, none without replication."""
 
     epoch: int
     start_offset: int
     high_watermark: int
     published_until: int
+    in_sync: tuple[str, ...] = ()
 
 
 class TimestampOffset(NamedTuple):
@@ -84,9 +86,11 @@ class LogService:
         context: MaintenanceContext,
         clock: Clock,
         directory: Path | None = None,
+        followers: FollowerReads | None = None,
     ) -> None:
         self.topics = topics
         self.directory = directory  # of the WAL; None: this process leads nothing
+        self._followers = followers  # None: this process has no replicas
         self._leading, self._reading, self._context, self._clock = leading, reading, context, clock
         self._configs: dict[str, tuple[Topic, TopicConfig, RecordBatchLimits]] = {}
         self._checker = BatchChecker(context.log)
@@ -243,6 +247,28 @@ class LogService:
             log.check_known(offset)
         return log
 
+    async def read_replica(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
+    ) -> PartitionRead:
+        """`read` of a partition led elsewhere, from this agent's replica of it: what that shows, and nothing above it.
+
+        `NotLeaderError`: there is none, or it has not heard of its leader lately. `LeaderEpochError`: it knows another epoch.
+        """
+        partition_id = self._partition_id(await self._topic(topic), partition)
+        if self._followers is None:
+            raise NotLeaderError(topic, partition, reason="there is no replica here")
+        return await self._followers.read(partition_id, offset, bytes_max=bytes_max, leader_epoch=leader_epoch)
+
+    def read_replica_now(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
+    ) -> PartitionRead | None:
+        """`read_replica` of what is in memory. None: that is not known without the store."""
+        found = self._leading.topic(topic)
+        if found is None or self._followers is None:
+            return None
+        partition_id = self._partition_id(found, partition)
+        return self._followers.read_now(partition_id, offset, bytes_max=bytes_max, leader_epoch=leader_epoch)
+
     async def fetch_published(
         self, topic: str, partition: int, offset: int, *, bytes_max: int
     ) -> FetchedBatches | None:
@@ -250,8 +276,7 @@ class LogService:
 
         Its high watermark is where the published part ends, as of its last refresh.
         """
-        found = await self._topic(topic)
-        partition_id = PartitionId(topic=topic, topic_id=found.id, number=self._number(found, partition))
+        partition_id = self._partition_id(await self._topic(topic), partition)
         log = self._published.pop(partition_id, None) or await PublishedLog.open(
             partition_id, store=self._context.store, clock=self._clock
         )
@@ -267,7 +292,8 @@ class LogService:
     async def describe(self, topic: str, partition: int, *, leader_epoch: int = NO_EPOCH) -> PartitionDescription:
         """Bounds and epoch of a partition that is led here."""
         led = await self._current(topic, partition, leader_epoch)
-        return PartitionDescription(led.epoch, led.start_offset, led.high_watermark, led.record.published)
+        record = led.record
+        return PartitionDescription(led.epoch, led.start_offset, led.high_watermark, record.published, record.in_sync)
 
     async def offset_for_timestamp(
         self, topic: str, partition: int, timestamp_ms: int, *, leader_epoch: int = NO_EPOCH
@@ -358,6 +384,9 @@ class LogService:
             known = topic, topic.config, self._checker.limits(topic.config.limits())
             self._configs[topic.name] = known
         return known[1:]
+
+    def _partition_id(self, topic: Topic, number: int) -> PartitionId:
+        return PartitionId(topic=topic.name, topic_id=topic.id, number=self._number(topic, number))
 
     def _number(self, topic: Topic, partition: int) -> int:
         if not 0 <= partition < topic.partitions:

@@ -6,8 +6,9 @@ another: once there is enough, the rest has a moment to be ready, and otherwise 
 Results are in the order of the request. The first partition with records returns at least one batch, however large, so that every
 reader makes progress; the others share the rest. An error is enough. Waiting holds no records.
 
-A reader in another zone that is behind is sent to a replica in its own zone, if Metadata lists one: clients cannot ask any other.
-It reads published segments straight from object storage; at their end, the reader is sent back to the leader.
+A reader in another zone is sent to a replica in its own zone, if Metadata lists one: clients cannot ask any other. One that is in
+sync shows what the leader has said is visible; any other reads published segments straight from object storage, and at their end
+sends the reader back to the leader.
 """
 
 import asyncio
@@ -27,9 +28,10 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
-from holdfast.log.partition_read import ReadProgress
+from holdfast.log.partition_read import PartitionRead, ReadProgress
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.types import Member
 
 _NEARLY_FULL: Final = 16
 _GRACE_S: Final = 0.02  # for reads under way once there is enough: less than a person notices, more than a disk takes
@@ -180,18 +182,17 @@ class _PartitionReads:
         if topic is None:
             read.code = ErrorCode.UNKNOWN_TOPIC_ID
             return None
+        size_max = max(0, min(room, bytes_max))
         try:
             if rack and _redirects(self._call, topic, number, rack):
                 return (topic, number, offset, epoch, rack)
-            found = backend.log.read_now(
-                topic, number, offset, bytes_max=max(0, min(room, bytes_max)), leader_epoch=epoch
-            )
+            found = backend.log.read_now(topic, number, offset, bytes_max=size_max, leader_epoch=epoch)
         except OffsetOutOfRangeError as error:
             read.code, read.start_offset, read.high_watermark = ErrorCode.OFFSET_OUT_OF_RANGE, error.start, error.end
             return None
         except NotLeaderError as error:
             if rack and _is_replica_in(self._call, topic, number, rack):
-                return (topic, number, offset, epoch, rack)
+                return self._read_replica(read, topic, size_max)
             read.code = code_of(error)
             return None
         except HoldfastError as error:
@@ -199,9 +200,28 @@ class _PartitionReads:
             return None
         if found is None:
             return (topic, number, offset, epoch)
+        return self._take(read, found)
+
+    def _read_replica(self, read: PartitionFetch, topic: str, bytes_max: int) -> Hashable | None:
+        """Fill `read` with what is in memory of the replica here, which another node leads."""
+        (_, number), offset, _, epoch = read.wanted
+        found: PartitionRead | None = None
+        try:
+            found = self._call.backend.log.read_replica_now(
+                topic, number, offset, bytes_max=bytes_max, leader_epoch=epoch
+            )
+        except OffsetOutOfRangeError as error:
+            read.code, read.start_offset, read.high_watermark = ErrorCode.OFFSET_OUT_OF_RANGE, error.start, error.end
+            return None
+        except HoldfastError:
+            pass  # what is published may be read all the same
+        return (topic, number, offset, epoch, self._limits.rack) if found is None else self._take(read, found)
+
+    def _take(self, read: PartitionFetch, found: PartitionRead) -> Hashable | None:
+        """Fill `read` with what was found in memory. Otherwise the key of the remote read."""
         read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress, in_memory = found
         # By leadership, not by name: a topic of the same name may be another one.
-        return None if in_memory else (read.progress, offset)
+        return None if in_memory else (read.progress, read.wanted.offset)
 
     def _read_remotely(
         self,
@@ -348,17 +368,20 @@ async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: 
     except NotLeaderError:
         if not rack or not _is_replica_in(call, topic, number, rack):
             raise
-        published = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
-        if published is None:
-            raise  # only the leader has it
-        read.high_watermark, read.start_offset = published.high_watermark, published.start_offset
-        read.batches, read.size = published.batches, published.size_bytes
-        return
+        try:
+            found = await log.read_replica(topic, number, offset, bytes_max=bytes_max, leader_epoch=epoch)
+        except NotLeaderError:
+            published = await log.fetch_published(topic, number, offset, bytes_max=bytes_max)
+            if published is None:
+                raise  # only the leader has it
+            read.high_watermark, read.start_offset = published.high_watermark, published.start_offset
+            read.batches, read.size = published.batches, published.size_bytes
+            return
     read.batches, read.size, read.start_offset, read.high_watermark, _, read.progress, _ = found
 
 
 async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, number: int, rack: str) -> bool:
-    """Send a reader whose offset is published to a replica of its own zone, if there is one and we are in another."""
+    """Send a reader to a replica of its own zone, if one that is in sync or needs only what is published is there."""
     preferred = _redirects(call, topic, number, rack)
     if preferred is None:
         return False
@@ -366,19 +389,22 @@ async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, numb
         status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
     except (NotLeaderError, ExpiredError):
         return False  # without a session, what is known here is read here
-    if not status.start_offset <= read.wanted.offset < status.published_until:
+    in_sync = preferred.wal_id in status.in_sync
+    end = status.high_watermark + 1 if in_sync else status.published_until
+    if not status.start_offset <= read.wanted.offset < end:
         return False
-    read.preferred, read.high_watermark, read.start_offset = preferred, status.high_watermark, status.start_offset
+    read.preferred, read.high_watermark, read.start_offset = preferred.node, status.high_watermark, status.start_offset
     return True
 
 
-def _redirects(call: RequestContext, topic: str, number: int, rack: str) -> int | None:
+def _redirects(call: RequestContext, topic: str, number: int, rack: str) -> Member | None:
     """The replica to which readers of this zone are sent."""
     me = call.backend.me()
     if me is None or me.rack == rack:
         return None
-    preferred = preferred_replica(replicas_of(call.backend.cluster, topic, number), leader=me.node, rack=rack)
-    return None if preferred == NO_NODE else preferred
+    replicas = replicas_of(call.backend.cluster, topic, number)
+    preferred = preferred_replica(replicas, leader=me.node, rack=rack)
+    return next((member for member in replicas if member.node == preferred != NO_NODE), None)
 
 
 def _is_replica_in(call: RequestContext, topic: str, number: int, rack: str) -> bool:

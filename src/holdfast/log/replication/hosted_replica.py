@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.partition.watermark import Watermark
 from holdfast.log.replication.entries_budget import EntriesBudget
 from holdfast.log.replication.messages import Announce, Answer, Append, Base, Request
 from holdfast.log.replication.network import OnAnswer
@@ -49,12 +51,12 @@ class _Waiting(NamedTuple):
 
 
 class HostedReplica:
-    """One partition. `visible_changed` is called when more of it may be visible."""
+    """One partition."""
 
     def __init__(self, partition: PartitionKey, resources: HostResources) -> None:
         self.partition = partition
         self.failure = ""  # why it cannot be read from the WAL
-        self.visible_changed: Callable[[int], None] = lambda _: None
+        self.visible = Watermark(0)  # the end of what readers see of the log
         self.written_at_ms = 0  # when a leader sent something last
         self._resources = resources
         self._wal_replica: ReplicaWal | None = None
@@ -97,6 +99,7 @@ class HostedReplica:
             self.failure = str(error)
             _log.error("replica of %s cannot be read and answers nothing: %s", name_of(self.partition), error)
         self._charge()
+        self._show()
 
     def take(self, message: Request, sender: str, on_answer: OnAnswer) -> None:
         """Handle a message now, or as soon as possible."""
@@ -119,6 +122,7 @@ class HostedReplica:
         """Drop the log if the store says that nobody counts it. The promise stays."""
         dropped = self._wal_replica is not None and self._wal_replica.drop(opened_epoch, opened_replicas)
         self._charge()
+        self._show()
         return dropped
 
     def discard(self) -> None:
@@ -199,6 +203,7 @@ class HostedReplica:
             self._handling = False
         self._note_leader(item, replica.replica)
         self._charge()
+        self._show()
 
     def _note_leader(self, item: _Waiting, replica: Replica) -> None:
         message = item.message
@@ -226,9 +231,22 @@ class HostedReplica:
 
     def _call_back(self, item: _Waiting, answer: Answer | None) -> None:
         self._charge()  # a write that failed has taken entries back
-        if self.replica is not None:
-            self.visible_changed(self.replica.hw)
+        self._show()
         item.on_answer(answer)
+
+    def _show(self) -> None:
+        """Set what is visible: up to the high watermark, as far as the log is there. It goes back with a log that begins again."""
+        replica = self.replica
+        if replica is None:
+            return
+        visible = min(replica.hw, replica.log.position.offset)
+        if visible < self.visible.value:
+            before, self.visible = self.visible, Watermark(visible)
+            before.fail_above(
+                -1, NotLeaderError(name_of(self.partition), self.partition[1], reason="its log began again")
+            )
+        else:
+            self.visible.set(visible)
 
 
 def name_of(partition: PartitionKey) -> str:
