@@ -10,6 +10,7 @@ import pytest
 from tests.support.waiting import async_until
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.agent.peers.observations import Observation, Outcome
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.agent.suspicions import SuspicionReporter, may_move_early
@@ -168,7 +169,8 @@ def cluster_of(held: dict[str, str], **topics: dict[str, object]) -> Cluster:
         for name, overrides in topics.items()
     }
     empty = [mirror({}) for _ in range(3)]
-    return Cluster(mirror({**made}), mirror({**holders}), *empty)  # type: ignore[arg-type]
+    replicas = ReplicaMirrors(mirror({}), mirror({}), mirror({}))  # type: ignore[arg-type]
+    return Cluster(mirror({**made}), mirror({**holders}), *empty, replicas)  # type: ignore[arg-type]
 
 
 ORDERS, AUDIT = placed_resource("orders", 0), placed_resource("audit", 0)

@@ -1,4 +1,5 @@
-"""The cluster as this process sees it: topics, members, lease holders, what is offline. Mirrors of the store, slightly behind it.
+"""The cluster as this process sees it: topics, members, lease holders, replicas, what is offline. Mirrors of the store, slightly
+behind it.
 
 For answers about other nodes (metadata, redirects). Nothing is decided from it alone: every change is a commit that checks.
 """
@@ -7,14 +8,17 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
+from holdfast.agent.partition_replicas import PartitionReplicas, ReplicaMirrors
 from holdfast.contracts.store import Entry, Store
-from holdfast.kernel.keys import PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
+from holdfast.kernel.keys import NODES, PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
 from holdfast.kernel.lease import Held, read_holder
-from holdfast.kernel.membership import read_member
+from holdfast.kernel.membership import read_member, read_node_id
 from holdfast.kernel.mirror import OPENING_ATTEMPTS, Mirror, open_mirror
-from holdfast.log.keys import OFFLINE, TOPICS, offline_key, topic_key
+from holdfast.log.keys import OFFLINE, REPLICA_SETS, TOPICS, WAL_AGENTS, offline_key, topic_key
 from holdfast.log.offline_partitions import OfflinePartition, read_offline
+from holdfast.log.replica_sets import read_replica_set
 from holdfast.log.topics import Topic, read_topic
+from holdfast.log.wal_owners import read_wal_agent
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import Notify, background_tasks
@@ -33,9 +37,10 @@ class Cluster:
         members: Mirror[Member],
         planners: Mirror[Held],
         offline: Mirror[OfflinePartition],
+        replicas: ReplicaMirrors,
     ) -> None:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
-        self._offline = offline
+        self._offline, self.replica_mirrors = offline, replicas
         self._ids: dict[str, str] = {}
         self._ids_at = -1
         self.changed = Notify()  # topics, holders, members or marks changed
@@ -45,9 +50,15 @@ class Cluster:
         )  # called with the names of topics that changed
 
     @property
-    def version(self) -> tuple[int, int, int, int]:
-        """Changes with every topic, holder, member or mark: what was derived from them is valid as long as it is the same."""
-        return self._topics.version, self._holders.version, self._members.version, self._offline.version
+    def version(self) -> tuple[int, ...]:
+        """Changes with every topic, holder, member, mark or replica: what was derived from them is valid while it is the same."""
+        return (
+            self._topics.version,
+            self._holders.version,
+            self._members.version,
+            self._offline.version,
+            *self.replica_mirrors.version,
+        )
 
     @property
     def planner(self) -> str | None:
@@ -105,6 +116,26 @@ class Cluster:
         """A live agent."""
         return self._members.items.get(member_key("agent", member_id))
 
+    def node(self, member_id: str) -> int | None:
+        """The numeric id of an agent that is here, or was."""
+        member = self.member(member_id)
+        return member.node if member is not None else self.replica_mirrors.node(member_id)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether any partition has replicas: where none has, nothing need be looked up."""
+        return bool(self.replica_mirrors.sets.items)
+
+    def replicas(self, topic_id: str, number: int) -> PartitionReplicas | None:
+        """Who keeps the tail of a partition; None: its leader alone."""
+        return self.replica_mirrors.of(topic_id, number) if self.replica_mirrors.sets.items else None
+
+    def in_sync(self, topic: str, number: int) -> tuple[str, ...]:
+        """The agents whose copy of a partition's tail keeps up, as far as this process knows."""
+        known = self.topic(topic)
+        replicas = self.replicas(known.id, number) if known is not None else None
+        return replicas.in_sync if replicas is not None else ()
+
 
 @asynccontextmanager
 async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> AsyncIterator[Cluster]:
@@ -122,8 +153,12 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
         mirror(members_prefix("agent"), read_member, owners_changed) as members,
         mirror(holder_key(PLANNER), read_holder, Notify()) as planners,
         mirror(OFFLINE, read_offline, owners_changed) as offline,
+        mirror(REPLICA_SETS, read_replica_set, owners_changed) as replica_sets,
+        mirror(WAL_AGENTS, read_wal_agent, Notify()) as wal_agents,
+        mirror(NODES, read_node_id, Notify()) as nodes,
     ):
-        cluster = Cluster(topics, holders, members, planners, offline)
+        replicas = ReplicaMirrors(replica_sets, wal_agents, nodes)
+        cluster = Cluster(topics, holders, members, planners, offline, replicas)
 
         members.on_changed = lambda _: cluster.members_changed.notify()
         changed_names: dict[str, None] = {}

@@ -140,6 +140,7 @@ class SessionLoop:
             random=random,
             settings=settings.planner,
             early=early if self._peers is not None else None,
+            in_sync=self._cluster.in_sync,
         )
         serving = (
             keep_running(handler.run, f"serving {kind} leases", session=session, clock=clock, random=random)

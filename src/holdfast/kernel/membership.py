@@ -143,10 +143,15 @@ async def list_members(store: Store, kind: str, *, now_ms: int, settings: Member
     return statuses
 
 
+def read_node_id(entry: Entry) -> int:
+    """The numeric id in a `node/…` entry."""
+    return msgspec.json.decode(entry.value, type=_NodeRecord).node
+
+
 async def known_node_id(store: Store, member_id: str) -> int | None:
     """The numeric id of a member that has been here, alive or not."""
     entry = await store.get(NODES + member_id)
-    return None if entry is None else msgspec.json.decode(entry.value, type=_NodeRecord).node
+    return None if entry is None else read_node_id(entry)
 
 
 async def node_id(store: Store, member_id: str, *, clock: Clock, random: Random) -> int:

@@ -19,6 +19,7 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.leaders import brokers, leader_of
 from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
@@ -26,11 +27,12 @@ from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_meta
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import MalformedRequestError
-from holdfast.kernel.keys import holder_key, member_key, partition_resource
+from holdfast.kernel.keys import NODES, holder_key, member_key, partition_resource
 from holdfast.kernel.lease import Held
 from holdfast.kernel.mirror import Mirror
-from holdfast.log.keys import topic_key
+from holdfast.log.keys import replica_set_key, topic_key, wal_agent_key
 from holdfast.log.offline_partitions import OfflinePartition
+from holdfast.log.replica_sets import ReplicaSet
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import Member, TopicPartition
@@ -244,7 +246,65 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
         lease = held(topic.name, number, holder)
         holders.items[holder_key(lease.resource)] = lease
     offline: Mirror[OfflinePartition] = Mirror("offline/", nobody_reads, Notify())
-    return Cluster(topics, holders, members, planners, offline)
+    replicas = ReplicaMirrors(
+        Mirror("replicas/", nobody_reads, Notify()),
+        Mirror("wal-agent/", nobody_reads, Notify()),
+        Mirror("node/", nobody_reads, Notify()),
+    )
+    return Cluster(topics, holders, members, planners, offline, replicas)
+
+
+def replicate(cluster: Cluster, topic: Topic, number: int, replicas: str, in_sync: str) -> None:
+    """The leader has opened the partition with these replicas: WAL `a` is of ann, node 4, and so on to WAL `d`, which is nobody's."""
+    mirrors = cluster.replica_mirrors
+    mirrors.sets.items[replica_set_key(topic.id, number)] = ReplicaSet(
+        epoch=7, replicas=tuple(replicas), in_sync=tuple(in_sync)
+    )
+    mirrors.sets.version += 1
+    for agent, node in (("ann", 4), ("bob", 5), ("cat", 6)):
+        mirrors.wal_agents.items[wal_agent_key(agent[0])] = agent
+        mirrors.nodes.items[NODES + agent] = node
+
+
+async def test_every_version_lists_replicas_those_in_sync_and_those_offline() -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=5, created_at_ms=0)
+    cluster = made_up(topic, leaders=dict.fromkeys((0, 1, 3, 4), "ann"))
+    cluster._members.items[member_key("agent", "bob")] = Member(id="bob", session="s", address="h:2", node=5)
+    for number, replicas, in_sync in (
+        (0, "abc", "abc"),  # cat is gone: it was in sync
+        (1, "bad", "b"),  # a set that is just being opened by ann; nobody knows whose the third WAL was
+        (2, "bc", "bc"),  # no leader
+        (3, "bc", "b"),  # ann has taken it over and is not in the set that served last
+    ):
+        replicate(cluster, topic, number, replicas, in_sync)
+    for version in versions("Metadata"):
+        answer = read(version, encoded(version, cluster, [MetadataTopic(topic)]))
+        found = [
+            (code(each), each.leader_id, each.replica_nodes, each.isr_nodes, each.offline_replicas)
+            if version >= 5
+            else (code(each), each.leader_id, each.replica_nodes, each.isr_nodes)
+            for each in answer.topics[0].partitions
+        ]
+        expected = [
+            (ErrorCode.NONE, 4, (4, 5, 6), (4, 5), (6,)),
+            (ErrorCode.NONE, 4, (5, 4), (4, 5), ()),
+            (ErrorCode.LEADER_NOT_AVAILABLE, -1, (5, 6), (5,), (6,)),
+            (ErrorCode.NONE, 4, (4, 5, 6), (4, 5), (6,)),
+            (ErrorCode.NONE, 4, (4,), (4,), ()),
+        ]
+        assert found == [each if version >= 5 else each[:4] for each in expected], version
+        if version >= 7:
+            assert [each.leader_epoch for each in answer.topics[0].partitions] == [7, 7, -1, 7, 7]
+
+
+async def test_a_cached_topic_is_encoded_again_when_a_replica_falls_behind() -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
+    cluster = made_up(topic, leaders={0: "ann"})
+    cluster._members.items[member_key("agent", "bob")] = Member(id="bob", session="s", address="h:2", node=5)
+    for in_sync, nodes in (("ab", (4, 5)), ("a", (4,)), ("ab", (4, 5))):
+        replicate(cluster, topic, 0, "ab", in_sync)
+        answer = read(12, encoded(12, cluster, [MetadataTopic(topic)]))
+        assert answer.topics[0].partitions[0].isr_nodes == nodes
 
 
 def encoded(version: int, cluster: Cluster, topics: list[MetadataTopic]) -> bytes:

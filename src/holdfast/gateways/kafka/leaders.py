@@ -5,6 +5,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.partition_replicas import PartitionReplicas
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
 from holdfast.kafka.wire import INT32, NO_TAGS, encode_length, encode_string, encode_tags
@@ -24,15 +25,16 @@ class PartitionLeader(NamedTuple):
 
 
 class PartitionNodes(NamedTuple):
-    """A partition as Metadata lists it. The leader is `NO_NODE` while nobody serves it; then its replicas are offline."""
+    """A partition as Metadata lists it. The leader is `NO_NODE` while nobody serves it. `offline`: replicas that are not live."""
 
     leader: int
     epoch: int
     replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
     offline: tuple[int, ...] = ()
 
 
-_UNPLACED: Final = PartitionNodes(NO_NODE, NO_EPOCH, ())
+_UNPLACED: Final = PartitionNodes(NO_NODE, NO_EPOCH, (), ())
 
 
 def broker(member: Member) -> Broker:
@@ -58,21 +60,41 @@ def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
     return PartitionLeader(nodes.leader, nodes.epoch if nodes.leader != NO_NODE else NO_EPOCH)
 
 
-def nodes_of(cluster: Cluster, held: Held | None) -> PartitionNodes:
-    """Leader and replicas of the partition whose lease is held like this. The leader is its only replica."""
+def nodes_of(cluster: Cluster, held: Held | None, replicas: PartitionReplicas | None = None) -> PartitionNodes:
+    """Leader and replicas of the partition whose lease is held like this. Without `replicas` the leader is the only one."""
     member = cluster.member(held.holder) if held is not None else None
-    if held is None or member is None:
+    leads = held is not None and member is not None
+    offline = cluster.offline(held) if held is not None and member is not None else None
+    leader = member.node if member is not None and offline is None else NO_NODE
+    epoch = held.epoch if held is not None and leads else NO_EPOCH
+    if replicas is not None and replicas.agents:
+        return _replicated(cluster, replicas, leader, epoch)
+    if not leads:
         return _UNPLACED
-    offline = cluster.offline(held)
     if offline is None:
-        return PartitionNodes(member.node, held.epoch, (member.node,))
+        return PartitionNodes(leader, epoch, (leader,), (leader,))
     unavailable = () if offline.node == NO_NODE else (offline.node,)
-    return PartitionNodes(NO_NODE, held.epoch, unavailable, unavailable)
+    return PartitionNodes(NO_NODE, epoch, unavailable, unavailable, unavailable)
+
+
+def _replicated(cluster: Cluster, replicas: PartitionReplicas, leader: int, epoch: int) -> PartitionNodes:
+    """The set that served last; a new leader is one of it at once. Who is not live is in sync with nobody, as in Kafka."""
+    nodes = {agent: cluster.node(agent) for agent in replicas.agents}
+    live = {node for agent, node in nodes.items() if node is not None and cluster.member(agent) is not None}
+    listed = tuple(node for node in nodes.values() if node is not None)
+    in_sync = tuple(node for agent in replicas.in_sync if (node := nodes.get(agent)) is not None and node in live)
+    if leader != NO_NODE:
+        listed = listed if leader in listed else (leader, *listed)
+        in_sync = in_sync if leader in in_sync else (leader, *in_sync)
+        live.add(leader)
+    return PartitionNodes(leader, epoch, listed, in_sync, tuple(node for node in listed if node not in live))
 
 
 def replicas_of(cluster: Cluster, topic: str, number: int) -> list[Member]:
-    """The live agents that Metadata lists as replicas of a partition. Clients cannot ask any other."""
-    listed = nodes_of(cluster, cluster.leader(topic, number)).replicas
+    """The live replicas of a partition that keep up and that Metadata lists. Clients cannot ask any other."""
+    known = cluster.topic(topic) if cluster.has_replicas else None
+    replicas = cluster.replicas(known.id, number) if known is not None else None
+    listed = nodes_of(cluster, cluster.leader(topic, number), replicas).in_sync
     return [member for member in cluster.members if member.node in listed]
 
 

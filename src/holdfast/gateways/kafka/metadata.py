@@ -4,8 +4,9 @@
     DescribeCluster         60   versions 0–2
     DescribeTopicPartitions 75   version 0
 
-A partition's only replica is its leader. One that the holder of its lease cannot open has none; its replica, the node that has its
-last records, is listed as offline, so that clients wait.
+The only replica of a partition is its leader, except at `quorum`: then they are the agents of the set that served last, and in sync
+are those that keep up, as mirrored from the store (`log.replica_sets`). A partition that the holder of its lease cannot open has no
+leader; its replica, the node that has its last records, is listed as offline, so that clients wait.
 
 A request for a missing topic creates it, where settings and request allow that; the response then waits a moment until it is
 writable.
@@ -258,14 +259,15 @@ def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> R
 
 
 def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFields:
-    nodes = nodes_of(backend.cluster, backend.cluster.leader(topic.name, number))
+    cluster = backend.cluster
+    nodes = nodes_of(cluster, cluster.leader(topic.name, number), cluster.replicas(topic.id, number))
     return {
         "error_code": ErrorCode.NONE if nodes.leader != NO_NODE else ErrorCode.LEADER_NOT_AVAILABLE,
         "partition_index": number,
         "leader_id": nodes.leader,
         "leader_epoch": nodes.epoch,
         "replica_nodes": nodes.replicas,
-        "isr_nodes": nodes.replicas,
+        "isr_nodes": nodes.in_sync,
         "eligible_leader_replicas": (),
         "last_known_elr": (),
         "offline_replicas": nodes.offline,

@@ -1,6 +1,7 @@
 """The Metadata response, encoded by hand: a client that asks about thousands of partitions must not delay the others.
 
-The bytes of a topic are cached as long as topics, leaders, members and what is offline are unchanged.
+The bytes of a topic are cached as long as topics, leaders, members, replicas and what is offline are unchanged. A partition without
+replicas has a fixed layout, which is packed in one call.
 """
 
 from struct import Struct
@@ -9,11 +10,12 @@ from weakref import WeakKeyDictionary
 
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.backend import Broker
-from holdfast.gateways.kafka.leaders import nodes_of
+from holdfast.gateways.kafka.leaders import PartitionNodes, nodes_of
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kafka.special_offsets import NO_NODE
+from holdfast.kafka.special_offsets import NO_EPOCH, NO_NODE
 from holdfast.kafka.wire import INT16, INT32, NO_TAGS, encode_length, encode_string
+from holdfast.kernel.lease import Held
 from holdfast.log.topics import Topic
 
 _NO_ID: Final = bytes(16)
@@ -74,7 +76,7 @@ class MetadataTopic(NamedTuple):
 class _EncodedTopics:
     """Encoded topics at one version of the cluster, by API version and name."""
 
-    def __init__(self, at: tuple[int, int, int, int]) -> None:
+    def __init__(self, at: tuple[int, ...]) -> None:
         self.at = at
         self.topics: dict[tuple[int, str], bytes] = {}
 
@@ -153,22 +155,60 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
     offline = (none,) if version >= _OFFLINE else ()
     out = bytearray(encode_length(topic.partitions, flexible=layout.flexible))
     leaders: dict[str, int] = {}  # who is not offline leads: looked up once for all partitions of a holder
+    replicated = _ReplicatedPartitions(version, cluster, topic) if cluster.has_replicas else None
     for number, held in enumerate(cluster.leaders(topic.name, topic.partitions)):
+        if replicated is not None and (encoded := replicated.encoded(number, held)) is not None:
+            out += encoded
+            continue
         leader = leaders.get(held.holder) if held is not None and cluster.offline(held) is None else None
         if held is not None and leader is not None:
             epochs = (held.epoch,) if layout.epochs else ()
             out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
             continue
-        leader, epoch, replicas, unavailable = nodes_of(cluster, held)
+        leader, epoch, listed, _, unavailable = nodes_of(cluster, held)
         epochs = (epoch,) if layout.epochs else ()
         if held is not None and leader != NO_NODE:
             leaders[held.holder] = leader
             out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
         elif unavailable:
-            listed = (one, *replicas, one, *replicas, *((one, *unavailable) if version >= _OFFLINE else ()))
-            out += layout.offline.pack(ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, *listed)
+            nodes = (one, *listed, one, *listed, *((one, *unavailable) if version >= _OFFLINE else ()))
+            out += layout.offline.pack(ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, *nodes)
         else:
             out += layout.leaderless.pack(
                 ErrorCode.LEADER_NOT_AVAILABLE, number, NO_NODE, *epochs, none, none, *offline
             )
     return bytes(out)
+
+
+class _ReplicatedPartitions:
+    """The partitions of a topic that have replicas. What follows their epochs is the same for many, and encoded once."""
+
+    def __init__(self, version: int, cluster: Cluster, topic: Topic) -> None:
+        self._version, self._cluster = version, cluster
+        self._sets = cluster.replica_mirrors.sets_of(topic.id, topic.partitions)
+        self._head = Struct(">hiii" if version >= _EPOCHS else ">hii")
+        self._known: dict[tuple[object, ...], tuple[ErrorCode, PartitionNodes, bytes]] = {}
+
+    def encoded(self, number: int, held: Held | None) -> bytes | None:
+        """A partition; None: it has no replicas."""
+        found = self._sets[number]
+        if found is None:
+            return None
+        offline = held is not None and self._cluster.offline(held) is not None
+        key = found.replicas, found.in_sync, None if held is None else held.holder, offline
+        known = self._known.get(key)
+        if known is None:
+            nodes = nodes_of(self._cluster, held, self._cluster.replica_mirrors.named(found))
+            code = ErrorCode.NONE if nodes.leader != NO_NODE else ErrorCode.LEADER_NOT_AVAILABLE
+            known = self._known[key] = code, nodes, self._replicas(nodes)
+        code, nodes, replicas = known
+        epoch = NO_EPOCH if held is None or nodes.epoch == NO_EPOCH else held.epoch
+        epochs = (epoch,) if self._version >= _EPOCHS else ()
+        return self._head.pack(code, number, nodes.leader, *epochs) + replicas
+
+    def _replicas(self, nodes: PartitionNodes) -> bytes:
+        flexible, out = self._version >= _FLEXIBLE, bytearray()
+        for listed in (nodes.replicas, nodes.in_sync, *((nodes.offline,) if self._version >= _OFFLINE else ())):
+            out += encode_length(len(listed), flexible=flexible)
+            out += b"".join(map(INT32.pack, listed))
+        return bytes(out) + (NO_TAGS if flexible else b"")
