@@ -1,9 +1,10 @@
 """The placement plan: plan = f(previous plan, members, workloads). Pure; the planner does the I/O.
 
 Rules (docs/safety.md, rule 6): every agent gets ⌊P/A⌋…⌈P/A⌉ of each topic and of the total of its group; nothing moves that need
-not; a partition that must move goes to one of its replicas if there is room, one in sync first, else where the ring points. A group without a live
-member keeps its previous plan: the first agent that returns finds its own partitions. What operators ask for comes first: a drained
-agent gets nothing that others of its group can serve, and an assigned partition goes to the first of its agents that is live.
+not; a partition that must move goes to one of its replicas if there is room, to one in sync first, else where the ring points. A
+group without a live member keeps its previous plan: the first agent that returns finds its own partitions. What operators ask for
+comes first: a drained agent gets nothing that others of its group can serve, and an assigned partition goes to the first of its
+agents that is live.
 """
 
 from collections import defaultdict

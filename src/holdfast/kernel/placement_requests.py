@@ -79,7 +79,7 @@ async def assign_partitions(
             assigned.pop(number, None)
             if agents:
                 assigned[number] = tuple(agents)
-        write = _assignment_write(topic, assigned)
+        write = assignment_write(topic, assigned)
         if not assigned:
             return Swap(assigned, (write,))
         workload = await store.get(workload_key(topic))
@@ -97,7 +97,8 @@ async def assigned_partitions(store: Store, *, clock: Clock, random: Random) -> 
     return {entry.key.removeprefix(ASSIGNMENTS): read_assignment(entry) for entry in found.entries}
 
 
-def _assignment_write(topic: str, assigned: TopicAssignment) -> Operation:
+def assignment_write(topic: str, assigned: TopicAssignment) -> Operation:
+    """What to write so that these, and no others, are the assigned partitions of a topic."""
     if not assigned:
         return Delete(assignment_key(topic))
     by_number = {number: assigned[number] for number in sorted(assigned)}

@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
-from holdfast.contracts.store import Absent, Committed, Delete, Entry, Put, Store
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import assignment_key, workload_key
-from holdfast.kernel.placement import Workload
+from holdfast.kernel.placement import TopicAssignment, Workload
+from holdfast.kernel.placement_requests import assignment_write, read_assignment
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
 from holdfast.log.topic_config import FIXED_COUNT, NAMES, TopicConfig, check_replication, read_config, typed
@@ -141,8 +142,18 @@ class Topics:
     def __init__(self, store: Store, *, clock: Clock, random: Random) -> None:
         self._store, self._clock, self._random = store, clock, random
 
-    async def create(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
-        """Create the topic and what places its partitions. `TopicExistsError` if the name is taken."""
+    async def create(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, object] | None = None,
+        *,
+        assigned: TopicAssignment | None = None,
+    ) -> Topic:
+        """Create the topic and what places its partitions. `TopicExistsError` if the name is taken.
+
+        `assigned`: agents for its partitions, as an operator would assign them.
+        """
         topic = self.planned(name, partitions, config)
         outcome = await commit_resolved(
             self._store,
@@ -153,7 +164,7 @@ class Topics:
                 Put(topic_key(name), msgspec.json.encode(topic)),
                 Put(topic_id_key(topic.id), msgspec.json.encode({"name": name})),
                 _workload(topic),
-                Delete(assignment_key(name)),  # of a topic that a release without assignments deleted
+                assignment_write(name, assigned or {}),  # none: of a topic that a release without assignments deleted
             ),
         )
         if not isinstance(outcome, Committed):
@@ -210,8 +221,10 @@ class Topics:
 
         return await self._change(name, decide)
 
-    async def add_partitions(self, name: str, count: int) -> Topic:
+    async def add_partitions(self, name: str, count: int, *, assigned: TopicAssignment | None = None) -> Topic:
         """Grow the topic to `count` partitions, for its readers and for the planner by the same commit.
+
+        `assigned`: agents for the new ones, as an operator would assign them.
 
         `PartitionCountError`: `count` is no increase; whoever lost the answer to the same call gets it, too.
         `FixedPartitionsError`: the topic's own setting forbids it.
@@ -219,7 +232,13 @@ class Topics:
 
         async def decide(entry: Entry | None) -> Swap[Topic]:
             grown = with_partitions(_existing(name, entry), count)
-            return Swap(grown, [Put(topic_key(name), msgspec.json.encode(grown)), _workload(grown)])
+            writes: list[Operation] = [Put(topic_key(name), msgspec.json.encode(grown)), _workload(grown)]
+            if not assigned:
+                return Swap(grown, writes)
+            before = await self._store.get(assignment_key(name))
+            both = {**(read_assignment(before) if before is not None else {}), **assigned}
+            unchanged = Absent(assignment_key(name)) if before is None else AtVersion(before.key, before.version)
+            return Swap(grown, [*writes, assignment_write(name, both)], (unchanged,))
 
         return await self._change(name, decide)
 

@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
     "an unknown broker": (
         {"count": 3, "assignments": [{"broker_ids": [999]}]},
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        "partitions are placed by the cluster: set a number of partitions instead of brokers",
+        "The manual partition assignment includes broker 999, but no such broker is registered; live in group default: [1].",
     ),
 }
 

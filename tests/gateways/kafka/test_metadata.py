@@ -255,7 +255,7 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
 
 
 def replicate(cluster: Cluster, topic: Topic, number: int, replicas: str, in_sync: str) -> None:
-    """The leader has opened the partition with these replicas: WAL `a` is of ann, node 4, and so on to WAL `d`, which is nobody's."""
+    """The leader has opened the partition with these replicas: WAL `a` is of ann, node 4, and so on; `d` is nobody's."""
     mirrors = cluster.replica_mirrors
     mirrors.sets.items[replica_set_key(topic.id, number)] = ReplicaSet(
         epoch=7, replicas=tuple(replicas), in_sync=tuple(in_sync)

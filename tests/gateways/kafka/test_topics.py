@@ -81,8 +81,23 @@ REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
     "no partitions": (topic("x", 0), ErrorCode.INVALID_PARTITIONS, "between 1 and"),
     "fewer than none": (topic("x", -2), ErrorCode.INVALID_PARTITIONS, "between 1 and"),
     "too many partitions": (topic("x", PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS, "between 1 and"),
-    "several replicas": (topic("x", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, "one replica"),
-    "no replica": (topic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "one replica"),
+    "more replicas than brokers": (
+        topic("x", 1, 3),
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered.",
+    ),
+    "no replica": (topic("x", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
+    "more replicas than a partition has": (topic("x", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "between 1 and 3"),
+    "a quorum of one": (
+        topic("x", 1, -1, configs={"holdfast.durability": "quorum"}),
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "only 1 broker(s)",
+    ),
+    "several replicas that would not be used": (
+        topic("x", 1, 2, configs={"holdfast.durability": "object"}),
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "1 or -1 with holdfast.durability=object",
+    ),
     "a setting nobody has heard of": (topic("x", configs={"colour": "red"}), ErrorCode.INVALID_CONFIG, "colour"),
     "a value that does not fit": (
         topic("x", configs={"max.message.bytes": "1"}),
@@ -103,12 +118,22 @@ REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {
     "a broker that is not there": (
         topic("x", -1, -1, assignments=[{"partition_index": 0, "broker_ids": [999]}]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        "placed by the cluster",
+        "includes broker 999, but no such broker is registered",
     ),
     "a gap between partitions": (
         topic("x", -1, -1, assignments=[{"partition_index": 1, "broker_ids": [1]}]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         "numbered from 0",
+    ),
+    "a broker twice": (
+        topic("x", -1, -1, assignments=[{"partition_index": 0, "broker_ids": [1, 1]}]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "includes the broker 1 more than once",
+    ),
+    "no broker": (
+        topic("x", -1, -1, assignments=[{"partition_index": 0, "broker_ids": []}]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "an empty replica list",
     ),
     "assignments and numbers": (
         topic("x", 1, 1, assignments=[{"partition_index": 0, "broker_ids": [1]}]),

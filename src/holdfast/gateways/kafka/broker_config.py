@@ -24,7 +24,11 @@ def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[Config
             ConfigType.INT,
             "Partitions of a topic created without a number of partitions.",
         ),
-        "default.replication.factor": (1, ConfigType.INT, "A partition has one replica."),
+        "default.replication.factor": (
+            settings.default_replication_factor,
+            ConfigType.INT,
+            "Replicas of a topic created without a number of replicas.",
+        ),
         "auto.create.topics.enable": (
             settings.auto_create_topics,
             ConfigType.BOOLEAN,

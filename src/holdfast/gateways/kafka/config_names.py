@@ -114,7 +114,19 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "durability",
         ConfigType.STRING,
         "",
-        "When a record is acknowledged: local (on the leader's disk) or object (in object storage).",
+        "When a record is acknowledged: local (on the leader's disk), object (in object storage), quorum (on most replicas).",
+    ),
+    "holdfast.replication.factor": MappedConfig(
+        "replication_factor",
+        ConfigType.INT,
+        "",
+        "How many agents keep what is not in object storage yet: 1, at quorum 2 or 3.",
+    ),
+    "min.insync.replicas": MappedConfig(
+        "min_insync_replicas",
+        ConfigType.INT,
+        "min.insync.replicas",
+        "At quorum: how many replicas must have a record, where that is more than a majority. Otherwise without effect.",
     ),
     "holdfast.partitions": MappedConfig(
         "partition_count", ConfigType.STRING, "", "Whether partitions can be added: growable, or fixed."
@@ -130,12 +142,6 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         ConfigType.STRING,
         "compression.type",
         "Without effect: batches keep the producer's compression.",
-    ),
-    "min.insync.replicas": MappedConfig(
-        "min_insync_replicas",
-        ConfigType.INT,
-        "min.insync.replicas",
-        "Without effect: a partition has one replica, and holdfast.durability says what an ack means.",
     ),
     "max.compaction.lag.ms": MappedConfig(
         "max_compaction_lag_ms",

@@ -25,11 +25,12 @@ from holdfast.gateways.kafka.config_names import (
 )
 from holdfast.gateways.kafka.errors import ApiError, code_of
 from holdfast.gateways.kafka.leaders import brokers
+from holdfast.gateways.kafka.replication_factor import altered_settings, live_agents
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import decode
 from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, ConfigType
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.topic_config import NAMES, read_config
+from holdfast.log.topic_config import DEFAULT_GROUP, NAMES, check_replication, read_config
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
@@ -62,9 +63,9 @@ async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     for resource in request.resources:
         try:
             _check_alterable(resource, duplicates)
-            settings = _read((each.name, each.value) for each in resource.configs)
-            changes = {name: settings.get(name) for name in NAMES}
-            await _alter(call.backend, resource.resource_name, changes, validate_only=request.validate_only)
+            topic = await _topic(call.backend, resource.resource_name)
+            changes = _replaced(topic, _read((each.name, each.value) for each in resource.configs))
+            await _alter(call.backend, topic, changes, validate_only=request.validate_only)
             responses.append(_result(resource, ErrorCode.NONE, None))
         except HoldfastError as error:
             responses.append(_result(resource, code_of(error), str(error)))
@@ -80,7 +81,7 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
             _check_alterable(resource, duplicates)
             topic = await _topic(call.backend, resource.resource_name)
             changes = _changes(topic, resource.configs)
-            await _alter(call.backend, topic.name, changes, validate_only=request.validate_only)
+            await _alter(call.backend, topic, changes, validate_only=request.validate_only)
             responses.append(_result(resource, ErrorCode.NONE, None))
         except HoldfastError as error:
             responses.append(_result(resource, code_of(error), str(error)))
@@ -163,6 +164,16 @@ def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def _replaced(topic: Topic, settings: Mapping[str, object]) -> Mapping[str, object | None]:
+    """Every setting; None resets it. To Kafka's clients a factor is no setting: it stays, and with it what it means."""
+    changes = {name: settings.get(name) for name in NAMES}
+    factor = {"durability", "replication_factor"}
+    if topic.config.replicated or factor & settings.keys():
+        for name in factor - settings.keys():
+            del changes[name]
+    return changes
+
+
 def _changes(topic: Topic, configs: Iterable[Any]) -> Mapping[str, object | None]:
     """The effect of the operations; None resets a setting to its default."""
     given: list[tuple[str, str | None]] = []
@@ -200,15 +211,19 @@ def _in_list(topic: Topic, name: str, operation: AlterConfigOperation, value: st
 
 
 async def _alter(
-    backend: KafkaBackend, name: str, changes: Mapping[str, object | None], *, validate_only: bool
+    backend: KafkaBackend, topic: Topic, changes: Mapping[str, object | None], *, validate_only: bool
 ) -> None:
+    group = changes["agent_group"] or DEFAULT_GROUP if "agent_group" in changes else topic.config.agent_group
+    agents = live_agents(backend, group)
     try:
+        changes = altered_settings(topic, changes, agents=agents, settings=backend.settings)
         if validate_only:
-            topic = await _topic(backend, name)
             after = {**topic.overrides, **changes}
-            read_config({setting: value for setting, value in after.items() if value is not None and setting in NAMES})
+            check_replication(
+                read_config({name: value for name, value in after.items() if value is not None and name in NAMES})
+            )
         else:
-            await backend.log.topics.alter(name, changes)
+            await backend.log.topics.alter(topic.name, changes)
     except (UnknownTopicError, TopicNameError):
         raise
     except InvalidError as error:

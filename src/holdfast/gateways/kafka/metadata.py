@@ -23,9 +23,11 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import ApiError
 from holdfast.gateways.kafka.leaders import brokers, nodes_of
 from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
+from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, AclOperation, EndpointType, operation_bits
 from holdfast.kafka.error_codes import ErrorCode
@@ -164,9 +166,15 @@ async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[s
     async def create(name: str) -> ErrorCode:
         try:
             async with asyncio.timeout(PLACED_WAIT_MS / 1000):
-                await backend.log.create_topic(name, backend.settings.auto_create_partitions)
+                config = new_topic_settings(
+                    name, BROKER_DEFAULT, {}, agents=live_agents(backend), settings=backend.settings
+                )
+                await backend.log.create_topic(name, backend.settings.auto_create_partitions, config)
         except TopicExistsError:
             pass  # another request was faster
+        except ApiError as error:
+            _log.warning("auto-creating topic %s failed: %s", name, error)
+            return error.code
         except InvalidError:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         except (HoldfastError, TimeoutError) as error:

@@ -6,7 +6,7 @@ Codes and messages are Apache Kafka's: also whoever repeats a request whose answ
 keys may change their partition, groups rebalance once their members refresh their metadata, and committed offsets stay.
 POLICY_VIOLATION: the topic (`holdfast.partitions`) or this server (`topics.partitions`) keeps the count.
 
-Not implemented: placing partitions by hand, see `topics`.
+New partitions have as many replicas as the others. Brokers that are named for them are assigned as in CreateTopics (`topics`).
 """
 
 from collections import Counter
@@ -17,10 +17,12 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import ApiError, code_of
-from holdfast.gateways.kafka.leaders import brokers
+from holdfast.gateways.kafka.manual_assignment import assigned_agents, check_equal_sizes
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.gateways.kafka.replication_factor import live_agents
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kernel.placement import Placement
 from holdfast.log.topic_config import FIXED_COUNT
 from holdfast.log.topics import FixedPartitionsError, Topic, with_partitions
 from holdfast.vocabulary.errors import HoldfastError
@@ -61,23 +63,28 @@ async def _grow(backend: KafkaBackend, wanted: Any, validate_only: bool) -> Topi
     if wanted.count > topic.partitions and backend.topic_settings.partitions == FIXED_COUNT:
         raise FixedPartitionsError(topic.name, topic.partitions, "topics.partitions")
     planned = with_partitions(topic, wanted.count)
-    if wanted.assignments is not None:
-        _check_assignments(backend, wanted.count - topic.partitions, wanted.assignments)
-    return planned if validate_only else await backend.log.topics.add_partitions(wanted.name, wanted.count)
+    assigned = _assignment(backend, topic, wanted.count, wanted.assignments) if wanted.assignments is not None else None
+    if validate_only:
+        return planned
+    return await backend.log.topics.add_partitions(wanted.name, wanted.count, assigned=assigned)
 
 
-def _check_assignments(backend: KafkaBackend, added: int, assignments: Sequence[Any]) -> None:
+def _assignment(
+    backend: KafkaBackend, topic: Topic, count: int, assignments: Sequence[Any]
+) -> dict[int, Placement] | None:
+    added = count - topic.partitions
     if len(assignments) != added:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were specified.",
         )
-    nodes = [broker.node for broker in brokers(backend)]
-    if len(nodes) != 1 or {tuple(each.broker_ids) for each in assignments} != {(nodes[0],)}:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions are placed by the cluster: set a number of partitions instead of brokers",
-        )
+    group = topic.config.agent_group
+    assigned = {
+        number: assigned_agents(backend, group, tuple(each.broker_ids))
+        for number, each in enumerate(assignments, topic.partitions)
+    }
+    check_equal_sizes(assigned.values(), topic.config.replication_factor)
+    return None if live_agents(backend, group) == 1 else assigned
 
 
 def _are_known(backend: KafkaBackend, grown: dict[str, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.log.model import REPLICAS_MAX
 from holdfast.log.topics import PARTITIONS_MAX
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of
 
@@ -21,6 +22,7 @@ class KafkaSettings:
     `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory;
     `slabs_bytes_max`: memory kept for large requests, in use until the log has published their records.
     `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
+    `default_replication_factor`: of topics that are created without one and without a durability; 1 follows the durability.
     `replication_factor`: what becomes of a topic that asks for more replicas than there can be: `refuse`, `cap` (it gets what there
     is), or `auto`: cap on a single server with an embedded store, where tools that ask for 3 by default could never start.
     `leave_answer_ms`: the delay of a LeaveGroup response. librdkafka, closed during its rebalance callback, hangs for ever if the
@@ -50,6 +52,7 @@ class KafkaSettings:
     slabs_bytes_max: int = 512 * MIB
     auto_create_topics: bool = True
     auto_create_partitions: int = 1
+    default_replication_factor: int = 1
     replication_factor: str = "auto"
     produce_timeout_max_ms: int = 600_000
     leave_answer_ms: int = 10
@@ -69,6 +72,7 @@ class KafkaSettings:
         check_between("request_bytes_max", self.request_bytes_max, 64 * KIB, 1 << 30)
         check_between("control_bytes_max", self.control_bytes_max, 64 * KIB, self.request_bytes_max)
         check_between("auto_create_partitions", self.auto_create_partitions, 1, PARTITIONS_MAX)
+        check_between("default_replication_factor", self.default_replication_factor, 1, REPLICAS_MAX)
         check_one_of("replication_factor", self.replication_factor, ("auto", "cap", "refuse"))
         check_at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
         check_at_least("slabs_bytes_max", self.slabs_bytes_max, 16 * MIB)

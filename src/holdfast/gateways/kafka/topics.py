@@ -4,13 +4,11 @@
     DeleteTopics      20   versions 1–6   (by name, by id from version 6 on)
     DeleteRecords     21   versions 0–2
 
-Not implemented: more than one replica, and placing partitions by hand. A replication factor above 1 is refused, or capped by
-setting. Replica assignments are accepted only where they change nothing: one replica each, in a cluster of one broker.
+`replication_factor` has what a factor means. Brokers that a client names for partitions are assigned to them as by
+`holdfast transfer`, in the commit that creates the topic, and stay until `holdfast rebalance`.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +19,19 @@ from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.config_names import read_settings, topic_config_entries
 from holdfast.gateways.kafka.errors import ApiError, code_of
-from holdfast.gateways.kafka.leaders import brokers
+from holdfast.gateways.kafka.manual_assignment import assigned_agents, check_equal_sizes
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
+from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import ConfigSource
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_OFFSET
+from holdfast.kernel.placement import Placement
+from holdfast.log.topic_config import DEFAULT_GROUP, check_replication, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
-_log: Final = logging.getLogger(__name__)
-
-_BROKER_DEFAULT: Final = -1
-_REPLICAS: Final = 1  # of every partition
 _CONCURRENCY_MAX: Final = 16
 
 
@@ -74,14 +71,23 @@ async def _create(backend: KafkaBackend, wanted: Any, validate_only: bool) -> To
     check_name(name)
     if validate_only or backend.cluster.topic(name) is not None:
         await _check_free(backend, name)  # this node may be a moment behind the store
-    partitions = _partitions(backend, wanted)
     try:
-        config = read_settings((each.name, each.value) for each in wanted.configs)
+        given = read_settings((each.name, each.value) for each in wanted.configs)
+    except InvalidError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    group = str(given.get("agent_group", DEFAULT_GROUP))
+    assigned = _assignment(backend, wanted, group)
+    partitions = len(assigned) or _partitions(backend, wanted.num_partitions)
+    factor = check_equal_sizes(assigned.values()) or wanted.replication_factor
+    config = new_topic_settings(name, factor, given, agents=live_agents(backend, group), settings=backend.settings)
+    try:
+        check_replication(read_config(config))
     except InvalidError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if validate_only:
         return backend.log.topics.planned(name, partitions, config)
-    return await backend.log.create_topic(name, partitions, config)
+    alone = live_agents(backend, group) == 1
+    return await backend.log.topics.create(name, partitions, config, assigned=None if alone else assigned)
 
 
 async def _check_free(backend: KafkaBackend, name: str) -> None:
@@ -90,20 +96,9 @@ async def _check_free(backend: KafkaBackend, name: str) -> None:
         raise TopicExistsError(name)
 
 
-def _partitions(backend: KafkaBackend, wanted: Any) -> int:
+def _partitions(backend: KafkaBackend, count: int) -> int:
     """The number of partitions of the new topic."""
-    count, replicas = wanted.num_partitions, wanted.replication_factor
-    if wanted.assignments:
-        if (count, replicas) != (_BROKER_DEFAULT, _BROKER_DEFAULT):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                "replica assignments exclude a number of partitions or replicas",
-            )
-        _check_assignments(backend, wanted.assignments)
-        count = len(wanted.assignments)
-    else:
-        _check_replicas(backend, wanted.name, replicas)
-        count = backend.settings.auto_create_partitions if count == _BROKER_DEFAULT else count
+    count = backend.settings.auto_create_partitions if count == BROKER_DEFAULT else count
     if not 1 <= count <= PARTITIONS_MAX:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
@@ -112,36 +107,22 @@ def _partitions(backend: KafkaBackend, wanted: Any) -> int:
     return int(count)
 
 
-def _check_replicas(backend: KafkaBackend, topic: str, replicas: int) -> None:
-    """Refuse a replication factor that no partition can have, unless it is to be capped."""
-    if replicas in (_BROKER_DEFAULT, _REPLICAS):
-        return
-    if replicas > _REPLICAS and backend.settings.replication_factor == "cap":
-        _log.info(
-            "topic %s gets 1 replica instead of %d (kafka.replication_factor=cap): a partition has no more",
-            topic,
-            replicas,
+def _assignment(backend: KafkaBackend, wanted: Any, group: str) -> dict[int, Placement]:
+    """The agents of the brokers that are named for each partition; none are as a rule."""
+    if not wanted.assignments:
+        return {}
+    if (wanted.num_partitions, wanted.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "replica assignments exclude a number of partitions or replicas",
         )
-        return
-    raise ApiError(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"invalid replication factor {replicas}: must be 1 or -1, a partition has one replica; "
-        "holdfast.durability=object survives the loss of an agent, kafka.replication_factor=cap accepts more",
-    )
-
-
-def _check_assignments(backend: KafkaBackend, assignments: Iterable[Any]) -> None:
-    replicas = {each.partition_index: tuple(each.broker_ids) for each in assignments}
-    nodes = [broker.node for broker in brokers(backend)]
-    if sorted(replicas) != list(range(len(replicas))):
+    replicas = {each.partition_index: tuple(each.broker_ids) for each in wanted.assignments}
+    if sorted(replicas) != list(range(len(wanted.assignments))):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps or duplicates"
         )
-    if len(nodes) != 1 or set(replicas.values()) != {(nodes[0],)}:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions are placed by the cluster: set a number of partitions instead of brokers",
-        )
+    _partitions(backend, len(replicas))
+    return {number: assigned_agents(backend, group, replicas[number]) for number in sorted(replicas)}
 
 
 def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
@@ -160,7 +141,7 @@ def _created(outcome: _TopicResult, validated: bool) -> ResponseFields:
         "error_code": ErrorCode.NONE,
         "error_message": None,
         "num_partitions": topic.partitions,
-        "replication_factor": _REPLICAS,
+        "replication_factor": topic.config.replication_factor,
         "configs": [
             {
                 "name": row.name,
