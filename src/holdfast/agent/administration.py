@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.agent.partition_replicas import PartitionReplicas, named_replicas
+from holdfast.agent.reassignments import Reassignment, is_under_way, target_agents
 from holdfast.contracts.key_reads import read_keys
 from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.keys import (
@@ -37,10 +39,12 @@ from holdfast.kernel.placement_requests import (
 from holdfast.kernel.plan_actions import planned_owner
 from holdfast.kernel.planner import decode_placements, read_workload
 from holdfast.kernel.transfer import Transfer, read_transfer
-from holdfast.log.keys import OFFLINE, state_key
+from holdfast.log.keys import OFFLINE, REPLICA_SETS, WAL_AGENTS, replica_set_key, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.offline_partitions import read_offline
+from holdfast.log.replica_sets import ReplicaSet, read_replica_set
 from holdfast.log.topics import Topic, Topics
+from holdfast.log.wal_owners import read_wal_agent
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -49,7 +53,10 @@ from holdfast.vocabulary.types import Member, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus:
-    """An agent in a listing. `leases`: what it holds; `planned`: what it is to hold."""
+    """An agent in a listing. `leases`: what it holds; `planned`: what it is to hold.
+
+    `replicas`: of how many partitions it keeps the tail, as leader or not, and how many of these `in_sync`.
+    """
 
     id: str
     node: int
@@ -60,13 +67,18 @@ class AgentStatus:
     draining: bool
     leases: int
     planned: int
+    replicas: int
+    in_sync: int
     started_at_ms: int
     seen_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """A partition in a listing. `planned`: its leader and replicas as planned; `offline`: why nobody serves it."""
+    """A partition in a listing. `planned`: its leader and replicas as planned; `offline`: why nobody serves it.
+
+    `replicas`: the agents that keep its tail, and those of them that keep up; a leader without others is its own replica.
+    """
 
     topic: str
     partition: int
@@ -74,19 +86,11 @@ class PartitionStatus:
     epoch: int
     planned: tuple[str, ...]
     assigned: tuple[str, ...]
+    replicas: tuple[str, ...]
+    in_sync: tuple[str, ...]
     start: int
     published: int
     offline: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reassignment:
-    """A partition on its way to the agent that it is assigned to: the first of `assigned` that is live."""
-
-    topic: str
-    partition: int
-    leader: str | None
-    assigned: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,9 @@ class ClusterAdministration:
         state = await self._state()
         drained = await drained_agents(self._store, clock=self._clock, random=self._random)
         held, planned = state.loads()
+        sets = await self._replica_sets()
+        kept = Counter(agent for replicas in sets.values() for agent in replicas.agents)
+        in_sync = Counter(agent for replicas in sets.values() for agent in replicas.in_sync)
         listed = await list_members(self._store, "agent", now_ms=self._clock.now_ms(), settings=MembershipSettings())
         return [
             AgentStatus(
@@ -144,6 +151,8 @@ class ClusterAdministration:
                 draining=each.member.id in drained,
                 leases=held[each.member.id],
                 planned=planned[each.member.id],
+                replicas=kept[each.member.id],
+                in_sync=in_sync[each.member.id] if each.live else 0,
                 started_at_ms=each.member.started_at_ms,
                 seen_at_ms=each.seen_at_ms,
             )
@@ -158,22 +167,30 @@ class ClusterAdministration:
         offline = {entry.key.removeprefix(OFFLINE): read_offline(entry) for entry in (await self._scan(OFFLINE))}
         records = await self._records(found)
         placements = state.plan.get(topic, ())
+        wal_agents = await self._wal_agents()
+        live = {member.id for member in await self._members()}
         statuses = []
         for number in range(found.partitions):
             resource = partition_resource(TopicPartition(topic, number))
             held, record = state.holders.get(resource), records[number]
             mark = offline.get(resource)
+            reason = mark.reason if mark is not None and held is not None and mark.epoch == held.epoch else ""
+            leader = None if held is None else held.holder
+            serving = leader if leader in live and not reason else None
+            replicas, in_sync = _replicas(record, wal_agents, leader, serving)
             statuses.append(
                 PartitionStatus(
                     topic=topic,
                     partition=number,
-                    leader=None if held is None else held.holder,
+                    leader=leader,
                     epoch=0 if held is None else held.epoch,
                     planned=placements[number] if number < len(placements) else (),
                     assigned=assigned.get(number, ()),
+                    replicas=replicas,
+                    in_sync=tuple(agent for agent in in_sync if agent in live),
                     start=record.start,
                     published=record.published,
-                    offline=mark.reason if mark is not None and held is not None and mark.epoch == held.epoch else "",
+                    offline=reason,
                 )
             )
         return statuses
@@ -206,20 +223,43 @@ class ClusterAdministration:
         return await assigned_partitions(self._store, clock=self._clock, random=self._random)
 
     async def reassignments(self) -> list[Reassignment]:
-        """The partitions that are on their way to the agent that an operator has assigned them to."""
+        """The partitions that are on their way to the agents that an operator has assigned them to."""
         assigned = await self.assignments()
         if not assigned:
             return []
         live = {member.id for member in await self._members()}
-        counts = {topic.name: topic.partitions for topic in await self._topics.list()}
+        topics = {topic.name: topic for topic in await self._topics.list()}
         holders = {held.resource: held.holder for held in map(read_holder, await self._scan(holder_key(PLACED)))}
+        sets = await self._replica_sets()
         found = []
-        for topic, partitions in sorted(assigned.items()):
+        for name, partitions in sorted(assigned.items()):
+            topic = topics.get(name)
             for number, agents in sorted(partitions.items()):
-                leader = holders.get(partition_resource(TopicPartition(topic, number)))
-                target = next((agent for agent in agents if agent in live), None)
-                if number < counts.get(topic, 0) and target not in (None, leader):
-                    found.append(Reassignment(topic=topic, partition=number, leader=leader, assigned=agents))
+                if topic is None or number >= topic.partitions:
+                    continue
+                factor = topic.config.replication_factor
+                leader = holders.get(partition_resource(TopicPartition(name, number)))
+                known = sets.get(replica_set_key(topic.id, number))
+                replicas = known.agents if known is not None else () if leader is None else (leader,)
+                target = target_agents(agents, live, factor)
+                if is_under_way(target, leader=leader, replicas=replicas, factor=factor):
+                    found.append(
+                        Reassignment(
+                            topic=name, partition=number, leader=leader, assigned=agents[:factor], replicas=replicas
+                        )
+                    )
+        return found
+
+    async def preferred_leaders(self, topics: Collection[str]) -> Mapping[TopicPartition, str]:
+        """The agent that is to lead each partition of these topics: the first that it is assigned to, or else the planner's."""
+        assigned = await self.assignments()
+        found: dict[TopicPartition, str] = {}
+        for entry in await self._scan(PLANS):
+            name = entry.key.removeprefix(PLANS)
+            if name in topics:
+                for number, placement in enumerate(decode_placements(entry.value)):
+                    first = assigned.get(name, {}).get(number, placement)[:1]
+                    found.update({TopicPartition(name, number): agent for agent in first})
         return found
 
     async def drain(self, agent: str) -> None:
@@ -295,6 +335,16 @@ class ClusterAdministration:
             for key in keys
         ]
 
+    async def _wal_agents(self) -> Mapping[str, str]:
+        """Whose each WAL is, by its key."""
+        return {entry.key: read_wal_agent(entry) for entry in await self._scan(WAL_AGENTS)}
+
+    async def _replica_sets(self) -> Mapping[str, PartitionReplicas]:
+        """Who keeps the tails of partitions that have replicas, by their keys."""
+        sets = await self._scan(REPLICA_SETS)
+        wal_agents = await self._wal_agents() if sets else {}
+        return {entry.key: named_replicas(read_replica_set(entry), wal_agents) for entry in sets}
+
     async def _check_agents(self, agents: Collection[str], group: str) -> None:
         live = {member.id for member in await self._members() if member.group == group}
         for agent in sorted(agents):
@@ -303,6 +353,18 @@ class ClusterAdministration:
 
     async def _scan(self, prefix: str) -> Sequence[Entry]:
         return (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries
+
+
+def _replicas(
+    record: PartitionRecord, wal_agents: Mapping[str, str], leader: str | None, serving: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The replicas of a partition and those in sync, `serving` among them: the leader, if it serves."""
+    if not record.opened_replicas:
+        return ((leader,) if leader else ()), ((serving,) if serving else ())
+    opened = ReplicaSet(epoch=record.opened_epoch, replicas=record.opened_replicas, in_sync=record.in_sync)
+    named = named_replicas(opened, wal_agents)
+    first = (serving,) if serving else ()
+    return tuple(dict.fromkeys((*named.agents, *first))), tuple(dict.fromkeys((*first, *named.in_sync)))
 
 
 def _one_of(names: Collection[str]) -> str:

@@ -136,6 +136,15 @@ def with_partitions(topic: Topic, count: int) -> Topic:
     return msgspec.structs.replace(topic, partitions=count)
 
 
+def with_settings(topic: Topic, changes: Mapping[str, object | None]) -> Topic:
+    """The topic with other settings, None: the default; raises what `Topics.alter` refuses. Writes nothing."""
+    given = typed({setting: value for setting, value in changes.items() if value is not None})
+    kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
+    altered = msgspec.structs.replace(topic, overrides={**kept, **given})
+    check_replication(altered.config)  # together they must be valid, too
+    return altered
+
+
 class Topics:
     """The topics of a store. Safe to use from any process."""
 
@@ -212,10 +221,7 @@ class Topics:
 
         async def decide(entry: Entry | None) -> Swap[Topic]:
             topic = _existing(name, entry)
-            given = typed({setting: value for setting, value in changes.items() if value is not None})
-            kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
-            altered = msgspec.structs.replace(topic, overrides={**kept, **given})
-            check_replication(altered.config)  # together they must be valid, too
+            altered = with_settings(topic, changes)
             placed = [_workload(altered)] if _placed_as(altered) != _placed_as(topic) else []
             return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered)), *placed])
 

@@ -6,7 +6,7 @@ import dataclasses
 from holdfast.cli.cluster.access import add_cluster_command, administering
 from holdfast.cli.output import OK, print_rows
 
-COLUMNS = ("id", "node", "address", "zone", "group", "state", "leases")
+COLUMNS = ("id", "node", "address", "zone", "group", "state", "leases", "replicas")
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -17,7 +17,8 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         run,
         does="list the agents of a cluster",
         description="Lists every agent that is live or was within the last minute, with the leases it holds, and how many it "
-        "is to hold where that is another number.",
+        "is to hold where that is another number; and of how many partitions with several replicas it keeps the tail, and how "
+        "many of these are in sync where that are fewer.",
     )
 
 
@@ -33,6 +34,7 @@ async def run(args: argparse.Namespace) -> int:
             **dataclasses.asdict(each),
             "state": ("live" if each.live else "gone") + (", draining" if each.draining else ""),
             "leases": each.leases if each.leases == each.planned else f"{each.leases} of {each.planned}",
+            "replicas": each.replicas if each.in_sync == each.replicas else f"{each.replicas}, {each.in_sync} in sync",
         }
         for each in agents
     ]

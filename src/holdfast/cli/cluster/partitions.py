@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.agent.administration import AgentStatus
+from holdfast.agent.administration import AgentStatus, PartitionStatus
 from holdfast.cli.cluster.access import add_cluster_command, administering
 from holdfast.cli.output import OK, print_rows
 from holdfast.client.brokers import BrokerClient
@@ -33,30 +33,30 @@ async def run(args: argparse.Namespace) -> int:
     """Print the partitions of a topic."""
     async with administering(args) as cluster:
         partitions = await cluster.partitions(args.topic)
-        agents = [each for each in await cluster.agents() if each.live]
+        known = await cluster.agents()
+    agents = [each for each in known if each.live]
     watermarks = await _high_watermarks(agents, args.topic, [each.partition for each in partitions])
     live = {each.id: each.node for each in agents}
+    nodes = {each.id: each.node for each in known}
     rows: list[dict[str, object]] = []
     for each in partitions:
         served = each.leader in live and not each.offline
         rows.append(
             {
                 **dataclasses.asdict(each),
-                "replicas": [each.leader] if each.leader else [],
-                "in_sync": [each.leader] if served else [],
                 "high_watermark": watermarks.get(each.partition),
-                "state": each.offline or _state(each.leader, each.planned, served=served),
+                "state": each.offline or _state(each, served=served),
             }
         )
     if args.json:
         print_rows("partitions", rows, COLUMNS, as_json=True)
         return OK
-    print_rows(f"partitions of {args.topic}; agents by their node", [_by_node(row, live) for row in rows], COLUMNS)
+    print_rows(f"partitions of {args.topic}; agents by their node", [_by_node(row, nodes) for row in rows], COLUMNS)
     return OK
 
 
 def _by_node(row: Mapping[str, object], nodes: Mapping[str, int]) -> dict[str, object]:
-    """A row of the table: agents by their short name, which Kafka's tools show, too; one that is gone by its id."""
+    """A row of the table: agents by their short name, which Kafka's tools show, too; one that is gone for long by its id."""
 
     def named(agent: object) -> object:
         return nodes.get(str(agent), agent)
@@ -71,12 +71,15 @@ def _by_node(row: Mapping[str, object], nodes: Mapping[str, int]) -> dict[str, o
     }
 
 
-def _state(leader: str | None, planned: Sequence[str], *, served: bool) -> str:
-    if leader is None:
+def _state(status: PartitionStatus, *, served: bool) -> str:
+    if status.leader is None:
         return "no leader"
     if not served:
         return "the leader is gone"
-    return f"moving to {planned[0]}" if planned and planned[0] != leader else "ok"
+    if status.planned and status.planned[0] != status.leader:
+        return f"moving to {status.planned[0]}"
+    behind = len(status.replicas) - len(status.in_sync)
+    return f"{behind} not in sync" if behind else "ok"
 
 
 async def _high_watermarks(agents: Sequence[AgentStatus], topic: str, numbers: Sequence[int]) -> dict[int, int]:

@@ -6,6 +6,7 @@ from holdfast.gateways.kafka import (
     access,
     configs,
     consumer_groups,
+    elections,
     fetch,
     groups,
     list_offsets,
@@ -15,7 +16,7 @@ from holdfast.gateways.kafka import (
     partitions,
     produce,
     producers,
-    replicas,
+    reassignments,
     topics,
     transactions,
 )
@@ -26,6 +27,7 @@ _FAMILIES: Final = (
     access.APIS,
     configs.APIS,
     consumer_groups.APIS,
+    elections.APIS,
     fetch.APIS,
     groups.APIS,
     list_offsets.APIS,
@@ -35,7 +37,7 @@ _FAMILIES: Final = (
     partitions.APIS,
     produce.APIS,
     producers.APIS,
-    replicas.APIS,
+    reassignments.APIS,
     topics.APIS,
     transactions.APIS,
 )

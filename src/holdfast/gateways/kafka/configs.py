@@ -30,8 +30,8 @@ from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import decode
 from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, ConfigType
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.log.topic_config import DEFAULT_GROUP, NAMES, check_replication, read_config
-from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError
+from holdfast.log.topic_config import DEFAULT_GROUP, NAMES
+from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError, with_settings
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
@@ -218,10 +218,7 @@ async def _alter(
     try:
         changes = altered_settings(topic, changes, agents=agents, settings=backend.settings)
         if validate_only:
-            after = {**topic.overrides, **changes}
-            check_replication(
-                read_config({name: value for name, value in after.items() if value is not None and name in NAMES})
-            )
+            with_settings(topic, changes)
         else:
             await backend.log.topics.alter(topic.name, changes)
     except (UnknownTopicError, TopicNameError):
