@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -168,9 +168,9 @@ def cluster_of(held: dict[str, str], **topics: dict[str, object]) -> Cluster:
         topic_key(name): Topic(id=name, name=name, partitions=1, created_at_ms=0, overrides=overrides)
         for name, overrides in topics.items()
     }
-    empty = [mirror({}) for _ in range(3)]
-    replicas = ReplicaMirrors(mirror({}), mirror({}), mirror({}))  # type: ignore[arg-type]
-    return Cluster(mirror({**made}), mirror({**holders}), *empty, replicas)  # type: ignore[arg-type]
+    empty: Any = mirror({})
+    replicas = ReplicaMirrors(empty, empty, empty)
+    return Cluster(mirror({**made}), mirror({**holders}), empty, empty, empty, replicas)  # type: ignore[arg-type]
 
 
 ORDERS, AUDIT = placed_resource("orders", 0), placed_resource("audit", 0)

@@ -72,6 +72,8 @@ def test_creating_what_exists_is_refused_unless_it_may(kafka: Run, broker: Broke
         (["config", "missing-topic"], "topic missing-topic does not exist at 127.0.0.1"),
         (["alter", "missing-topic", "--partitions", "3"], "topic missing-topic does not exist at 127.0.0.1"),
         (["alter", "fine", "--partitions", "0"], "--partitions"),
+        (["alter", "fine"], "nothing to change: give --partitions or --replication-factor"),
+        (["alter", "fine", "--replication-factor", "0"], "--replication-factor"),
         (["alter", "fine", "--partitions", "100001"], "--partitions"),
         (["create", "fine", "--partitions", "100001"], "--partitions"),
         (["delete", "missing-topic", "--yes"], "topic missing-topic does not exist at 127.0.0.1"),

@@ -31,7 +31,9 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     create.add_argument(
         "--partitions", metavar="N", required=True, help="how many; more can be added later, none removed"
     )
-    create.add_argument("--replication-factor", metavar="N", help="default: the cluster's default")
+    create.add_argument(
+        "--replication-factor", metavar="N", help="replicas of each partition; default: the cluster's default"
+    )
     create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
     create.add_argument("--json", action="store_true", help="one JSON object")
@@ -52,15 +54,19 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     alter = add_command(
         actions,
         "alter",
-        "add partitions to a topic",
-        "  holdfast topic alter orders --partitions 24\n",
+        "add partitions to a topic, or change its number of replicas",
+        "  holdfast topic alter orders --partitions 24\n  holdfast topic alter orders --replication-factor 3\n",
     )
     alter.add_argument("name", metavar="NAME")
     alter.add_argument(
         "--partitions",
         metavar="N",
-        required=True,
         help="how many it shall have in all; keys may change their partition",
+    )
+    alter.add_argument(
+        "--replication-factor",
+        metavar="N",
+        help="how many agents keep what is not in object storage yet: 1 to 3 (Holdfast clusters only)",
     )
     alter.add_argument("--json", action="store_true", help="one JSON object")
     alter.set_defaults(run=run_alter)
@@ -158,16 +164,27 @@ def run_describe(args: argparse.Namespace) -> int:
 
 
 def run_alter(args: argparse.Namespace) -> int:
-    """Add partitions; returns once every partition has a leader."""
-    partitions = parse_int(args.partitions, "--partitions", least=1, most=_PARTITIONS_MAX)
+    """Add partitions, which have leaders when it returns; change the number of replicas, which is then under way."""
+    partitions, factor = (
+        parse_int(args.partitions, "--partitions", least=1, most=_PARTITIONS_MAX),
+        parse_int(args.replication_factor, "--replication-factor", least=1),
+    )
+    if partitions is None and factor is None:
+        raise UsageError("nothing to change: give --partitions or --replication-factor")
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.topics import add_partitions
+    from holdfast.cli.kafka.topics import add_partitions, set_replication_factor
 
-    add_partitions(connect(bootstrap), args.name, partitions or 1)
+    connection, done = connect(bootstrap), dict[str, object]()
+    if factor is not None:
+        done["replication_factor"] = factor = set_replication_factor(connection, args.name, factor)
+    if partitions is not None:
+        add_partitions(connection, args.name, partitions)
+        done["partitions"] = partitions
     if args.json:
-        print_json({"name": args.name, "partitions": partitions})
+        print_json({"name": args.name, **done})
     else:
-        print_line(f"{args.name} has {partitions} partitions")
+        shown = {"replication_factor": f"a replication factor of {factor}", "partitions": f"{partitions} partitions"}
+        print_line(f"{args.name} has {' and '.join(shown[each] for each in done)}")
     return OK
 
 

@@ -246,7 +246,7 @@ async def test_a_reassignment_is_listed_until_the_set_that_serves_is_the_assigne
         await async_until(lambda: admin.backend.cluster.leader("orders", 0))
         assert await replace_replicas(admin, [bob]) == [(ErrorCode.NONE, "")]
         await async_until(lambda: leader(admin, "orders", 0) == bob)
-        listed = {"topics": None, "timeout": SOON}
+        listed: dict[str, Any] = {"topics": None, "timeout": SOON}
         assert (await admin.ask("ListPartitionReassignments", **listed)).topics == ()
         await show_replicas(admins, topic, 0, ["ann", "bob", "cat"], ["bob"])
         ((moving,),) = [each.partitions for each in (await admin.ask("ListPartitionReassignments", **listed)).topics]

@@ -4,6 +4,7 @@ Who keeps a partition's tail is written here by hand, as leaders do (`tests.supp
 replicas: how leaders come to it is the matter of the log's tests.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from tests.support.waiting import async_until
 
 from holdfast.kernel.keys import NODES, PLANS
 from holdfast.log.keys import LOGS, REPLICA_SETS, WAL_AGENTS
+
+
+def knows(admin: Admin, agents: int) -> bool:
+    return len(admin.backend.cluster.members) == agents
 
 
 async def shown(admin: Admin) -> list[tuple[Any, ...]]:
@@ -52,7 +57,7 @@ async def test_every_broker_shows_the_replicas_that_keep_up_and_those_that_are_g
         await gone.gateway.node.drop()
         rest = [admin for admin in admins if admin is not gone]
         for admin in rest:
-            await async_until(lambda admin=admin: len(admin.backend.cluster.members) == 2)
+            await async_until(partial(knows, admin, 2))
             assert await shown(admin) == [(leader, listed, listed[:1], (nodes[second],))] * 2
 
 
@@ -68,7 +73,7 @@ async def test_metadata_reads_nothing_from_the_store(tmp_path: Path, monkeypatch
             read.append(key)
             return await real_get(key)
 
-        async def scan(start: str, end: str, **options: int) -> Any:
+        async def scan(start: str, end: str, **options: Any) -> Any:
             read.append(start)
             return await real_scan(start, end, **options)
 

@@ -22,8 +22,9 @@ from holdfast.kernel.planner import decode_placements
 from holdfast.log.topics import Topic
 
 SOON = timedelta(seconds=10)
-QUORUM = {"durability": "quorum"}
-TWO, THREE = ({"durability": "quorum", "replication_factor": count} for count in (2, 3))
+QUORUM: dict[str, object] = {"durability": "quorum"}
+TWO: dict[str, object] = {**QUORUM, "replication_factor": 2}
+THREE: dict[str, object] = {**QUORUM, "replication_factor": 3}
 REFUSED: dict[str, object] = {"refused": True}
 
 

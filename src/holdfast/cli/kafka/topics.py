@@ -86,6 +86,15 @@ def add_partitions(connection: KafkaClient, name: str, count: int) -> None:
         raise UnavailableError(f"Kafka at {connection.bootstrap}", f"topic {name} has grown, but has no leaders yet")
 
 
+def set_replication_factor(connection: KafkaClient, name: str, factor: int) -> int:
+    """Change the number of replicas of a topic of a Holdfast cluster; returns what it is afterwards, since it may be capped.
+
+    As a setting, because librdkafka reassigns no partitions.
+    """
+    changed = alter_topic_settings(connection, name, to={"holdfast.replication.factor": str(factor)}, unset=())
+    return next((int(setting.value or factor) for setting in changed), factor)
+
+
 def delete_topics(connection: KafkaClient, names: Sequence[str]) -> dict[str, HoldfastError | None]:
     """The error of each topic; None: it is deleted."""
     found = connection.call(lambda left_s: connection.admin.delete_topics(list(names), request_timeout=left_s))

@@ -115,8 +115,8 @@ class _TopicChange:
                 f"invalid number of replicas {count}: must be {now}, the topic's replication factor, unless one request gives "
                 f"all {topic.partitions} partitions of {self._name} as many",
             )
-        given = {"replication_factor": count if count > 1 else None}
-        factor = replication_changes(topic.config, given, default_factor=count)
+        wish: dict[str, object | None] = {"replication_factor": count if count > 1 else None}
+        factor = replication_changes(topic.config, wish, default_factor=count)
         try:
             with_settings(topic, factor)
         except InvalidError as error:
