@@ -46,6 +46,7 @@ TOOLS: Final = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "StorageTool": "kafka.tools.StorageTool",
 }  # every other short name is one of org.apache.kafka.tools
 

@@ -1,0 +1,157 @@
+"""Replication factors as clients and tools ask for them and see them, on a cluster of three brokers.
+
+That a partition is served by the agents of the plan is written by hand (`open_as_planned`), as its leader would; this is about what
+clients make of it.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.support.clients.java import runner
+from tests.support.kafka_admin import Admin
+from tests.support.kafka_python_import import KafkaAdminClient
+from tests.support.replicas import admins_of, open_as_planned
+from tests.support.waiting import async_until
+
+from holdfast.kafka.error_codes import ErrorCode
+from holdfast.kernel.keys import plan_key
+from holdfast.kernel.planner import decode_placements
+from holdfast.vocabulary.errors import UnavailableError
+
+TIMEOUT_S = 20
+AGENTS = ("ann", "bob", "cat")
+
+Replicas = list[tuple[set[int], set[int]]]  # of each partition: replicas, in sync
+
+
+def librdkafka(bootstrap: str) -> tuple[Callable[[str, int], str], Callable[[str], Replicas]]:
+    """Creating a topic with a factor (the refusal, or nothing), and its replicas."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(topic: str, factor: int) -> str:
+        made = admin.create_topics([NewTopic(topic, 2, factor)], operation_timeout=0)[topic]
+        refused = made.exception(TIMEOUT_S)
+        return "" if refused is None else f"{refused.args[0].name()}: {refused.args[0].str()}"
+
+    def replicas(topic: str) -> Replicas:
+        found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        return [({*found[number].replicas}, {*found[number].isrs}) for number in sorted(found)]
+
+    return create, replicas
+
+
+def kafka_python(bootstrap: str) -> tuple[Callable[[str, int], str], Callable[[str], Replicas]]:
+    def create(topic: str, factor: int) -> str:
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+            told = {topic: {"num_partitions": 2, "replication_factor": factor}}
+            (made,) = admin.create_topics(told, raise_errors=False)["topics"]
+            code = ErrorCode(made["error_code"])
+            return "" if code is ErrorCode.NONE else f"{code.name}: {made['error_message']}"
+
+    def replicas(topic: str) -> Replicas:
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+            (found,) = admin.describe_topics([topic])
+            by_number = {each["partition_index"]: each for each in found["partitions"]}
+            return [
+                ({*by_number[number]["replica_nodes"]}, {*by_number[number]["isr_nodes"]})
+                for number in sorted(by_number)
+            ]
+
+    return create, replicas
+
+
+async def until_planned(admin: Admin, topic: str, replicas: int) -> None:
+    async def planned() -> bool:
+        entry = await admin.gateway.cluster.store.get(plan_key(topic))
+        found = decode_placements(entry.value) if entry is not None else ()
+        return {len(placement) for placement in found} == {replicas}
+
+    await async_until(planned)
+
+
+@pytest.mark.parametrize("client", [librdkafka, kafka_python])
+async def test_a_topic_of_three_replicas_is_created_and_described(tmp_path: Path, client: Any) -> None:
+    async with asyncio.timeout(120), admins_of(tmp_path, *AGENTS) as admins:
+        create, replicas = client(f"127.0.0.1:{admins[0].gateway.port}")
+        assert await asyncio.to_thread(create, "orders", 3) == ""
+        refused = await asyncio.to_thread(create, "more", 4)
+        assert refused.startswith("INVALID_REPLICATION_FACTOR: invalid replication factor 4: must be between 1 and 3")
+        await until_planned(admins[0], "orders", 3)
+        await open_as_planned(admins, "orders")
+        nodes = {admin.node for admin in admins}
+        assert await asyncio.to_thread(replicas, "orders") == [(nodes, nodes)] * 2
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[runner.Tools]:
+    try:
+        started = runner.Tools()
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
+    yield started
+    started.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("java")
+async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: runner.Tools) -> None:
+    async with asyncio.timeout(240), admins_of(tmp_path / "agents", *AGENTS) as admins:
+        nodes = [admin.node for admin in admins]
+        bootstrap = ("--bootstrap-server", f"127.0.0.1:{admins[0].gateway.port}")
+
+        async def tool(name: str, *args: str) -> str:
+            done = await asyncio.to_thread(tools.run, name, *bootstrap, *args)
+            return done.stdout + done.stderr
+
+        async def described() -> list[tuple[str, str]]:
+            shown = await tool("TopicCommand", "--describe", "--topic", "orders")
+            return re.findall(r"Replicas: (\S+)\s+Isr: (\S+)", shown)
+
+        made = await tool(
+            "TopicCommand", "--create", "--topic", "orders", "--replication-factor", "2", "--partitions", "2"
+        )
+        assert "Created topic orders" in made, made
+        await until_planned(admins[0], "orders", 2)
+        await open_as_planned(admins, "orders")
+        assert [len(replicas.split(",")) for replicas, _ in await described()] == [2, 2]
+
+        async def reassigned(*replicas: Sequence[int]) -> tuple[str, ...]:
+            """The options of a reassignment of all partitions."""
+            wanted = [
+                {"topic": "orders", "partition": number, "replicas": [*each]} for number, each in enumerate(replicas)
+            ]
+            file = tmp_path / "reassignment.json"
+            file.write_text(json.dumps({"version": 1, "partitions": wanted}))
+            return "--reassignment-json-file", str(file)
+
+        # To three replicas, to other two, and back to one: under way until the leader has opened it with them.
+        for targets in ([nodes, nodes[::-1]], [[nodes[2], nodes[0]], [nodes[1], nodes[2]]], [[nodes[1]], [nodes[0]]]):
+            told = await reassigned(*targets)
+            started = await tool("ReassignPartitionsCommand", *told, "--execute")
+            assert "Successfully started partition reassignments for orders-0,orders-1" in started, started
+            await until_planned(admins[0], "orders", len(targets[0]))
+            await open_as_planned(admins, "orders")
+
+            async def completed(told: tuple[str, ...] = told) -> bool:
+                shown = await tool("ReassignPartitionsCommand", *told, "--verify", "--preserve-throttles")
+                return len(re.findall(r"Reassignment of partition orders-\d is completed", shown)) == 2
+
+            await async_until(completed)
+            assert [{*map(int, replicas.split(","))} for replicas, _ in await described()] == [{*e} for e in targets]
+        elected = await tool(
+            "LeaderElectionCommand", "--election-type", "PREFERRED", "--topic", "orders", "--partition", "0"
+        )
+        assert "Valid replica already elected for partitions orders-0" in elected, elected
+        assert "There are no" not in elected
+        everywhere = await tool("LeaderElectionCommand", "--election-type", "PREFERRED", "--all-topic-partitions")
+        assert "Error" not in everywhere, everywhere
+        nothing = await tool("ReassignPartitionsCommand", "--list")
+        assert "No partition reassignments found." in nothing
