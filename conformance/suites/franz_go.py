@@ -28,7 +28,7 @@ class FranzGo:
     title = "franz-go"
     about = (
         f"The tests of `{PACKAGE}` that talk to a broker; those that exercise the client alone are left out. "
-        f"`KGO_TEST_RF=1`, since a partition has one replica here, and {RECORDS:,} records instead of 500,000 through each chain; "
+        f"`KGO_TEST_RF=1`, since there is one broker, and {RECORDS:,} records instead of 500,000 through each chain; "
         f"a test may take {TEST_TIMEOUT_S} s. Refused by ConsumerGroupHeartbeat, the client falls back to the classic protocol: "
         "cases named 848 that pass say nothing about the newer one."
     )
