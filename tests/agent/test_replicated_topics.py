@@ -14,6 +14,7 @@ from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
+from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
 
 PARTITIONS = 3
@@ -29,7 +30,10 @@ class Writers:
     async def write(self, partition: int) -> None:
         while True:
             value = f"{partition}/{len(self.sent[partition])}"
-            await self._cluster.produce("orders", partition, value)
+            try:
+                await self._cluster.produce("orders", partition, value)
+            except HoldfastError:
+                continue  # its outcome is unknown
             self.sent[partition].append(value)
 
     async def more(self, count: int = 5) -> None:

@@ -335,9 +335,10 @@ class PartitionLeaseHandler:
                 return
             if isinstance(partition, ReplicatedPartition) and partition.partition_config.level == QUORUM:
                 partition.stop_accepting()
-                with suppress(TimeoutError):  # too few replicas answer: then their outcome is unknown
-                    async with asyncio.timeout(self._settings.drain_refuse_ms / 1000):
-                        await partition.wait_durable()
+                if partition.can_advance:  # otherwise the outcome of what was appended last is unknown
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._settings.drain_refuse_ms / 1000):
+                            await partition.wait_durable()
             else:
                 await drain(partition, self._publisher, self._settings)
             try:

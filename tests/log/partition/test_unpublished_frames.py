@@ -87,7 +87,7 @@ def test_tails_are_published_from_half_of_what_is_left_beside_kept_frames_on() -
 async def test_entries_of_a_replica_are_not_released_for_a_leader_elsewhere(world: PartitionWorld) -> None:
     ann, bob = await world.owner(), await world.owner("bob")
     await append(await bob.open(), batch("a"))  # the record names bob's WAL
-    mine, answers = await ReplicaWal.open(ann.wal, "ann", KEY), list[Answer]()
+    mine, answers = await ReplicaWal.open(ann.wal, "ann", KEY), list[Answer | None]()
     entry = Entry(1, 0, 1, (b"a copy",))
     mine.handle(
         Append(partition=KEY, epoch=1, previous=NOWHERE, entries=(entry,), hw=0, published=NOWHERE), answers.append
@@ -99,7 +99,7 @@ async def test_entries_of_a_replica_are_not_released_for_a_leader_elsewhere(worl
 
 async def test_a_replica_of_a_topic_that_is_gone_is_released_with_its_promise(world: PartitionWorld) -> None:
     ann, gone = await world.owner(), (bytes(range(16)), 3)
-    mine, answers = await ReplicaWal.open(ann.wal, "ann", gone), list[Answer]()
+    mine, answers = await ReplicaWal.open(ann.wal, "ann", gone), list[Answer | None]()
     mine.handle(Seal(partition=gone, epoch=1, wal_id="ann"), answers.append)
     await async_until(lambda: bool(answers))
     await kept_by(ann, TailBudget(1_000)).release_unneeded()

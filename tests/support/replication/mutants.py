@@ -57,7 +57,7 @@ _leader_init, _replicate, _append, _base = Leader.__init__, Takeover._replicate,
 
 def _one_is_enough(leader: Leader, *args: Any, **options: Any) -> None:
     _leader_init(leader, *args, **options)
-    leader._needed = 1
+    leader.needed = 1
 
 
 def _without_epoch_start(leader: Leader, partition: Any, epoch: int, log: EntryLog, *args: Any, **options: Any) -> None:
@@ -72,7 +72,7 @@ def _any_epoch_counts(leader: Leader, member: str, matched: Position, now_ms: fl
     state.acked = max(state.acked, matched)
     state.sent, state.probing, state.waiting = max(state.sent, matched), False, False
     acked = sorted((leader._members[each].acked.offset for each in leader.members), reverse=True)
-    leader.hw = max(leader.hw, acked[leader._needed - 1])
+    leader.hw = max(leader.hw, acked[leader.needed - 1])
 
 
 def _longest(takeover: Takeover, replica: str) -> tuple[int, int]:

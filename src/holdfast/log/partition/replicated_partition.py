@@ -81,6 +81,12 @@ class ReplicatedPartition(LeadingPartition):
         """Whether enough replicas have everything that was appended."""
         return self._durable == self._next
 
+    @property
+    def can_advance(self) -> bool:
+        """Whether enough members can be reached for an append to become durable."""
+        reachable = sum(map(self._streams.is_reachable, self._leader.members))
+        return reachable >= self._leader.needed
+
     def announce(self) -> None:
         """Tell replicas that have everything what is visible and what is published."""
         self._streams.announce()

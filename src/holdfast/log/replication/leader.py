@@ -66,6 +66,7 @@ class Leader:
         self.hw = log.base.offset
         self.ended: Ended | None = None
         self.opened = False
+        self.needed = 0  # how many members must have an append
         self.require(min_insync)
         recovered = log.position
         log.append(epoch_start(epoch, recovered.offset))
@@ -107,7 +108,7 @@ class Leader:
 
     def require(self, min_insync: int) -> None:
         """So many members must have an append from now on, if that is more than w."""
-        self._needed = max(write_quorum(len(self.members)), min_insync)
+        self.needed = max(write_quorum(len(self.members)), min_insync)
 
     def next_message(self, member: str, bytes_max: int, *, announce: bool = True) -> Append | Base | Announce | None:
         """The next thing to send to a member, as if what was sent before had arrived; None: nothing.
@@ -210,7 +211,7 @@ class Leader:
         state.sent = max(state.sent, min(matched, self.log.position))
         state.probing = state.waiting = False
         if self.opened:
-            reached = reached_by((self._members[each].acked for each in self.members), self._needed)
+            reached = reached_by((self._members[each].acked for each in self.members), self.needed)
             if reached is not None and reached.epoch == self.epoch:
                 self.hw = max(self.hw, reached.offset)
         self.heard(member, now_ms)

@@ -53,6 +53,10 @@ class MemberStreams:
         self._stop_listening = network.listen(self)
         self.wake()
 
+    def is_reachable(self, member: str) -> bool:
+        """Whether it is sent what is appended now."""
+        return member not in self._lost
+
     def wake(self) -> None:
         """There is something to send: it goes at the end of this turn of the loop."""
         if not self._woken:
