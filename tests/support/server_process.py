@@ -182,10 +182,10 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, factor: int = 1, **config: str) -> None:
     client = admin(bootstrap)  # its answers come as long as it is there
     made = client.create_topics(
-        [NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in config.items()})]
+        [NewTopic(topic, partitions, factor, config={name.replace("_", "."): value for name, value in config.items()})]
     )
     made[topic].result(WAIT_S)
 
