@@ -1,0 +1,41 @@
+"""Who keeps the tail of a partition, how many an append needs, and when another set is due."""
+
+import pytest
+
+from holdfast.log.model import PartitionConfig
+from holdfast.log.partition.replica_members import choose_members, is_other_set_due, replicas_needed
+
+
+def test_the_own_wal_comes_first_and_the_plan_fills_the_set() -> None:
+    assert choose_members(["b", "a", "c"], "a", 3) == ("a", "b", "c")
+    assert choose_members(["b", "c", "d"], "a", 3) == ("a", "b", "c")
+    assert choose_members(["b", "b", "a"], "a", 3) == ("a", "b")
+    assert choose_members([], "a", 3) == ("a",)
+    assert choose_members(["a", "b"], "a", 1) == ("a",)
+
+
+@pytest.mark.parametrize(("replicas", "min_insync", "needed"), [(2, 1, 2), (3, 1, 2), (3, 2, 2), (3, 3, 3), (1, 1, 1)])
+def test_an_append_needs_a_majority_of_the_factor_or_more(replicas: int, min_insync: int, needed: int) -> None:
+    assert replicas_needed(PartitionConfig(level="quorum", replicas=replicas, min_insync=min_insync)) == needed
+
+
+def test_a_topic_that_leaves_quorum_needs_no_others() -> None:
+    assert replicas_needed(PartitionConfig(level="local", min_insync=2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "wanted", "reachable", "count", "due"),
+    [
+        ("ab", "abc", "abc", 3, True),  # one more
+        ("ab", "abc", "ab", 3, False),  # which cannot be reached
+        ("abc", "abd", "abd", 3, True),  # another one
+        ("abc", "ab", "ab", 3, False),  # one is gone: a smaller set has no smaller quorum
+        ("abc", "ab", "ab", 2, True),  # fewer are wanted
+        ("abc", "a", "a", 2, False),  # and not even those are there
+        ("abc", "abc", "abc", 3, False),
+    ],
+)
+def test_another_set_is_due_when_somebody_is_to_join_or_there_are_too_many(
+    members: str, wanted: str, reachable: str, count: int, due: bool
+) -> None:
+    assert is_other_set_due(members, wanted, reachable, count) is due
