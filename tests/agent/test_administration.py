@@ -8,7 +8,7 @@ from tests.support.waiting import async_until
 from holdfast.agent.administration import AgentStatus, ClusterAdministration, PartitionStatus
 from holdfast.contracts.store import Put
 from holdfast.kernel.keys import assignment_key
-from holdfast.kernel.placement_requests import AssignmentRecord
+from holdfast.kernel.placement_requests import AssignmentRecord, drained_agents
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.types import TopicPartition
@@ -141,3 +141,18 @@ async def test_a_new_topic_has_no_assignments_of_a_former_one(cluster: LocalClus
     await cluster.store.commit(apply=[left])
     await bob.service.create_topic("bills", 2)
     assert await administration.assignments() == {}
+
+
+async def test_an_agent_that_leaves_is_drained_until_its_session_ends_and_what_an_operator_asked_for_stays(
+    cluster: LocalCluster,
+) -> None:
+    ann, bob, administration = await pair(cluster)
+    await ann.stop()
+    assert bob.leads() == set(range(PARTITIONS))
+    assert not (await agents(administration))["bob"].draining
+    assert await drained_agents(cluster.store, clock=cluster.clock, random=cluster.random) == {}
+    ann = await cluster.node("ann")
+    await async_until(lambda: ann.agent.member)
+    await administration.drain("bob")
+    await bob.stop()
+    assert list(await drained_agents(cluster.store, clock=cluster.clock, random=cluster.random)) == ["bob"]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.contracts.store import Committed, Conflict, Put, Store
 from holdfast.kernel.keys import EPOCH_FLOOR, epoch_key, holder_key
-from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, forget_commit, read_epoch, release
+from holdfast.kernel.lease import Held, Lease, acquire, commit_fenced, forget_commit, read_epoch, release, retake
 from holdfast.kernel.session import SessionSettings, hold_session
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
@@ -45,6 +45,21 @@ async def test_a_released_lease_is_free_at_once_and_its_next_holder_has_the_next
     ann = await won(store, "ann")
     assert await release(store, ann, clock=CLOCK, random=RANDOM)
     assert (await won(store, "bob")).epoch == 2
+
+
+async def test_a_holder_takes_its_own_lease_again_at_the_next_epoch_with_no_gap(store: Store) -> None:
+    ann = await won(store, "ann")
+    again = await retake(store, ann, clock=CLOCK, random=RANDOM)
+    assert again is not None
+    assert (again.holder, again.session, again.epoch) == ("ann", ann.session, 2)
+    assert isinstance(await take(store, "bob"), Held)
+    with pytest.raises(FencedError):
+        await effect(store, ann)
+    assert isinstance(await effect(store, again), Committed)
+    assert await retake(store, ann, clock=CLOCK, random=RANDOM) is None  # it is no longer that one
+    await store.close_session(again.session)
+    assert (await won(store, "bob")).epoch == 3
+    assert await retake(store, again, clock=CLOCK, random=RANDOM) is None
 
 
 async def test_ten_racing_bids_give_one_lease(store: Store) -> None:

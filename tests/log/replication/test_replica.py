@@ -228,3 +228,10 @@ def test_an_invalid_message_changes_nothing_that_is_kept() -> None:
         mine.handle(append(2, at(1, 1), start(2, 1), entry(2, 1), entry(2, 3)))
     assert (mine.promised, mine.log.position) == (1, at(1, 2))
     assert facts(answer_of(mine, append(1, at(1, 2), entry(1, 2)))) == (Ack, 1, at(1, 3))
+
+
+def test_frames_of_a_leader_without_replicas_are_no_part_of_the_log() -> None:
+    written = (ReplicaState(3, at(2, 5)), entry(4, 9), entry(4, 10))  # what lies between was published, and released
+    assert replay(written)[1].position == at(2, 5)
+    promised, log = replay((*written, ReplicaState(5, at(4, 11), reset=True), start(5, 11)))
+    assert (promised, log.position) == (5, at(5, 11))
