@@ -56,6 +56,7 @@ SERVER_HELPERS = {
             "server_process",
             "spark_servers",
             "wal_process",
+            "replication.host_process",
             "worker_process",
         ),
         *("fake_driver", "in_process_driver", "driver_cluster"),
