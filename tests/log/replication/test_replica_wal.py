@@ -150,9 +150,12 @@ async def test_a_dropped_log_frees_its_space_and_stays_away_and_the_promise_stay
     async with opened(tmp_path / "wal") as wal:
         mine = await ReplicaWal.open(wal, WAL, P)
         await answer(mine, append(1, NOWHERE, *HISTORY))
-        assert not mine.drop(1, ("w0", WAL))
-        assert mine.drop(4, ("w0", "w2"))
-        await async_until(lambda: P not in wal.unreleased())
+        assert not mine.drop(1, ("w0", WAL), 2)
+        assert mine.drop(4, ("w0", "w2"), 2)
+        await async_until(lambda: not mine.pending)
+        assert wal.unreleased()[P] == 3  # what is not published may be somebody else's
+        mine.release_published(3)
+        assert P not in wal.unreleased()
     assert await reopened(tmp_path / "wal") == (4, NOWHERE, [])
     async with opened(tmp_path / "wal") as wal:  # and it may be filled again
         mine = await ReplicaWal.open(wal, WAL, P)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from holdfast.log.replication.replica import Replica
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.replication.unneeded_replicas import drop_unneeded, keep_dropping
+from holdfast.log.wal import WalFrame
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import RealClock
@@ -71,9 +73,27 @@ async def test_a_log_is_dropped_when_a_set_without_it_has_served_and_its_promise
     await put(store, opened_epoch=3, opened_replicas=("w2", "w3"))
     assert await drop_unneeded(host, store, now_ms=LATER_MS) == 1
     assert (replica_of(host).promised, len(replica_of(host).log), host.budget.used_bytes) == (3, 0, 0)
-    await async_until(lambda: P not in host.wal.unreleased())
     assert host.counters.dropped_logs == 1
+    await put(store, opened_epoch=3, opened_replicas=("w2", "w3"), published=2)
+    await async_until(partial(_released, host, store))
     assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+
+
+async def _released(host: ReplicaHost, store: Store) -> bool:
+    """Whether nothing of the log is in the WAL any more, after another look."""
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+    return P not in host.wal.unreleased()
+
+
+async def test_what_a_leader_without_replicas_wrote_here_since_is_kept(host: ReplicaHost, store: Store) -> None:
+    """The topic's level was changed, and this agent leads it: its frames have the partition's name and offsets."""
+    await put(store, opened_epoch=3, opened_replicas=(), published=2, reserved=100, level="local")
+    for offset in range(2, 5):
+        await host.wal.append(WalFrame(*P, 4, offset, 1, (b"acknowledged",)))
+    assert await drop_unneeded(host, store, now_ms=LATER_MS) == 1
+    await ask(host, seal(3, "w1"))  # behind the drop in the WAL
+    await drop_unneeded(host, store, now_ms=LATER_MS)
+    assert host.wal.unreleased()[P] == 5
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,17 @@ class HostedReplica:
             self._serving = True
             self._resources.start(self._serve())
 
-    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> bool:
+    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...], published: int) -> bool:
         """Drop the log if the store says that nobody counts it. The promise stays."""
-        dropped = self._wal_replica is not None and self._wal_replica.drop(opened_epoch, opened_replicas)
+        dropped = self._wal_replica is not None and self._wal_replica.drop(opened_epoch, opened_replicas, published)
         self._charge()
         self._show()
         return dropped
+
+    def release_published(self, published: int) -> None:
+        """Release what a dropped log left in the WAL, up to what is published."""
+        if self._wal_replica is not None:
+            self._wal_replica.release_published(published)
 
     def discard(self) -> None:
         """The topic was deleted: nothing of it is needed any more."""

@@ -85,11 +85,6 @@ class Step:
     undo: tuple[int, LogSnapshot] | None = None
 
     @property
-    def resets(self) -> bool:
-        """Whether it drops the whole log."""
-        return any(isinstance(each, ReplicaState) and each.reset for each in self.records)
-
-    @property
     def released(self) -> Position | None:
         """The new base: what the WAL has up to it can go once this step is durable."""
         return next((each.base for each in reversed(self.records) if isinstance(each, ReplicaState)), None)

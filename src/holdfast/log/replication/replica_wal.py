@@ -44,6 +44,11 @@ class ReplicaWal:
         self._failures = 0
         self._release()
 
+    @property
+    def pending(self) -> int:
+        """Steps that are not durable yet."""
+        return len(self._pending)
+
     @classmethod
     async def open(cls, wal: Wal, wal_id: str, partition: PartitionKey) -> "ReplicaWal":
         """The replica as a crash or a stop left it: its promise and what was fsynced. `CorruptError`: something is missing.
@@ -69,12 +74,20 @@ class ReplicaWal:
                     raise InvalidError("entry bytes", entry.size_bytes, f"at most {bytes_max} in this WAL")
         self._write(self.replica.handle(message), on_answer)
 
-    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> bool:
-        """Drop the log if the store says that nobody counts it; see `Replica.drop`."""
+    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...], published: int) -> bool:
+        """Drop the log if the store says that nobody counts it; see `Replica.drop`. `published`: as in `release_published`."""
         step = self.replica.drop(opened_epoch, opened_replicas)
         if step is not None:
-            self._write(step, None)
+            self._write(step, lambda _: self.release_published(published))
         return step is not None
+
+    def release_published(self, published: int) -> None:
+        """Let the WAL reuse the space of a dropped log, up to what is published.
+
+        No further: a leader that needs no replicas may have written what follows, in this WAL and under the same offsets.
+        """
+        if not len(self.replica.log) and not self._pending:
+            self._wal.release(*self.replica.partition, published)
 
     def discard(self) -> None:
         """The topic was deleted: nothing of the replica is needed any more, not even its promise."""
@@ -83,7 +96,7 @@ class ReplicaWal:
             if end is not None:
                 self._wal.release(*key, end)
 
-    def _write(self, step: Step, on_answer: OnAnswer | None) -> None:
+    def _write(self, step: Step, on_answer: OnAnswer) -> None:
         pending = _PendingStep(step, on_answer, len(step.records))
         self._pending.append(pending)
         try:
@@ -136,7 +149,7 @@ class ReplicaWal:
             done = self._pending.popleft()
             answer = self.replica.durable()
             if done.step.released is not None:
-                self._release(reset=done.step.resets)
+                self._release()
             if done.on_answer is not None:
                 done.on_answer(answer)
 
@@ -151,13 +164,9 @@ class ReplicaWal:
             if pending.on_answer is not None:
                 pending.on_answer(None)
 
-    def _release(self, *, reset: bool = False) -> None:
-        """Let the WAL reuse the space of what lies below the base, which is durable; after a reset, of all that came before it."""
-        partition, log = self.replica.partition, self.replica.log
-        below = log.base.offset
-        if reset and not len(log) and not self._pending:
-            below = self._wal.unreleased().get(partition, below)
-        self._wal.release(*partition, below)
+    def _release(self) -> None:
+        """Let the WAL reuse the space of what lies below the base, which is durable, and published."""
+        self._wal.release(*self.replica.partition, self.replica.log.base.offset)
 
 
 def replica_id(wal_id: str, repairs: int) -> str:

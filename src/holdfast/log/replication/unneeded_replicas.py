@@ -72,10 +72,13 @@ async def _records(store: Store, partitions: Sequence[PartitionKey]) -> dict[Par
 
 def _drop(host: ReplicaHost, hosted: HostedReplica, record: PartitionRecord) -> bool:
     replica = hosted.replica
-    if replica is None or (not len(replica.log) and replica.log.base == NOWHERE):
+    if replica is None:
+        return False
+    if not len(replica.log) and replica.log.base == NOWHERE:  # dropped before: others have published more since
+        hosted.release_published(record.published)
         return False
     size_bytes = replica.log.size_bytes
-    if not hosted.drop(record.opened_epoch, record.opened_replicas):
+    if not hosted.drop(record.opened_epoch, record.opened_replicas, record.published):
         return False
     host.counters.dropped_logs += 1
     _log.info(
