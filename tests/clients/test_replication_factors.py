@@ -1,8 +1,4 @@
-"""Replication factors as clients and tools ask for them and see them, on a cluster of three brokers.
-
-That a partition is served by the agents of the plan is written by hand (`open_as_planned`), as its leader would; this is about what
-clients make of it.
-"""
+"""Replication factors as clients and tools ask for them and see them, on a cluster of three brokers."""
 
 import asyncio
 import json
@@ -16,14 +12,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.clients.java import runner
-from tests.support.kafka_admin import Admin
 from tests.support.kafka_python_import import KafkaAdminClient
-from tests.support.replicas import admins_of, open_as_planned
+from tests.support.replicas import admins_of
+from tests.support.server_process import produce, read
 from tests.support.waiting import async_until
 
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kernel.keys import plan_key
-from holdfast.kernel.planner import decode_placements
 from holdfast.vocabulary.errors import UnavailableError
 
 TIMEOUT_S = 20
@@ -68,15 +62,6 @@ def kafka_python(bootstrap: str) -> tuple[Callable[[str, int], str], Callable[[s
     return create, replicas
 
 
-async def until_planned(admin: Admin, topic: str, replicas: int) -> None:
-    async def planned() -> bool:
-        entry = await admin.gateway.cluster.store.get(plan_key(topic))
-        found = decode_placements(entry.value) if entry is not None else ()
-        return {len(placement) for placement in found} == {replicas}
-
-    await async_until(planned)
-
-
 @pytest.mark.parametrize("client", [librdkafka, kafka_python])
 async def test_a_topic_of_three_replicas_is_created_and_described(tmp_path: Path, client: Any) -> None:
     async with asyncio.timeout(120), admins_of(tmp_path, *AGENTS) as admins:
@@ -84,10 +69,12 @@ async def test_a_topic_of_three_replicas_is_created_and_described(tmp_path: Path
         assert await asyncio.to_thread(create, "orders", 3) == ""
         refused = await asyncio.to_thread(create, "more", 4)
         assert refused.startswith("INVALID_REPLICATION_FACTOR: invalid replication factor 4: must be between 1 and 3")
-        await until_planned(admins[0], "orders", 3)
-        await open_as_planned(admins, "orders")
         nodes = {admin.node for admin in admins}
-        assert await asyncio.to_thread(replicas, "orders") == [(nodes, nodes)] * 2
+
+        async def served_by_all() -> bool:
+            return await asyncio.to_thread(replicas, "orders") == [(nodes, nodes)] * 2
+
+        await async_until(served_by_all)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +92,10 @@ def tools() -> Iterator[runner.Tools]:
 async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: runner.Tools) -> None:
     async with asyncio.timeout(240), admins_of(tmp_path / "agents", *AGENTS) as admins:
         nodes = [admin.node for admin in admins]
-        bootstrap = ("--bootstrap-server", f"127.0.0.1:{admins[0].gateway.port}")
+        bootstrap, written = f"127.0.0.1:{admins[0].gateway.port}", list[str]()
 
         async def tool(name: str, *args: str) -> str:
-            done = await asyncio.to_thread(tools.run, name, *bootstrap, *args)
+            done = await asyncio.to_thread(tools.run, name, "--bootstrap-server", bootstrap, *args)
             return done.stdout + done.stderr
 
         async def described() -> list[tuple[str, str]]:
@@ -119,9 +106,18 @@ async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: run
             "TopicCommand", "--create", "--topic", "orders", "--replication-factor", "2", "--partitions", "2"
         )
         assert "Created topic orders" in made, made
-        await until_planned(admins[0], "orders", 2)
-        await open_as_planned(admins, "orders")
-        assert [len(replicas.split(",")) for replicas, _ in await described()] == [2, 2]
+
+        async def served_by_two() -> bool:
+            return [(len(replicas.split(",")), len(isr.split(","))) for replicas, isr in await described()] == [
+                (2, 2)
+            ] * 2
+
+        await async_until(served_by_two)
+
+        async def write(*values: str) -> None:
+            for number in (0, 1):
+                await asyncio.to_thread(produce, bootstrap, "orders", *values, partition=number)
+            written.extend(values)
 
         async def reassigned(*replicas: Sequence[int]) -> tuple[str, ...]:
             """The options of a reassignment of all partitions."""
@@ -134,11 +130,11 @@ async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: run
 
         # To three replicas, to other two, and back to one: under way until the leader has opened it with them.
         for targets in ([nodes, nodes[::-1]], [[nodes[2], nodes[0]], [nodes[1], nodes[2]]], [[nodes[1]], [nodes[0]]]):
+            await write(f"before {targets}")
             told = await reassigned(*targets)
             started = await tool("ReassignPartitionsCommand", *told, "--execute")
             assert "Successfully started partition reassignments for orders-0,orders-1" in started, started
-            await until_planned(admins[0], "orders", len(targets[0]))
-            await open_as_planned(admins, "orders")
+            await write(f"while {targets} is under way")
 
             async def completed(told: tuple[str, ...] = told) -> bool:
                 shown = await tool("ReassignPartitionsCommand", *told, "--verify", "--preserve-throttles")
@@ -146,6 +142,8 @@ async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: run
 
             await async_until(completed)
             assert [{*map(int, replicas.split(","))} for replicas, _ in await described()] == [{*e} for e in targets]
+        for number in (0, 1):
+            assert await asyncio.to_thread(read, bootstrap, "orders", len(written), partition=number) == written
         elected = await tool(
             "LeaderElectionCommand", "--election-type", "PREFERRED", "--topic", "orders", "--partition", "0"
         )

@@ -11,8 +11,6 @@ from tests.support.kafka_wire import gateway_of
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.settings import KafkaSettings
-from holdfast.kernel.keys import plan_key
-from holdfast.kernel.planner import decode_placements
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.replica_sets import replica_set_write
@@ -65,13 +63,3 @@ async def show_replicas(
 def _shows(admin: Admin, topic: Topic, number: int, expected: tuple[tuple[str, ...], tuple[str, ...]]) -> bool:
     found = admin.backend.cluster.replicas(topic.id, number)
     return found is not None and (found.agents, found.in_sync) == expected
-
-
-async def open_as_planned(admins: Sequence[Admin], name: str) -> None:
-    """Write that every partition of a topic is served by the agents of the plan, all in sync, as its leader would."""
-    store = admins[0].gateway.cluster.store
-    topic = await admins[0].backend.log.topics.get(name)
-    entry = await store.get(plan_key(name))
-    assert entry is not None
-    for number, placement in enumerate(decode_placements(entry.value)):
-        await show_replicas(admins, topic, number, placement, placement)

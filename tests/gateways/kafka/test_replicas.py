@@ -1,7 +1,7 @@
-"""What Metadata and DescribeTopicPartitions show of replicas, on every broker of a cluster.
+"""What clients see of replicas, on every broker of a cluster: in Metadata and DescribeTopicPartitions, and when they produce.
 
-Who keeps a partition's tail is written here by hand, as leaders do (`tests.support.replicas.show_replicas`), for topics without
-replicas: how leaders come to it is the matter of the log's tests.
+Where a replica falls behind, who keeps a partition's tail is written by hand, as leaders do (`support.replicas.show_replicas`),
+for a topic without replicas: how leaders come to it is the matter of the log's tests.
 """
 
 from functools import partial
@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 from tests.support.kafka_admin import Admin
+from tests.support.kafka_wire import PRODUCE, produce_request
+from tests.support.partitions import batch
 from tests.support.replicas import admins_of, show_replicas
 from tests.support.waiting import async_until
 
+from holdfast.gateways.kafka.errors import code_of
+from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.keys import NODES, PLANS
+from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.keys import LOGS, REPLICA_SETS, WAL_AGENTS
 
 
@@ -82,3 +87,45 @@ async def test_metadata_reads_nothing_from_the_store(tmp_path: Path, monkeypatch
         for _ in range(5):
             assert len((await shown(admins[0]))[0][1]) == 2
         assert not [key for key in read if key.startswith((REPLICA_SETS, LOGS, WAL_AGENTS, NODES, PLANS))]
+
+
+async def produced(admin: Admin, value: str) -> ErrorCode:
+    answer = await admin.client.ask(PRODUCE, 12, produce_request("orders", {0: batch(value)}))
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code.value)
+
+
+async def test_replicas_are_those_that_serve_and_too_few_refuse_appends(tmp_path: Path) -> None:
+    async with admins_of(tmp_path, "ann", "bob") as admins:
+        ann, bob = admins
+        nodes = {ann.node, bob.node}
+        await ann.backend.log.topics.create("orders", 1, {"durability": "quorum", "replication_factor": 2})
+        await ann.backend.administration.assign("orders", {0: ("ann", "bob")})
+
+        async def both_serve() -> bool:
+            found = [found for admin in admins for found in await shown(admin)]
+            return all(
+                (leader, {*listed}, {*in_sync}) == (ann.node, nodes, nodes) for leader, listed, in_sync, _ in found
+            )
+
+        await async_until(lambda: all(knows_topic(admin) for admin in admins))
+        await async_until(both_serve)
+        assert await produced(ann, "kept") is ErrorCode.NONE
+        gone = bob.node
+        await bob.gateway.node.drop()
+
+        async def is_refused() -> bool:
+            return await produced(ann, "refused") is ErrorCode.NOT_ENOUGH_REPLICAS
+
+        await async_until(is_refused)
+        for leader, listed, in_sync, offline in await shown(ann):
+            assert (leader, in_sync) == (ann.node, (ann.node,))
+            assert offline == tuple(node for node in listed if node == gone)
+
+
+def knows_topic(admin: Admin) -> bool:
+    return admin.backend.cluster.topic("orders") is not None
+
+
+def test_an_append_that_was_sent_to_too_few_has_a_code_of_its_own() -> None:
+    assert code_of(NotEnoughReplicasError("orders:0", 1, 2)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code_of(NotEnoughReplicasError("orders:0", 1, 2, True)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
