@@ -46,20 +46,26 @@ async def test_a_preferred_replica_is_one_of_those_that_metadata_lists(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "rack", "preferred"),
+    ("replicas", "rack", "in_sync", "preferred"),
     [
-        ("a", "b", NOBODY),
-        ("ab", "b", 2),
-        ("ab", "a", NOBODY),  # the leader's own zone
-        ("ab", "c", NOBODY),
-        ("ab", "", NOBODY),
+        ("a", "b", (), NOBODY),
+        ("ab", "b", (), 2),
+        ("ab", "a", (), NOBODY),  # the leader's own zone
+        ("ab", "c", (), NOBODY),
+        ("ab", "", (), NOBODY),
+        ("abb", "b", ("w1", "w3"), 3),
+        ("abb", "b", ("w1",), 2),
     ],
 )
-def test_the_preferred_replica_is_in_the_zone_of_the_reader(replicas: str, rack: str, preferred: int) -> None:
+def test_the_preferred_replica_is_in_the_zone_of_the_reader_and_in_sync_if_one_is(
+    replicas: str, rack: str, in_sync: tuple[str, ...], preferred: int
+) -> None:
     members = [
-        Member(id=zone, session="s", address="h:1", zone=zone, node=number) for number, zone in enumerate(replicas, 1)
+        Member(id=f"agent {number}", session="s", address="h:1", zone=zone, node=number, wal_id=f"w{number}")
+        for number, zone in enumerate(replicas, 1)
     ]
-    assert preferred_replica(members, leader=1, rack=rack) == preferred
+    found = preferred_replica(members, leader=1, rack=rack, in_sync=in_sync)
+    assert (NOBODY if found is None else found.node) == preferred
 
 
 async def _replicas(client: WireClient, number: int) -> tuple[int, ...]:

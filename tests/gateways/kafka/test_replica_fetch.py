@@ -13,11 +13,10 @@ from tests.support.kafka_wire import FETCH, KafkaGateway, WireClient, fetch_requ
 from tests.support.partitions import records
 from tests.support.waiting import async_until
 
-from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.replication.settings import ReplicaSettings
-from holdfast.vocabulary.types import Member, TopicPartition
+from holdfast.vocabulary.types import TopicPartition
 
 QUORUM = {"durability": "quorum", "replication_factor": 3}
 NOBODY = -1
@@ -60,14 +59,8 @@ def values(found: Any) -> list[str]:
     return [value for _, value in records([bytes(found.records)])] if found.records else []
 
 
-def every_member(cluster: Cluster, topic: str, number: int) -> list[Member]:
-    """What Metadata lists of a partition whose replicas are all in sync."""
-    return list(cluster.members)
-
-
 @pytest.fixture
-async def zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Zones]:
-    monkeypatch.setattr("holdfast.gateways.kafka.fetch_reader.replicas_of", every_member)
+async def zones(tmp_path: Path) -> AsyncIterator[Zones]:
     cluster = LocalCluster(tmp_path)
     cluster.streams = True
     try:

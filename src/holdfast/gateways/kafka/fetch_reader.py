@@ -12,7 +12,7 @@ sends the reader back to the leader.
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -184,7 +184,7 @@ class _PartitionReads:
             return None
         size_max = max(0, min(room, bytes_max))
         try:
-            if rack and _redirects(self._call, topic, number, rack):
+            if rack and _preferred(self._call, topic, number, rack) is not None:
                 return (topic, number, offset, epoch, rack)
             found = backend.log.read_now(topic, number, offset, bytes_max=size_max, leader_epoch=epoch)
         except OffsetOutOfRangeError as error:
@@ -382,29 +382,31 @@ async def _fill(call: RequestContext, read: PartitionFetch, topic: str, number: 
 
 async def _redirect(call: RequestContext, read: PartitionFetch, topic: str, number: int, rack: str) -> bool:
     """Send a reader to a replica of its own zone, if one that is in sync or needs only what is published is there."""
-    preferred = _redirects(call, topic, number, rack)
-    if preferred is None:
+    if _preferred(call, topic, number, rack) is None:
         return False
     try:
         status = await call.backend.log.describe(topic, number, leader_epoch=read.wanted.leader_epoch)
     except (NotLeaderError, ExpiredError):
         return False  # without a session, what is known here is read here
-    in_sync = preferred.wal_id in status.in_sync
-    end = status.high_watermark + 1 if in_sync else status.published_until
+    preferred = _preferred(call, topic, number, rack, status.in_sync)
+    if preferred is None:
+        return False
+    end = status.high_watermark + 1 if preferred.wal_id in status.in_sync else status.published_until
     if not status.start_offset <= read.wanted.offset < end:
         return False
     read.preferred, read.high_watermark, read.start_offset = preferred.node, status.high_watermark, status.start_offset
     return True
 
 
-def _redirects(call: RequestContext, topic: str, number: int, rack: str) -> Member | None:
-    """The replica to which readers of this zone are sent."""
+def _preferred(
+    call: RequestContext, topic: str, number: int, rack: str, in_sync: Collection[str] = ()
+) -> Member | None:
+    """The replica to which readers of this zone are sent; None: we are in it, or none is."""
     me = call.backend.me()
     if me is None or me.rack == rack:
         return None
     replicas = replicas_of(call.backend.cluster, topic, number)
-    preferred = preferred_replica(replicas, leader=me.node, rack=rack)
-    return next((member for member in replicas if member.node == preferred != NO_NODE), None)
+    return preferred_replica(replicas, leader=me.node, rack=rack, in_sync=in_sync)
 
 
 def _is_replica_in(call: RequestContext, topic: str, number: int, rack: str) -> bool:

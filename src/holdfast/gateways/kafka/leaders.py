@@ -1,6 +1,6 @@
 """Leaders and brokers in the forms of Kafka's responses: a client that asked the wrong node is sent to the right one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -98,10 +98,14 @@ def replicas_of(cluster: Cluster, topic: str, number: int) -> list[Member]:
     return [member for member in cluster.members if member.node in listed]
 
 
-def preferred_replica(replicas: Sequence[Member], *, leader: int, rack: str) -> int:
-    """The replica in the reader's zone, unless the leader is in it, or none is."""
-    near = [member.node for member in replicas if rack and member.zone == rack]
-    return near[0] if near and leader not in near else NO_NODE
+def preferred_replica(
+    replicas: Sequence[Member], *, leader: int, rack: str, in_sync: Collection[str] = ()
+) -> Member | None:
+    """The replica in the reader's zone, one of the WALs in sync first; None: the leader is in it, or none is."""
+    near = [member for member in replicas if rack and member.zone == rack]
+    if any(member.node == leader for member in near):
+        return None
+    return next((member for member in near if member.wal_id in in_sync), near[0] if near else None)
 
 
 def current_leader_tags(backend: KafkaBackend, topic: str, number: int, *, tag: int, leaders: set[int]) -> bytes:
