@@ -91,10 +91,10 @@ def _replicated(cluster: Cluster, replicas: PartitionReplicas, leader: int, epoc
 
 
 def replicas_of(cluster: Cluster, topic: str, number: int) -> list[Member]:
-    """The live replicas of a partition that keep up and that Metadata lists. Clients cannot ask any other."""
+    """The live agents that Metadata lists as replicas of a partition. Clients cannot ask any other."""
     known = cluster.topic(topic) if cluster.has_replicas else None
     replicas = cluster.replicas(known.id, number) if known is not None else None
-    listed = nodes_of(cluster, cluster.leader(topic, number), replicas).in_sync
+    listed = nodes_of(cluster, cluster.leader(topic, number), replicas).replicas
     return [member for member in cluster.members if member.node in listed]
 
 
