@@ -15,7 +15,7 @@ from holdfast.log.model import PartitionId
 from holdfast.log.partition.follower_partition import FollowerPartition
 from holdfast.log.partition_read import PartitionRead
 from holdfast.log.published_log import PublishedLog
-from holdfast.log.reader import LogReader
+from holdfast.log.reader import FetchedBatches, LogReader
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.vocabulary.clock import Clock
 
@@ -54,9 +54,7 @@ class FollowerReads:
         if found is None:
             start, end = view.start_offset, view.high_watermark
             return PartitionRead(_NOTHING, 0, start, end, follower.epoch, follower, in_memory=False)
-        return PartitionRead(
-            found.batches, found.size_bytes, found.start_offset, found.high_watermark, follower.epoch, follower
-        )
+        return self._answer(follower, found)
 
     async def read(self, partition_id: PartitionId, offset: int, *, bytes_max: int, leader_epoch: int) -> PartitionRead:
         """What is visible from `offset` on; nothing above that. `NotLeaderError`: there is no replica here that may be read."""
@@ -64,10 +62,12 @@ class FollowerReads:
         view = await follower.refreshed_view(leader_epoch)
         if offset > view.high_watermark:
             return _nothing(follower)
-        found = await self._reading.fetch(view, offset, bytes_max=bytes_max)
-        return PartitionRead(
-            found.batches, found.size_bytes, found.start_offset, found.high_watermark, follower.epoch, follower
-        )
+        return self._answer(follower, await self._reading.fetch(view, offset, bytes_max=bytes_max))
+
+    def _answer(self, follower: FollowerPartition, found: FetchedBatches) -> PartitionRead:
+        self._host.counters.fetches += 1
+        batches, start, end, size_bytes = found
+        return PartitionRead(batches, size_bytes, start, end, follower.epoch, follower)
 
     def _find(self, partition_id: PartitionId) -> FollowerPartition | None:
         follower = self._kept.get(partition_id)

@@ -28,9 +28,10 @@ class ReplicaSettings:
 
 @dataclass(slots=True)
 class ReplicaCounters:
-    """Since the WAL was opened. `refused`: messages that were not answered, by reason."""
+    """Since the WAL was opened. `fetches`: of readers, answered here. `refused`: messages that were not answered, by reason."""
 
     messages: int = 0
+    fetches: int = 0
     waits: int = 0
     dropped_logs: int = 0
     refused: dict[str, int] = field(default_factory=dict)

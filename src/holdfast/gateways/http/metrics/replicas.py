@@ -28,6 +28,7 @@ def replica_families(host: ReplicaHost) -> Iterable[MetricFamily]:
         ),
         gauge("holdfast_replica_messages_waiting", "Messages that wait.", sum(each.waiting for each in replicas)),
         counter("holdfast_replica_messages_total", "Messages of leaders and takeovers.", counters.messages),
+        counter("holdfast_replica_fetches_total", "Reads of consumers answered by replicas.", counters.fetches),
         counter("holdfast_replica_waits_total", "Messages that waited for the WAL or for memory.", counters.waits),
         counter("holdfast_replica_dropped_logs_total", "Logs dropped: nobody counts them.", counters.dropped_logs),
         MetricFamily(
