@@ -10,11 +10,16 @@ import msgspec
 from holdfast.cli import set_aside
 from holdfast.cli.arguments import add_family
 from holdfast.cli.output import CORRUPT, FAILED, OK, print_json, print_line, print_table
+from holdfast.log.replication.inspection import inspect_replicas
 from holdfast.log.wal.inspection import WalInspection, inspect
 from holdfast.log.wal.repair import RepairReport, plan_repair, repair
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
+REPLICA_COLUMNS = (
+    *("topic_id", "partition", "promised", "base_epoch", "base_offset", "end_epoch", "end_offset"),
+    *("entries", "size_bytes", "damage"),
+)
 FILE_COLUMNS = ("file", "generation", "first_lsn", "last_lsn", "frames", "payload_bytes", "partitions", "damage")
 
 
@@ -29,6 +34,14 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     look.add_argument("directory", metavar="DIR", help="the WAL's directory")
     look.add_argument("--json", action="store_true", help="one JSON object per file, then one for the whole")
     look.set_defaults(run=run_inspect)
+    copies = actions.add_parser(
+        "replicas",
+        help="show the replicas in it: what each has promised and has",
+        description="Reads every file of a WAL and changes nothing. Exits with 4 if a replica cannot be read.",
+    )
+    copies.add_argument("directory", metavar="DIR", help="the WAL's directory")
+    copies.add_argument("--json", action="store_true", help="one JSON object per replica")
+    copies.set_defaults(run=run_replicas)
     mend = actions.add_parser(
         "repair",
         help="set a damaged file aside and keep all that is readable",
@@ -55,6 +68,18 @@ async def run_inspect(args: argparse.Namespace) -> int:
         print_table(f"WAL {args.directory}", rows, FILE_COLUMNS)
         _print_verdict(found)
     return CORRUPT if found.damage is not None or found.unfinished_repairs else OK
+
+
+async def run_replicas(args: argparse.Namespace) -> int:
+    """Print one replica per line; fail if one cannot be read."""
+    found = await asyncio.to_thread(inspect_replicas, Path(args.directory))
+    rows = [msgspec.to_builtins(each) for each in found]
+    if args.json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(f"Replicas in WAL {args.directory}", rows, REPLICA_COLUMNS)
+    return CORRUPT if any(each.damage for each in found) else OK
 
 
 def _summary(found: WalInspection) -> dict[str, object]:
