@@ -67,3 +67,44 @@ def test_what_does_not_exist_is_named(run: Run, tmp_path: Path) -> None:
     refused = run("transfer", "nothing", "x", "--to", "ann", *store)
     assert refused.code == 2
     assert "invalid PARTITION 'x'" in refused.err
+
+
+def test_replicas_are_listed_raised_and_lowered(run: Run, tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/store.db")
+    shared = (
+        *BROKER_ONLY,
+        *store,
+        "--objects",
+        f"file://{tmp_path}/objects",
+        "--set",
+        "kafka.replication_factor=refuse",
+    )
+    ann, bob = (ServeProcess(tmp_path / name, *shared, "--agent-id", name) for name in ("ann", "bob"))
+    with started(ann, bob):
+        bootstrap = ("--bootstrap", ann.kafka)
+        until(lambda: len(run("agents", *store, "--json").rows) == 2, what="both are there")
+        made = run("topic", "create", "orders", "--partitions", "2", "--replication-factor", "2", *bootstrap)
+        assert made.code == 0, made.err
+
+        def listed() -> list[tuple[set[str], set[str], str]]:
+            rows = run("partitions", "orders", *store, "--json").rows
+            return [({*row["replicas"]}, {*row["in_sync"]}, row["state"]) for row in rows]
+
+        both = {"ann", "bob"}
+        until(lambda: listed() == [(both, both, "ok")] * 2, what=lambda: f"both keep both: {listed()}")
+        agents = {row["id"]: (row["replicas"], row["in_sync"]) for row in run("agents", *store, "--json").rows}
+        assert agents == {"ann": (2, 2), "bob": (2, 2)}
+        assert "replicas" in run("agents", *store).text
+        produce(ann.kafka, "orders", "a", "b")
+        refused = run("topic", "alter", "orders", "--replication-factor", "3", *bootstrap)
+        assert refused.code == 2
+        assert "only 2 broker(s) are registered" in refused.err
+        lowered = run("topic", "alter", "orders", "--replication-factor", "1", *bootstrap)
+        assert (lowered.code, lowered.text) == (0, "orders has a replication factor of 1\n"), lowered.err
+        until(
+            lambda: [len(replicas) for replicas, *_ in listed()] == [1, 1], what=lambda: f"one keeps each: {listed()}"
+        )
+        raised = run("topic", "alter", "orders", "--replication-factor", "2", *bootstrap, "--json")
+        assert raised.rows == [{"name": "orders", "replication_factor": 2}], raised.err
+        until(lambda: listed() == [(both, both, "ok")] * 2, what=lambda: f"both keep both again: {listed()}")
+        assert read(bob.kafka, "orders", 2) == ["a", "b"]
