@@ -6,6 +6,7 @@ still have room.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from holdfast.vocabulary.errors import InvalidError
@@ -19,7 +20,7 @@ class HashRing:
 
     def __init__(self, agents: Iterable[str], *, vnodes: int = VIRTUAL_NODES) -> None:
         self.agents = tuple(sorted(set(agents)))
-        points = sorted((ring_hash(f"{agent}:vn{n}"), agent) for agent in self.agents for n in range(vnodes))
+        points = sorted((point, agent) for agent in self.agents for point in _points(agent, vnodes))
         self._hashes = [point for point, _ in points]
         self._owners = [agent for _, agent in points]
 
@@ -48,3 +49,8 @@ class HashRing:
                 yield agent
                 if len(met) == len(self.agents):
                     return
+
+
+@lru_cache(maxsize=1_024)  # a plan is made again and again for the same agents, and hashing is most of its work
+def _points(agent: str, vnodes: int) -> tuple[int, ...]:
+    return tuple(ring_hash(f"{agent}:vn{n}") for n in range(vnodes))
