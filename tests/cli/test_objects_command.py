@@ -1,9 +1,14 @@
 """`holdfast objects`: whose objects these are, and how they change hands."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import Run
+
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 DATA = ("--data", "first")
 
@@ -19,12 +24,17 @@ def other(*more: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def stores(run: Run) -> None:
+def stores() -> None:
     """Two stores, and a folder for the objects of the first."""
     for name in ("first/store.db", "other.db"):
         (Path.cwd() / name).parent.mkdir(exist_ok=True)
-        assert run("store", "check", f"sqlite:///{Path.cwd()}/{name}").code == 0
+        asyncio.run(create_store(f"sqlite:///{Path.cwd()}/{name}"))
     (Path.cwd() / "first" / "objects").mkdir()
+
+
+async def create_store(url: str) -> None:
+    async with open_store(url, clock=RealClock(), random=SystemRandom()):
+        pass
 
 
 @pytest.mark.parametrize("action", ["owner", "adopt"])

@@ -161,6 +161,8 @@ def read_all(
     """Everything from `start` to the end of each partition, in the order of arrival."""
     # The end is told by an answer without records, so ask for one soon.
     with consuming(broker, {"enable.partition.eof": True, "fetch.wait.max.ms": 20, **(config or {})}) as client:
+        # Who asks where a partition begins before its leader is known asks again half a second later.
+        client.list_topics(topic, timeout=timeout_s)
         client.assign([TopicPartition(topic, partition, start) for partition in partitions])
         return drain(client, len(partitions), timeout_s)
 

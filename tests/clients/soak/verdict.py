@@ -7,7 +7,7 @@ what the server says of itself.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.support.broker import Broker
 from tests.support.workload import Verdict, judge
 
@@ -32,7 +32,7 @@ def log_of(broker: Broker, topic: str, partitions: int) -> Iterator[bytes]:
     """Every value, one partition after the other."""
     for number, end in ends(broker, topic, partitions).items():
         client = _consumer(broker)
-        client.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
+        client.assign([TopicPartition(topic, number, 0)])
         try:
             expected = 0
             while expected < end:
