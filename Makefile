@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 4
+# Without servers there is little to wait for, and each worker collects the tests for itself.
+QUICK_WORKERS ?= 3
 EXTRAS ?= spark,clickhouse
 EXTRAS_MB := 1530
 DEV_MB := 2300
@@ -46,7 +48,7 @@ test: $(VENV)/.dev ## every suite in its short form, against real servers
 	$(BIN)/pytest -n $(WORKERS) $(DIST)
 
 test-quick: $(VENV)/.dev ## the tests that start no server: the inner loop
-	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
+	$(BIN)/pytest -n $(QUICK_WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
 
 test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
 	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=long -m "long or not long"

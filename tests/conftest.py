@@ -7,6 +7,7 @@ process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
 import gc
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -62,6 +63,8 @@ SERVER_HELPERS = {
         *("fake_driver", "in_process_driver", "driver_cluster"),
     )
 }
+
+_SERVER_IMPORT = re.compile(rf"^(?:from|import) (?:{'|'.join(map(re.escape, sorted(SERVER_HELPERS)))})\b", re.MULTILINE)
 
 _databases = count(1)
 
@@ -133,9 +136,9 @@ def clickhouse_database(clickhouse: ClickHouseServer) -> Iterator[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what `make test-quick` leaves out, where its path alone shows that."""
+    """Do not even import what `make test-quick` leaves out, where its path or its imports show that."""
     quick = "not server" in str(config.getoption("markexpr"))
-    return True if quick and _has_server_path(collection_path) else None
+    return True if quick and (_has_server_path(collection_path) or _imports_server(collection_path)) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -215,7 +218,7 @@ def _needs_server(item: pytest.Item) -> bool:
 
 @cache
 def _module_needs_server(path: Path, module: ModuleType | None) -> bool:
-    if _has_server_path(path):
+    if _has_server_path(path) or _imports_server(path):
         return True
     return any(
         getattr(each, "__module__", None) in SERVER_HELPERS or getattr(each, "__name__", None) in SERVER_HELPERS
@@ -228,3 +231,8 @@ def _has_server_path(path: Path) -> bool:
     if not path.is_relative_to(TESTS):
         return False
     return f"{path.relative_to(TESTS).as_posix()}{'/' if path.is_dir() else ''}".startswith(SERVER_PATHS)
+
+
+def _imports_server(path: Path) -> bool:
+    """Whether a test module imports from a helper that starts processes."""
+    return path.name.startswith("test_") and _SERVER_IMPORT.search(path.read_text()) is not None

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from tests.support.cluster import fast_settings
 from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
@@ -24,6 +25,7 @@ async def started(stack: AsyncExitStack, folder: Path) -> Agent:
     )
 
 
+@pytest.mark.slow
 async def test_sqlite_and_a_folder_keep_everything_across_a_restart(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         agent = await started(stack, tmp_path)

@@ -27,6 +27,7 @@ def answer_again(node: Node) -> None:
     node.objects.reachable, node.objects.delay_ms = True, 0
 
 
+@pytest.mark.slow
 async def test_a_rebalance_during_an_object_outage_refuses_no_write(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", PARTITIONS)

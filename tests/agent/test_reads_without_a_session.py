@@ -88,6 +88,7 @@ async def test_what_was_written_and_never_acknowledged_is_not_shown(cluster: Loc
         await read(ann, 1)
 
 
+@pytest.mark.slow
 async def test_a_former_leader_names_its_successor_once_it_knows_it(cluster: LocalCluster) -> None:
     ann = await cut_off(cluster, unclean_takeover=True)
     assert await read(ann, 2) == [(2, "c")]

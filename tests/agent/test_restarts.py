@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import pytest
 from tests.support.cluster import SHORT_SESSION, LocalCluster
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
@@ -24,6 +25,7 @@ def slow_reads(cluster: LocalCluster, delay_ms: int) -> None:
     cluster.store.scan = slowed(cluster.store.scan)  # type: ignore[method-assign,assignment]
 
 
+@pytest.mark.slow
 async def test_the_look_at_what_is_left_in_the_wal_does_not_outlast_the_session(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", 80)

@@ -26,6 +26,7 @@ def epochs(node: Node) -> dict[int, int]:
     return {which.number: led.lease.epoch for which, led in node.agent.log.leading.items()}
 
 
+@pytest.mark.slow
 async def test_an_agent_whose_watches_resync_during_an_outage_goes_on_with_all_that_stands_on_it(
     cluster: LocalCluster,
 ) -> None:
@@ -70,6 +71,7 @@ async def test_an_agent_that_stops_says_what_it_waits_for(cluster: LocalCluster)
     await stopping
 
 
+@pytest.mark.slow
 async def test_an_agent_that_stops_while_the_store_is_away_does_not_say_that_it_rejoins(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,6 +40,7 @@ async def test_a_topic_is_shared_and_requests_are_redirected_to_the_leader(clust
     assert [member.id for member in bob.agent.cluster.members] == ["ann", "bob"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["local", "object"])
 async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:
     ann, bob = await pair(cluster, durability=level)
@@ -67,6 +68,7 @@ async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: L
     assert ann.agent.counters.drained >= PARTITIONS // 2
 
 
+@pytest.mark.slow
 async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster: LocalCluster) -> None:
     ann = await cluster.node("ann")
     await ann.service.create_topic("orders", PARTITIONS)
@@ -90,6 +92,7 @@ async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster
     await check(cluster, sent)
 
 
+@pytest.mark.slow
 async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: LocalCluster) -> None:
     ann, bob = await pair(cluster, brief=True)
     sent: dict[int, list[str]] = {partition: [f"first of {partition}"] for partition in range(PARTITIONS)}

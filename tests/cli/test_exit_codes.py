@@ -4,6 +4,8 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 
+import pytest
+
 import holdfast
 from holdfast.cli.output import _CODES_BY_NAME, EXIT_CODES, exit_code
 from holdfast.vocabulary.errors import HoldfastError
@@ -31,6 +33,7 @@ def test_every_error_of_every_module_has_an_exit_code_that_the_help_lists() -> N
         assert f"  {code}  " in EXIT_CODES, kind
 
 
+@pytest.mark.slow
 def test_the_codes_by_name_name_classes_that_exist() -> None:
     assert set(_CODES_BY_NAME) <= {kind.__name__ for kind in error_classes()}
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.http_gateway import running_http_gateway
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
@@ -21,6 +22,7 @@ def shown(response: Any, page: Any) -> Any:
     return response
 
 
+@pytest.mark.slow
 async def test_every_command_gets_the_response_on_the_page() -> None:
     examples = list(EXAMPLE.finditer(PAGE))
     assert len(examples) == PAGE.count("\ncurl ")

@@ -138,6 +138,7 @@ async def test_the_last_of_several_commits_of_a_partition_counts(world: Coordina
     assert await bob.committed("g") == {("orders", 0): 99}
 
 
+@pytest.mark.slow
 async def test_many_partitions_are_committed_in_several_commits(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     offsets = {(topic, number): number for topic in ("orders", "bills") for number in range(2_500)}

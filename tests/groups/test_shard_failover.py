@@ -173,6 +173,7 @@ async def test_an_agent_that_loses_its_session_coordinates_nothing_until_it_has_
     await consumers.check()
 
 
+@pytest.mark.slow
 async def test_an_agent_that_joins_takes_shards_over_while_members_commit(cluster: LocalCluster) -> None:
     await node(cluster, "ann")
     consumers = Consumers(cluster)

@@ -135,6 +135,7 @@ def test_a_start_that_cannot_be_decoded_is_corrupt() -> None:
         records.decode_start(Entry("registry/ns/starts/00001", b"{}", 1))
 
 
+@pytest.mark.slow
 def test_no_other_package_spells_a_key_of_the_registry() -> None:
     source = Path(holdfast.__file__ or "").parent
     spelled = re.compile(

@@ -92,6 +92,7 @@ async def test_a_waiter_is_told_when_its_session_ends(hf: holdfast.Holdfast) -> 
             await asyncio.wait_for(waiting, 10)
 
 
+@pytest.mark.slow
 async def test_waiting_for_a_lease_is_no_stall(hf: holdfast.Holdfast) -> None:
     async with hf.session("ann") as ann, hf.session("bob", ttl_ms=600, stall_ms=300) as standby:
         lease = await leased(ann)

@@ -325,6 +325,7 @@ async def test_concurrent_commits_share_transactions_that_no_other_process_can_e
         assert not Counting.intruded
 
 
+@pytest.mark.slow
 async def test_ids_of_commits_outlive_the_change_log_by_an_hour(tmp_path: Path) -> None:
     harness = SqliteHarness(tmp_path)
     async with harness.client() as store:

@@ -6,9 +6,11 @@ import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from tests.support.cluster import LocalCluster, Node
@@ -28,6 +30,9 @@ from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.sockets import bind
 
+# kio finds a class by its module's name, each time.
+request_schema, response_schema = cache(load_request_schema), cache(load_response_schema)
+
 PRODUCE, FETCH, METADATA, API_VERSIONS = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS
 
 
@@ -35,6 +40,12 @@ def versions_of(key: int) -> list[int]:
     """Every version of an API that is implemented."""
     low, high = APIS[key].versions
     return list(range(low, high + 1))
+
+
+def version_params(versions: Sequence[int]) -> list[Any]:
+    """The versions as parameters of a test that starts an agent for each: `make test-quick` takes the oldest and the newest."""
+    between = (pytest.param(version, marks=pytest.mark.slow) for version in versions[1:-1])
+    return [versions[0], *between, *versions[1:][-1:]]
 
 
 def build(kind: type, given: Mapping[str, Any]) -> Any:
@@ -76,7 +87,7 @@ def _zero(field: "dataclasses.Field[Any]") -> Any:
 
 def request_frame(key: int, version: int, given: Mapping[str, Any], *, correlation: int, client_id: str) -> bytes:
     """A whole request, without its length."""
-    kind = load_request_schema(key, version)
+    kind = request_schema(key, version)
     body = io.BytesIO()
     entity_writer(kind)(body, build(kind, given))
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + correlation.to_bytes(4, "big")
@@ -121,7 +132,7 @@ class WireClient:
         if APIS[key].is_flexible(version) and key != API_VERSIONS:
             assert data[0] == 0  # no tags in the header
             data = data[1:]
-        entity, size = entity_reader(load_response_schema(key, version))(data, 0)
+        entity, size = entity_reader(response_schema(key, version))(data, 0)
         assert size == len(data)
         return entity
 

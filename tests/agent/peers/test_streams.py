@@ -288,6 +288,7 @@ async def test_members_of_a_release_without_streams_are_left_alone(table: Member
 # ── malformed bytes ──
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.binary(min_size=20, max_size=400), after_handshake=st.booleans())
 def test_any_bytes_end_their_connection_at_most(data: bytes, after_handshake: bool) -> None:

@@ -233,6 +233,7 @@ async def test_idle_and_stalled_connections_have_a_reason_to_be_closed(tmp_path:
         assert reasons == ["a request took more than 1000 ms to arrive", "no request for 1000 ms"]
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_no_responses_is_not_read_from(tmp_path: Path) -> None:
     async with gateway_on(tmp_path, topics={"orders": 1}, buffered_bytes_max=64 * 1024) as gateway:
         await gateway.backend.log.produce("orders", 0, encode([Record(0, 1, None, bytes(1_000_000))]))

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.support.kafka_wire import FETCH, KafkaGateway, fetch_request, gateway_on, versions_of
+from tests.support.kafka_wire import FETCH, KafkaGateway, fetch_request, gateway_on, version_params, versions_of
 from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
 
@@ -25,7 +25,7 @@ def read(answer: Any, at: int = 0) -> list[tuple[int, str]]:
     return records([data]) if data else []
 
 
-@pytest.mark.parametrize("version", versions_of(FETCH))
+@pytest.mark.parametrize("version", version_params(versions_of(FETCH)))
 async def test_every_version_returns_what_was_produced(tmp_path: Path, version: int) -> None:
     async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
         topic_id = await filled(gateway, "orders", 2)

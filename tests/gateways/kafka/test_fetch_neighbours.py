@@ -48,6 +48,7 @@ async def test_an_object_that_does_not_answer_costs_the_partition_that_needs_it_
         ]
 
 
+@pytest.mark.slow
 async def test_reads_that_do_not_answer_keep_no_other_read_from_beginning(tmp_path: Path) -> None:
     async with stalled_gateway(tmp_path, 3, segment_reads_max=1) as world:
         for number in range(3):
@@ -66,6 +67,7 @@ async def test_a_fetch_waits_for_object_storage_no_longer_than_it_asked_for(tmp_
         assert await fetched(client, {0: 0}, wait_ms=0) == [(0, [])]
 
 
+@pytest.mark.slow
 async def test_the_next_fetch_gets_what_was_read_too_late_without_another_read(tmp_path: Path) -> None:
     async with stalled_gateway(tmp_path, 1) as world:
         await world.publish(0, "old")

@@ -13,6 +13,7 @@ from tests.support.cluster import FEW_SHARDS
 from tests.support.group import subscription
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, join_request, joined, stable, synced
+from tests.support.kafka_wire import version_params
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.errors import code_of, group_code_of
@@ -48,7 +49,7 @@ async def found(admin: Admin, version: int, key: str, kind: int = 0) -> Any:
     return coordinator
 
 
-@pytest.mark.parametrize("version", versions("FindCoordinator"))
+@pytest.mark.parametrize("version", version_params(versions("FindCoordinator")))
 async def test_the_coordinator_of_a_group_is_found(admin: Admin, version: int) -> None:
     coordinator = await found(admin, version, "some/group é")
     assert code(coordinator) is ErrorCode.NONE
@@ -56,7 +57,7 @@ async def test_the_coordinator_of_a_group_is_found(admin: Admin, version: int) -
     assert code(await found(admin, version, "")) is ErrorCode.INVALID_GROUP_ID
 
 
-@pytest.mark.parametrize("version", versions("FindCoordinator")[1:])
+@pytest.mark.parametrize("version", version_params(versions("FindCoordinator")[1:]))
 @pytest.mark.parametrize("kind", [TRANSACTION, SHARE])
 async def test_other_coordinator_types_are_not_supported(admin: Admin, version: int, kind: int) -> None:
     assert code(await found(admin, version, "x", kind)) is ErrorCode.INVALID_REQUEST
@@ -93,7 +94,7 @@ async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(admi
     assert code(await found(admin, 3, "g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("version", versions("JoinGroup"))
+@pytest.mark.parametrize("version", version_params(versions("JoinGroup")))
 async def test_a_member_joins(admin: Admin, version: int) -> None:
     answer = await admin.ask("JoinGroup", version, **join_request("g"))
     if version >= 4:
@@ -106,7 +107,7 @@ async def test_a_member_joins(admin: Admin, version: int) -> None:
         assert answer.protocol_type == "consumer"
 
 
-@pytest.mark.parametrize("version", versions("JoinGroup"))
+@pytest.mark.parametrize("version", version_params(versions("JoinGroup")))
 async def test_joining_is_refused_with_the_right_codes(admin: Admin, version: int) -> None:
     async def refused(**changes: Any) -> ErrorCode:
         return code(await admin.ask("JoinGroup", version, **{**join_request("g"), **changes}))
@@ -117,7 +118,7 @@ async def test_joining_is_refused_with_the_right_codes(admin: Admin, version: in
     assert await refused(protocols=[]) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-@pytest.mark.parametrize("version", versions("SyncGroup"))
+@pytest.mark.parametrize("version", version_params(versions("SyncGroup")))
 async def test_a_member_gets_its_assignment(admin: Admin, version: int) -> None:
     member = await joined(admin, "g")
     answer = await synced(admin, "g", member, version)
@@ -128,7 +129,7 @@ async def test_a_member_gets_its_assignment(admin: Admin, version: int) -> None:
     assert code(await synced(admin, "g", member, version, member_id="x")) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("version", versions("Heartbeat"))
+@pytest.mark.parametrize("version", version_params(versions("Heartbeat")))
 async def test_heartbeats(admin: Admin, version: int) -> None:
     member = await stable(admin)
 
@@ -148,7 +149,7 @@ async def test_heartbeats(admin: Admin, version: int) -> None:
     newcomer.cancel()
 
 
-@pytest.mark.parametrize("version", versions("LeaveGroup"))
+@pytest.mark.parametrize("version", version_params(versions("LeaveGroup")))
 async def test_a_member_leaves(admin: Admin, version: int) -> None:
     member = await stable(admin)
     given = {"group_id": "g", "member_id": member.member_id, "members": [{"member_id": member.member_id}]}
@@ -191,7 +192,7 @@ async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", versions("JoinGroup")[5:])
+@pytest.mark.parametrize("version", version_params(versions("JoinGroup")[5:]))
 async def test_a_static_member_that_restarts_is_in_the_same_generation(admin: Admin, version: int) -> None:
     first = await stable(admin, group_instance_id="a")
     again = await joined(admin, "g", version, group_instance_id="a")
@@ -207,7 +208,7 @@ async def test_a_static_member_that_restarts_is_in_the_same_generation(admin: Ad
     assert code(fenced) is ErrorCode.FENCED_INSTANCE_ID
 
 
-@pytest.mark.parametrize("version", versions("DescribeGroups"))
+@pytest.mark.parametrize("version", version_params(versions("DescribeGroups")))
 async def test_groups_are_described(admin: Admin, version: int) -> None:
     member = await stable(admin)
     answer = await admin.ask("DescribeGroups", version, groups=("g", "nobody"), include_authorized_operations=True)
@@ -227,7 +228,7 @@ async def test_groups_are_described(admin: Admin, version: int) -> None:
         assert nobody.error_message == "Group nobody not found."
 
 
-@pytest.mark.parametrize("version", versions("ListGroups"))
+@pytest.mark.parametrize("version", version_params(versions("ListGroups")))
 async def test_groups_are_listed(admin: Admin, version: int) -> None:
     await stable(admin)
     await committed(admin, "simple", {0: 1})
@@ -245,7 +246,7 @@ async def test_groups_are_listed(admin: Admin, version: int) -> None:
         assert (await admin.ask("ListGroups", version, types_filter=("consumer",))).groups == ()
 
 
-@pytest.mark.parametrize("version", versions("DeleteGroups"))
+@pytest.mark.parametrize("version", version_params(versions("DeleteGroups")))
 async def test_groups_are_deleted(admin: Admin, version: int) -> None:
     await stable(admin)
     await committed(admin, "simple", {0: 1})

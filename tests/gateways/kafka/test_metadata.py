@@ -193,6 +193,7 @@ async def test_internal_topics_of_kafka_are_not_auto_created(tmp_path: Path, nam
         assert code(answer.topics[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.slow
 async def test_a_topic_that_cannot_be_created_now_gets_a_retriable_code(tmp_path: Path) -> None:
     async with admin_of(tmp_path) as admin:
         admin.gateway.node.store.reachable = False

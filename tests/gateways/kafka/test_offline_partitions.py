@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.kafka_admin import Admin, code, versions
 from tests.support.kafka_wire import FETCH, PRODUCE, KafkaGateway, fetch_request, gateway_of, produce_request
 from tests.support.offline_partition import ann_crashed
@@ -23,6 +24,7 @@ async def partition(gateway: KafkaGateway, number: int, version: int | None = No
     return next(each for each in topic.partitions if each.partition_index == number)
 
 
+@pytest.mark.slow
 async def test_every_node_and_version_says_that_an_offline_partition_has_no_leader(tmp_path: Path) -> None:
     async with ann_crashed(tmp_path) as world:
         for gateway in (world.holder(), world.other()):

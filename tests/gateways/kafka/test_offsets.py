@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.support.cluster import FEW_SHARDS
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_groups import committed, stable
+from tests.support.kafka_wire import version_params
 from tests.support.waiting import async_until
 
 from holdfast.kafka.error_codes import ErrorCode
@@ -54,7 +55,7 @@ def partition(number: int, offset: int, metadata: str | None = None, epoch: int 
     }
 
 
-@pytest.mark.parametrize("version", versions("OffsetCommit"))
+@pytest.mark.parametrize("version", version_params(versions("OffsetCommit")))
 async def test_offsets_are_committed_partition_by_partition(admin: Admin, version: int) -> None:
     wanted = [partition(0, 5, "mine"), partition(1, 6, "x" * 5_000), partition(9, 1)]
     known, unknown = await commit(
@@ -79,7 +80,7 @@ async def test_offsets_are_committed_partition_by_partition(admin: Admin, versio
     assert only.committed_leader_epoch == (3 if version >= 6 else -1)
 
 
-@pytest.mark.parametrize("version", versions("OffsetFetch"))
+@pytest.mark.parametrize("version", version_params(versions("OffsetFetch")))
 async def test_offsets_are_fetched_and_what_was_never_committed_is_minus_one(admin: Admin, version: int) -> None:
     await committed(admin, "g", {0: 5, 2: 7})
     asked = [
@@ -115,7 +116,7 @@ async def test_offsets_of_several_groups_are_fetched_at_once(admin: Admin) -> No
     ]
 
 
-@pytest.mark.parametrize("version", versions("OffsetCommit")[:-1])
+@pytest.mark.parametrize("version", version_params(versions("OffsetCommit")[:-1]))
 async def test_members_commit_and_strangers_do_not(admin: Admin, version: int) -> None:
     member = await stable(admin)
     assert await committed(admin, "g", {0: 1}, member, version=version) == [ErrorCode.NONE]

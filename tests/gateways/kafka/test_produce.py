@@ -5,7 +5,15 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.support.kafka_wire import FETCH, PRODUCE, fetch_request, gateway_on, produce_request, versions_of
+from tests.support.kafka_wire import (
+    FETCH,
+    PRODUCE,
+    fetch_request,
+    gateway_on,
+    produce_request,
+    version_params,
+    versions_of,
+)
 from tests.support.partitions import batch, records
 
 from holdfast.kafka.error_codes import ErrorCode
@@ -18,7 +26,7 @@ async def id_of(gateway: object, topic: str) -> UUID:
     return UUID((await gateway.backend.log.topics.get(topic)).id)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("version", versions_of(PRODUCE))
+@pytest.mark.parametrize("version", version_params(versions_of(PRODUCE)))
 async def test_every_version_appends_and_returns_the_offset(tmp_path: Path, version: int) -> None:
     async with gateway_on(tmp_path, topics={"orders": 2}) as gateway:
         client, topic_id = await gateway.client(), await id_of(gateway, "orders")
@@ -170,7 +178,7 @@ def keyed(*keys: bytes | None, compression: str = "none") -> bytes:
     return encode([Record(at, 1, key, b"v") for at, key in enumerate(keys)], compression=compression)
 
 
-@pytest.mark.parametrize("version", versions_of(PRODUCE))
+@pytest.mark.parametrize("version", version_params(versions_of(PRODUCE)))
 async def test_the_records_at_fault_are_named(tmp_path: Path, version: int) -> None:
     config = {"cleanup_policy": "compact"}
     async with gateway_on(tmp_path, topics={"orders": 1}, config=config) as gateway:

@@ -20,6 +20,7 @@ from tests.support.kafka_wire import (
     gateway_on,
     produce_request,
     request_frame,
+    version_params,
     versions_of,
 )
 from tests.support.partitions import batch, records
@@ -74,7 +75,7 @@ def orders(*values: str, **given: Any) -> dict[str, Any]:
     return produce_request("orders", {given.pop("partition", 0): batch(*values)}, topic_id=NO_ID, **given)
 
 
-@pytest.mark.parametrize("version", versions_of(PRODUCE))
+@pytest.mark.parametrize("version", version_params(versions_of(PRODUCE)))
 async def test_every_version_gets_the_answers_of_single_requests(tmp_path: Path, version: int) -> None:
     async with one_client(tmp_path) as (gateway, client):
         topic_id = UUID((await gateway.backend.log.topics.get("orders")).id)

@@ -261,6 +261,7 @@ async def test_a_crash_at_any_step_of_compaction_leaves_a_valid_log(world: Maint
     pytest.fail("there are more steps than crashes")
 
 
+@pytest.mark.slow
 async def test_after_an_answer_lost_for_good_nothing_that_was_replaced_is_listed_again(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await fill_keys(world, partition, [[(b"a", b"%d" % at)] for at in range(70)])
@@ -383,6 +384,7 @@ async def test_the_keys_of_one_segment_are_taken_in_slices_when_ram_is_short(wor
     assert len(await world.read()) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merging", [False, True])
 async def test_tombstones_go_even_if_the_log_is_compacted_more_often_than_they_are_kept(
     world: MaintenanceWorld, merging: bool

@@ -93,6 +93,7 @@ async def test_a_compacted_topic_is_compacted_and_keeps_its_old_records(world: M
         assert [each.offset for each in await world.read()] == [9]
 
 
+@pytest.mark.slow
 async def test_one_agent_sweeps_and_another_takes_over(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await leave_orphans(world, partition)
@@ -119,6 +120,7 @@ async def test_one_agent_sweeps_and_another_takes_over(world: MaintenanceWorld) 
     assert await world.there() == set()
 
 
+@pytest.mark.slow
 async def test_a_deleted_topic_goes_by_itself(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 70)

@@ -217,6 +217,7 @@ async def test_retention_reaches_into_index_objects(world: MaintenanceWorld, kee
         assert len(await world.there()) <= keep + 4
 
 
+@pytest.mark.slow
 async def test_time_reaches_through_whole_index_objects_in_few_commits(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 150)
@@ -232,6 +233,7 @@ async def test_time_reaches_through_whole_index_objects_in_few_commits(world: Ma
     assert len(await world.there()) == 1
 
 
+@pytest.mark.slow
 async def test_a_log_from_which_nothing_has_to_go_costs_no_request(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 150)
@@ -292,6 +294,7 @@ async def test_a_lost_answer_is_found_out_before_anything_else_is_changed(world:
     await world.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [True, False])
 async def test_an_answer_lost_for_good_makes_the_list_be_loaded_again(world: MaintenanceWorld, applied: bool) -> None:
     partition = await world.open()

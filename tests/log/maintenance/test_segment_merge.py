@@ -97,6 +97,7 @@ class TestChoice:
         listed = [segment(at, KIB, time_ms=at * HOUR_MS // 4) for at in range(20)]
         assert [each.base_offset for each in choose_merge(listed, limits)] == [0, 1, 2, 3, 4]
 
+    @pytest.mark.slow
     def test_what_was_merged_before_does_not_grow_beyond_the_span(self) -> None:
         limits = MergeLimits(bytes_max=8 * MIB, span_ms_max=10 * HOUR_MS)
         listed: list[SegmentRecord] = []
@@ -151,6 +152,7 @@ async def test_many_new_segments_are_merged_in_commits_that_a_store_takes(world:
     assert await world.read() == records
 
 
+@pytest.mark.slow
 async def test_a_quiet_topic_keeps_nothing_much_longer_than_its_retention(world: MaintenanceWorld) -> None:
     partition, policy = await world.open(), CleanupPolicy(retention_ms=32 * HOUR_MS)
     for _ in range(100):
@@ -163,6 +165,7 @@ async def test_a_quiet_topic_keeps_nothing_much_longer_than_its_retention(world:
     assert len(partition.segments.recent) <= 32
 
 
+@pytest.mark.slow
 async def test_segments_that_an_earlier_release_listed_in_an_index_are_merged_too(world: MaintenanceWorld) -> None:
     partition = await world.open()
     await world.fill(partition, 200, each_ms=1)

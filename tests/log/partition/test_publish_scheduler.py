@@ -257,6 +257,7 @@ async def let_go(partitions: list[LeadingPartition]) -> None:
     await async_until(lambda: gc.collect() >= 0 and len([ref for ref in closed if ref() is not None]) <= 2)
 
 
+@pytest.mark.slow
 async def test_a_closed_partition_is_let_go_at_once_and_not_when_it_would_have_been_due(world: PartitionWorld) -> None:
     ann = await world.owner()
     partitions = await opened(ann, 6, roll_ms=WEEK_MS)
@@ -268,6 +269,7 @@ async def test_a_closed_partition_is_let_go_at_once_and_not_when_it_would_have_b
         await let_go(partitions)
 
 
+@pytest.mark.slow
 async def test_a_partition_that_is_closed_while_it_turns_out_to_be_lost_is_let_go_as_well(
     world: PartitionWorld,
 ) -> None:
@@ -441,6 +443,7 @@ async def test_partitions_that_are_due_sooner_than_was_said_leave_nothing_behind
     assert due.take(30_000) == [partition]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("due_by", ["request", "time"])
 async def test_many_partitions_that_are_due_at_once_are_placed_some_at_a_time(
     world: PartitionWorld, monkeypatch: pytest.MonkeyPatch, due_by: str

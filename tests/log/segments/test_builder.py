@@ -44,6 +44,7 @@ def blocks_of(segment: bytes) -> bytes:
     return segment[index.blocks[0].start : index.blocks[-1].end]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(batch_lists(), st.sampled_from((1, 100, 400, 2000, 1 << 20)), st.sampled_from(("lz4", "none")))
 def test_any_batches_come_back_as_they_were(batches: list[bytes], block_bytes: int, compression: str) -> None:

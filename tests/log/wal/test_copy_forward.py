@@ -58,6 +58,7 @@ async def test_frames_recovered_at_the_start_are_found_after_they_were_copied(tm
         assert sorted(set(await of(wal, STUCK))) == list(range(0, 20, 2))
 
 
+@pytest.mark.slow
 async def test_a_reader_in_the_middle_of_a_file_that_goes_away_finds_the_rest(tmp_path: Path) -> None:
     await fill(tmp_path / "wal", (frame(offset, partition=STUCK, size=3_000) for offset in range(15)))
     async with opened(tmp_path / "wal", settings=COPYING) as wal:
@@ -106,6 +107,7 @@ async def test_a_file_that_is_released_before_it_is_copied_ends_no_later_copy(tm
         assert wal.unreleased() == {(TOPIC, STUCK): 2}
 
 
+@pytest.mark.slow
 async def test_copying_writes_no_more_than_it_frees(tmp_path: Path) -> None:
     """Twenty frames of 3000 bytes are stuck: two files of them."""
     async with opened(tmp_path / "wal", settings=COPYING) as wal:

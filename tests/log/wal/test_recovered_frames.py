@@ -11,6 +11,7 @@ from holdfast.vocabulary.errors import CorruptError
 PARTITIONS, EACH = 20, 30
 
 
+@pytest.mark.slow
 async def test_reading_every_partition_by_itself_reads_each_frame_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

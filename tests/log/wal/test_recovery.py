@@ -53,6 +53,7 @@ async def test_a_tail_torn_at_any_byte_ends_after_the_last_whole_frame(tmp_path:
             assert readable(torn) == expected, (cut, rest[:1])
 
 
+@pytest.mark.slow
 async def test_a_bit_flipped_anywhere_in_an_unproven_tail_ends_it_there(tmp_path: Path) -> None:
     file = await one_group(tmp_path / "wal")
     for position in range(FRAMES_AT, STARTS[-1]):

@@ -50,6 +50,7 @@ def test_a_range_that_is_not_what_it_was_is_not_written(written: list[FencedRang
     assert not written
 
 
+@pytest.mark.slow
 def test_without_the_comparison_other_rows_would_be_written(
     written: list[FencedRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:

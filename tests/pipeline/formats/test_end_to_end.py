@@ -163,6 +163,7 @@ def test_a_schema_says_what_a_sample_does_not_show() -> None:
     assert found.order_by == ("id",)
 
 
+@pytest.mark.slow
 def test_a_definition_says_which_fields_may_be_absent() -> None:
     with format_example("protobuf") as example:
         source, payload = example.source("t"), example.encode(1)

@@ -102,6 +102,7 @@ def test_a_policy_that_is_none_is_refused() -> None:
         decide("add_columns", MAPPING, [])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(OBJECTS, max_size=5))
 def test_after_the_columns_are_added_nothing_is_unknown(values: list[Any]) -> None:

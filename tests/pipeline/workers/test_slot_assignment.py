@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(
     assert after.moves == len(moved) == (0 if newcomer in names else Counter(after.holders.values())[newcomer])
 
 
+@pytest.mark.slow
 @given(wanted, st.lists(st.sampled_from(NAMES), min_size=2, max_size=5, unique=True))
 def test_when_a_worker_leaves_only_its_slots_move(wanted: dict[str, int], names: list[str]) -> None:
     before = Town(wanted, peers_of(names))
@@ -120,6 +122,7 @@ def test_when_a_worker_leaves_only_its_slots_move(wanted: dict[str, int], names:
     assert all(len(each) <= 1 for each in first.values())
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(1, 12), workers)
 def test_scaling_moves_no_other_slot(less: int, more: int, names: list[str]) -> None:
     less, more = sorted((less, more))
@@ -182,6 +185,7 @@ def test_slots_above_a_workers_limit_go_to_one_with_room() -> None:
     assert Counter(town.holders.values()) == {"large": 5, "small": 1}
 
 
+@pytest.mark.slow
 @given(wanted, st.lists(st.sampled_from(NAMES), min_size=2, max_size=5, unique=True))
 def test_a_worker_whose_spark_fails_gets_no_slot_while_another_is_able(
     wanted: dict[str, int], names: list[str]

@@ -40,6 +40,7 @@ async def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_replays(
         assert await world.staged_objects() == []
 
 
+@pytest.mark.slow
 async def test_every_pair_of_deaths_is_harmless(world: SinkWorld) -> None:
     """First one driver dies at a step, then its follower at another, then a third finishes; batch after batch."""
     expected: list[str] = []
@@ -258,6 +259,7 @@ async def test_an_aborted_batch_keeps_the_pieces_that_its_plan_names(world: Sink
     assert await world.staged_objects() == []
 
 
+@pytest.mark.slow
 async def test_a_large_plan_is_listed_in_an_object(world: SinkWorld) -> None:
     options = SinkOptions(topic=TOPIC.name, inline_bytes=48 * 1024)
     rows = [f"{number:05d}" + "x" * 1_000 for number in range(400)]
