@@ -49,6 +49,19 @@ async def world() -> AsyncIterator[TimedWorld]:
     await made.end()
 
 
+async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: TimedWorld) -> None:
+    ann = await world.coordinator("ann")
+    await world.member(ann, "g", session_timeout_ms=10_000)
+    await ann.stop()
+    bob = await world.coordinator("bob")
+    assert (await bob.service.describe("g")).state is GroupState.STABLE
+    await world.pass_ms(9_000)
+    assert bob.service.counters.members_expired == 0
+    await world.pass_ms(3_000)
+    assert bob.service.counters.members_expired == 1
+    assert (await bob.service.describe("g")).state is GroupState.EMPTY
+
+
 async def test_one_timer_serves_many_groups(world: TimedWorld) -> None:
     ann = await world.coordinator()
     members = {f"g{n}": await world.member(ann, f"g{n}", session_timeout_ms=10_000) for n in range(20)}

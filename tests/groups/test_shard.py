@@ -60,15 +60,6 @@ async def test_a_stable_group_goes_on_with_its_next_coordinator_without_a_rebala
     assert (shown.metadata, shown.assignment) == (subscription("orders"), b"everything")
 
 
-async def test_members_that_do_not_find_the_next_coordinator_are_removed(world: CoordinatorWorld) -> None:
-    ann = await world.coordinator("ann")
-    await ann.member("g", session_timeout_ms=1_000)
-    await ann.stop()
-    bob = await world.coordinator("bob")
-    await async_until(lambda: bob.service.counters.members_expired)
-    assert (await bob.service.describe("g")).state is GroupState.EMPTY
-
-
 async def test_an_empty_group_keeps_its_generation_and_its_offsets(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member("g")
