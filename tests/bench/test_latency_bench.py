@@ -86,6 +86,7 @@ def test_every_protocol_is_answered(tmp_path: Path, peer: str) -> None:
         assert (done["requests"], done["failed"], done["unanswered"]) == (40, 0, 0)
 
 
+@pytest.mark.long  # the other tests run each part, and Holdfast as a peer
 @needs_compiler
 def test_the_quick_form_measures_holdfast_and_the_disk(tmp_path: Path) -> None:
     found = run([OPEN_LOOP, PAUSES, REQUESTS], [OURS, DISK], QUICK, tmp_path)

@@ -43,6 +43,7 @@ def work(broker: Broker) -> Iterator[Work]:
         yield Work(broker, topic, start)
 
 
+@pytest.mark.long  # as librdkafka and kafka-python
 def test_one_member_freezes_and_one_is_killed(work: Work) -> None:
     ann, bob = (work.start(name, assignor="CooperativeStickyAssignor") for name in ("ann", "bob"))
     await_shared([ann, bob], PARTITIONS)

@@ -99,7 +99,10 @@ def test_the_console_consumer_reads_one_partition_from_an_offset_and_a_group_goe
     assert tool(*reading, "6").split() == ["4", "5", "6", "7", "8", "9"]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+# Every compression of the Java producer is in test_java.py.
+@pytest.mark.parametrize(
+    "compression", ["zstd", *(pytest.param(each, marks=pytest.mark.long) for each in ("gzip", "snappy", "lz4"))]
+)
 def test_the_console_producer_compresses(broker: Broker, tool: Tool, compression: str) -> None:
     topic = broker.create_topic("console", 1)
     lines = "".join(f"line {number}\n" for number in range(200))

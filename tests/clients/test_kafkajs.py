@@ -262,6 +262,7 @@ def send_items(broker: Broker, topic: str, count: int, start: int = 0) -> list[b
     return [item.value for item in items]
 
 
+@pytest.mark.long  # as kafka-python, librdkafka and Java
 def test_a_group_outlives_members_that_join_freeze_and_die(broker: Broker, scenarios: Scenarios) -> None:
     topic, group = broker.create_topic("lives", 6), broker.unique("group")
     with scenarios.running("groups.member", topic=topic, group=group) as start:

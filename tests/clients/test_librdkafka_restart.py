@@ -30,7 +30,7 @@ class Kept:
     alike: dict[str, int]
 
 
-@pytest.fixture(scope="module", params=["stopped", "killed"])
+@pytest.fixture(scope="module", params=[pytest.param("stopped", marks=pytest.mark.long), "killed"])
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     if not owned():
         pytest.skip("the broker belongs to somebody else: it cannot be stopped")

@@ -73,7 +73,7 @@ def check(*consumers: Consumer) -> None:
 
 # Memory lives in one process. On SQLite a process that is frozen inside a write holds the lock until its supervisor kills it,
 # so there freezing is tested where the moment can be chosen (tests/stores/test_sqlite_processes.py).
-ALWAYS = {("sqlite", "kill"), ("sqlite", "term"), ("postgres", "freeze")}
+ALWAYS = {("sqlite", "kill"), ("postgres", "freeze")}
 WAYS = [
     pytest.param(engine, way, marks=() if (engine, way) in ALWAYS else pytest.mark.long)
     for engine in STORE_ENGINES

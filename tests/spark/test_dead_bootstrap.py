@@ -36,7 +36,9 @@ def write_stream(spark: SparkSession, dead: str, folder: Path) -> None:
     query.option("checkpointLocation", str(folder)).start().awaitTermination()
 
 
-@pytest.mark.parametrize("job", [read, write, read_stream, write_stream])
+@pytest.mark.parametrize(
+    "job", [read, write_stream, *(pytest.param(each, marks=pytest.mark.long) for each in (write, read_stream))]
+)
 def test_it_is_named_soon(
     job: Callable[[SparkSession, str, Path], None], spark: SparkSession, dead: str, tmp_path: Path
 ) -> None:

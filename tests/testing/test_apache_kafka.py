@@ -57,6 +57,7 @@ def test_what_its_console_producer_writes_its_console_consumer_reads(kafka: Apac
     assert "PartitionCount: 3" in described.stdout
 
 
+@pytest.mark.long  # a JVM of its own; tests/clients/test_java_tools.py and tests/pipeline/driver/test_external_kafka.py run these
 def test_a_tool_with_invalid_arguments_fails_with_its_message(kafka: ApacheKafka) -> None:
     done = kafka_tool("TopicCommand", "--bootstrap-server", kafka.bootstrap, "--describe", "--topic", "nowhere")
     assert done.exit_code != 0

@@ -129,7 +129,7 @@ async def test_killed_at_a_step(tmp_path: Path, label: str) -> None:
     assert promises.acknowledged > 100
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))])
 async def test_killed_at_random(tmp_path: Path, seed: int) -> None:
     rng = SeededRandom(seed).random
     promises = Promises()

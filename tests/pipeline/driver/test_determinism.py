@@ -19,6 +19,8 @@ from holdfast.vocabulary.types import OffsetRange
 pytestmark = pytest.mark.spark
 
 OTHER = RangeDigest(rows=49, rows_hash="1:" + "0" * 32)
+SOME_ROWS = "select id, name from rows where id % 2 = 0"
+NO_ROWS = "select id from rows where id < 0"
 
 
 def intent(registry: RegistryStore, number: int = 0) -> RangeIntent:
@@ -33,8 +35,14 @@ def turns(work: SlotProcessor, claims: dict[int, int], count: int = 3) -> None:
         work.turn(claims)
 
 
-@pytest.mark.parametrize("sql", ["", "select id, name from rows where id % 2 = 0", "select id from rows where id < 0"])
-@pytest.mark.parametrize("kind", ["clickhouse", "parquet", "delta"])
+@pytest.mark.parametrize(
+    ("kind", "sql"),
+    [
+        pytest.param(kind, sql, marks=() if kind == "clickhouse" or sql is SOME_ROWS else pytest.mark.long)
+        for kind in ("clickhouse", "parquet", "delta")
+        for sql in ("", SOME_ROWS, NO_ROWS)
+    ],
+)
 def test_what_a_range_is_written_as_is_in_its_intent_before_anything_is_visible(
     kind: str, sql: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase, tmp_path: Path
 ) -> None:
@@ -61,7 +69,7 @@ def test_what_a_range_is_written_as_is_in_its_intent_before_anything_is_visible(
         assert totals(clickhouse, "orders_dlq", "recipe")[:2] == (1, 1)
 
 
-@pytest.mark.parametrize("sql", ["", "select id, name from rows", "select id from rows where id < 0"])
+@pytest.mark.parametrize("sql", ["", NO_ROWS, pytest.param("select id, name from rows", marks=pytest.mark.long)])
 def test_a_replay_that_differs_is_blocked_with_both_and_nothing_is_written(
     sql: str, world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:

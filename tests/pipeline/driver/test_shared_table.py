@@ -11,6 +11,7 @@ from holdfast.vocabulary import failpoints
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long  # without Spark, the same is in sinks/test_contract.py
 def test_a_successor_writes_its_range_although_another_pipeline_has_written_the_same_offsets(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:

@@ -144,8 +144,10 @@ class Dies:
         return outcome
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("commit", [1, 2])
+@pytest.mark.parametrize(
+    ("commit", "after"),
+    [(1, True), (2, False), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, False), (2, True)))],
+)
 async def test_a_replay_that_dies_at_a_commit_is_finished_by_the_next(
     world: PipelineServiceHarness, commit: int, after: bool
 ) -> None:
@@ -159,7 +161,7 @@ async def test_a_replay_that_dies_at_a_commit_is_finished_by_the_next(
     assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
-@pytest.mark.parametrize("command", [1, 2, 3])
+@pytest.mark.parametrize("command", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 3))])
 async def test_a_replay_that_dies_between_its_inserts_is_finished_by_the_next(
     world: PipelineServiceHarness, command: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,7 +330,7 @@ async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_fo
     assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
-@pytest.mark.parametrize("command", [1, 2])
+@pytest.mark.parametrize("command", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_replay_under_a_token_without_its_rows_is_finished_by_the_next(
     world: PipelineServiceHarness, command: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,14 @@ def test_overwriting_a_topic_is_refused(spark: SparkSession, broker: Broker) -> 
         frame.write.format("holdfast").options(bootstrap=broker.bootstrap, topic=topic).mode("overwrite").save()
 
 
-@pytest.mark.parametrize("step", FAILPOINTS)
+# The other steps of the short form are in test_spark_stream.py; every pair of steps, without Spark, in test_publisher.py.
+@pytest.mark.parametrize(
+    "step",
+    [
+        each if each in ("spark-sink.planned", "spark-sink.sent") else pytest.param(each, marks=pytest.mark.long)
+        for each in FAILPOINTS
+    ],
+)
 def test_a_named_write_whose_commit_dies_at_any_step_takes_effect_once(
     spark: SparkSession, broker: Broker, tmp_path: Path, step: str
 ) -> None:

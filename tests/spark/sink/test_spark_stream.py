@@ -40,23 +40,28 @@ def ids(broker: Broker, topic: str, partitions: int) -> list[int]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "steps",
+    [FAILPOINTS[::2], pytest.param(FAILPOINTS, marks=pytest.mark.long)],  # without Spark, each is in test_publisher.py
+    ids=["every other step", "every step"],
+)
 def test_a_stream_whose_commits_die_at_every_step_loses_and_repeats_nothing(
-    spark: SparkSession, broker: Broker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path, steps: tuple[str, ...]
 ) -> None:
     """Each start finishes the batch that the one before it died in, and dies at the next step."""
     spark.dataSource.register(DyingSource)
     topic = broker.create_topic("stream", 3)
     (tmp_path / "in").mkdir()
     options = {"bootstrap": broker.bootstrap, "topic": topic, "batchBytes": "2048", "inlineBytes": "0"}
-    for number, step in enumerate(FAILPOINTS):
+    for number, step in enumerate(steps):
         add_file(tmp_path / "in", number)
         dying = start(spark, "dying", tmp_path, {**options, "step": step, "mark": str(tmp_path / step)})
         with pytest.raises(Exception, match=r"(?s)."):
             dying.awaitTermination()
         assert (tmp_path / step).exists(), f"the commit did not reach {step!r}"
-    add_file(tmp_path / "in", len(FAILPOINTS))
+    add_file(tmp_path / "in", len(steps))
     start(spark, "holdfast", tmp_path, options).awaitTermination()
-    assert ids(broker, topic, 3) == list(range((len(FAILPOINTS) + 1) * ROWS_PER_FILE))
+    assert ids(broker, topic, 3) == list(range((len(steps) + 1) * ROWS_PER_FILE))
 
 
 def test_a_stream_may_have_a_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

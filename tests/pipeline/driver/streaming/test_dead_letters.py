@@ -131,6 +131,7 @@ def test_raw_values_are_text_and_what_is_no_text_is_a_dead_letter(
     assert [(row["_offset"], row["reason"][:9]) for row in dead_letters(clickhouse)] == [(1, "not UTF-8")]
 
 
+@pytest.mark.long  # the same of one source at two places is below; what each says was read, in test_protocol.py
 def test_of_two_sources_of_one_topic_the_one_that_has_dead_letters_says_what_was_read(
     world: DriverCluster, jobs: SparkJobs, clickhouse: ClickHouseDatabase
 ) -> None:

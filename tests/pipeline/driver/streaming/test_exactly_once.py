@@ -67,7 +67,7 @@ def windowed(topic: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "steps",
     [
-        ("planned", "begun", "inserted", "done"),
+        ("begun", "inserted"),  # before and after rows are visible; test_protocol.py dies at each step, without Spark
         pytest.param((*IN_BATCH, *AT_START), marks=pytest.mark.long, id="all"),
     ],
     ids=str,
