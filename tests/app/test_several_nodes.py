@@ -16,7 +16,6 @@ from tests.support.server_process import (
     read,
     started,
 )
-from tests.support.store_engines import STORE_ENGINES
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.testing.harness import StoreHarness
@@ -85,9 +84,9 @@ async def test_two_processes_share_a_store_and_never_a_partition(harness: StoreH
     await asyncio.to_thread(steps)
 
 
-@pytest.mark.parametrize(
-    "engine", [engine for engine in STORE_ENGINES if engine != "memory"]
-)  # which does not outlive a kill
+@pytest.mark.parametrize(  # memory does not outlive a kill; that SQLite does is in test_serve.py
+    "engine", ["postgres", "etcd", "redis", pytest.param("sqlite", marks=pytest.mark.long)]
+)
 async def test_it_serves_on_every_engine_and_survives_a_kill(harness: StoreHarness, tmp_path: Path) -> None:
     def steps() -> None:
         (ann,) = together(tmp_path, harness.url, "ann", options=())

@@ -67,6 +67,7 @@ def test_the_console_producer_and_consumer_carry_keys_headers_and_nulls(broker: 
     ]
 
 
+@pytest.mark.long  # in one JVM, the same is above
 def test_the_console_pair_runs_as_processes_of_their_own(broker: Broker) -> None:
     topic = broker.create_topic("console", 1)
     at = ["--bootstrap-server", broker.bootstrap, "--topic", topic]

@@ -195,7 +195,11 @@ def test_a_second_bearer_of_a_name_fences_the_first(broker: Broker) -> None:
             assert second.committed(place) == 2
 
 
-@pytest.mark.parametrize("version", [None, (0, 11), (1, 0), (2, 0), (2, 4), (3, 0)], ids=str)
+@pytest.mark.parametrize(
+    "version",
+    [None, (0, 11), (2, 4), *(pytest.param(each, marks=pytest.mark.long) for each in ((1, 0), (2, 0), (3, 0)))],
+    ids=str,
+)
 def test_a_group_starts_where_it_committed(broker: Broker, version: tuple[int, ...] | None) -> None:
     topic, group = broker.create_topic("resumed"), broker.unique("group")
     place = TopicPartition(topic, 0)

@@ -1,5 +1,6 @@
 """kafka-python: a broker that is killed or stopped and started again loses nothing it acknowledged, repeats nothing."""
 
+import pytest
 from confluent_kafka import Producer
 from tests.support.broker import Broker
 from tests.support.clients.group_members import await_committed, await_shared, members, verdict
@@ -30,6 +31,7 @@ def test_an_idempotent_producer_survives_killed_brokers_without_gap_or_duplicate
     assert judged.clean, judged
 
 
+@pytest.mark.long  # as librdkafka, Java and aiokafka
 def test_members_of_a_group_carry_on_when_the_broker_comes_back(own_broker: Broker) -> None:
     topic, group = own_broker.create_topic("carried", 2), own_broker.unique("group")
     sent = [item.value for item in keyed(400)]

@@ -79,8 +79,14 @@ def values_of(broker: Broker, topic: str, partitions: int) -> list[bytes]:
     return values
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+@pytest.mark.parametrize(
+    ("compression", "together"),
+    [
+        pytest.param(each, together, marks=() if together or each == "gzip" else pytest.mark.long)
+        for each in COMPRESSIONS
+        for together in (False, True)
+    ],
+)
 def test_every_shape_comes_back(broker: Broker, scenarios: Scenarios, compression: str, together: bool) -> None:
     topic = broker.create_topic("shapes", config=KEEP)
     shapes = [shape for shape in SENDABLE if not together or len(shape.value or b"") < 10_000]
@@ -310,6 +316,7 @@ def test_an_idempotent_producer_survives_a_killed_broker_without_gap_or_duplicat
     assert judged.clean, judged
 
 
+@pytest.mark.long  # as librdkafka, Java and aiokafka
 def test_members_of_a_group_carry_on_when_the_broker_comes_back(own_broker: Broker, own_scenarios: Scenarios) -> None:
     topic, group = own_broker.create_topic("carried", 2), own_broker.unique("group")
     with own_scenarios.running("groups.member", topic=topic, group=group) as start:

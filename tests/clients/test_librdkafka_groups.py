@@ -10,6 +10,8 @@ from tests.support.librdkafka_client import Config, consuming, got, leave, send_
 from tests.support.waiting import until
 
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
+# One that revokes everything at a rebalance, one that does not.
+FEW_STRATEGIES = [pytest.param(each, marks=pytest.mark.long if each == "roundrobin" else ()) for each in STRATEGIES]
 
 
 class Joined:
@@ -77,7 +79,7 @@ def sizes(members: Sequence[Joined]) -> list[int]:
     return sorted(len(member.held) for member in members)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", FEW_STRATEGIES)
 def test_members_share_and_share_again_when_one_joins_or_leaves(broker: Broker, strategy: str) -> None:
     topic = broker.create_topic("shared", 6)
     config = {"group.id": broker.unique("shared"), "partition.assignment.strategy": strategy}
@@ -114,7 +116,7 @@ def test_more_members_than_partitions_leave_some_idle(broker: Broker) -> None:
         assert sizes(group) == [0, 1, 1]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", FEW_STRATEGIES)
 def test_several_topics_are_shared_together(broker: Broker, strategy: str) -> None:
     topics = [broker.create_topic("one", 2), broker.create_topic("two", 4)]
     config = {"group.id": broker.unique("both"), "partition.assignment.strategy": strategy}

@@ -63,7 +63,9 @@ def holds(group: Sequence[Member]) -> list[int]:
     return sorted(len(member.assigned) for member in group)
 
 
-@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize(
+    "assignor", [pytest.param(each, marks=pytest.mark.long if each == "roundrobin" else ()) for each in ASSIGNORS]
+)
 def test_members_join_and_leave_while_records_flow(work: Work, assignor: str) -> None:
     (ann,) = work.join("ann", assignor=assignor)
     work.send()

@@ -90,7 +90,7 @@ def test_it_writes_what_the_connector_writes(
 
 
 @pytest.mark.usefixtures("connector")
-@pytest.mark.parametrize("headers", ["false", "true"])
+@pytest.mark.parametrize("headers", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_columns_and_rows_are_the_connectors(headers: str, spark: SparkSession, broker: Broker) -> None:
     topic = broker.create_topic("columns", 2)
     records = [Sent(b"v%d" % n, n % 2, b"k%d" % n, 1_700_000_000_000 + n, [("h", b"x")]) for n in range(50)]

@@ -422,6 +422,7 @@ async def test_a_corrupt_registry_blocks_its_own_pipeline_only(world: WorkerClus
     assert "is corrupt" in status.reason
 
 
+@pytest.mark.long  # what is encoded is in test_status_publisher.py
 @pytest.mark.slow
 async def test_the_status_of_a_slot_with_very_many_partitions_does_not_list_them(world: WorkerCluster) -> None:
     await world.pipeline("p", partitions=6_000)

@@ -106,6 +106,7 @@ def test_available_now_reads_to_the_end_in_limited_batches(
     assert '"lag"' in str(query.recentProgress[0].sources[0].latestOffset)
 
 
+@pytest.mark.long  # as rows, above; how limits are shared is in tests/client/test_splits.py
 def test_bytes_are_limited(spark: SparkSession, broker: Broker, kept: CheckpointedStream) -> None:
     topic = broker.create_topic("bytes", config={"segment.ms": "100"})
     send(broker, topic, numbered(2_000))
@@ -127,6 +128,7 @@ def test_a_stream_without_starting_offsets_begins_at_the_end(
     assert kept.values() == [10, 11, 12, 13, 14]
 
 
+@pytest.mark.long  # without Spark, the same is in test_positions.py
 def test_a_recreated_topic_stops_the_stream_or_is_read_from_the_beginning(
     spark: SparkSession, broker: Broker, kept: CheckpointedStream
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_recreated_topic_stops_the_stream_or_is_read_from_the_beginning(
     assert kept.values() == [*range(10), *range(100, 105)]
 
 
+@pytest.mark.long  # without Spark, the same is in test_positions.py
 def test_retention_that_was_faster_stops_the_stream_or_is_skipped(
     spark: SparkSession, broker: Broker, kept: CheckpointedStream
 ) -> None:
