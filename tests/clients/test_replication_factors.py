@@ -72,7 +72,8 @@ async def test_a_topic_of_three_replicas_is_created_and_described(tmp_path: Path
         nodes = {admin.node for admin in admins}
 
         async def served_by_all() -> bool:
-            return await asyncio.to_thread(replicas, "orders") == [(nodes, nodes)] * 2
+            seen: Replicas = await asyncio.to_thread(replicas, "orders")
+            return seen == [(nodes, nodes)] * 2
 
         await async_until(served_by_all)
 
