@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.cluster import LocalCluster, Node
 from tests.support.peers import QUICK, MemberTable, StreamNode, stream_node
@@ -20,6 +21,8 @@ from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.positions import NOWHERE
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.settings import ReplicaSettings
+from holdfast.log.wal.repair import RepairReport
+from holdfast.log.wal_owners import last_wal_agent
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -253,3 +256,23 @@ async def test_a_replica_outlives_the_session_of_its_agent(cluster: LocalCluster
     assert facts(await ask(bob.agent.replica_network, wal_id, append(1, at(1, 3)))) == (Ack, 1, at(1, 3))
     await reached(ann, bob)
     assert facts(await ask(network, wal_id, append(1, at(1, 3)))) == (Ack, 1, at(1, 3))
+
+
+async def test_an_agent_with_a_repaired_wal_is_another_replica_under_the_same_name(
+    cluster: LocalCluster,
+) -> None:
+    ann = await cluster.node("ann", peers=QUICK)
+    before = ann.agent.replicas.wal_id
+    await ask(ann.agent.replica_network, before, append(1, NOWHERE, *HISTORY))
+    await ann.drop()
+    report = RepairReport(number=2, at_ms=1, damaged_file="1.wal", damaged_position=0, found="damage")
+    (cluster.directory / "ann" / "repair-2.json").write_bytes(msgspec.json.encode(report))
+    ann, bob = await cluster.node("ann", peers=QUICK), await cluster.node("bob", peers=QUICK)
+    repaired = ann.agent.replicas.wal_id
+    assert repaired == f"{before}.2"
+    await async_until(lambda: bob.agent.replica_network.is_connected(repaired))
+    assert not bob.agent.replica_network.is_connected(before)
+    sealed = await ask(bob.agent.replica_network, repaired, seal(9, repaired))
+    assert isinstance(sealed, Sealed)
+    assert sealed.position == NOWHERE  # what is left of the replica before may lack what it acknowledged
+    assert await last_wal_agent(cluster.store, repaired) == "ann"

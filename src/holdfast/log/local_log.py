@@ -167,7 +167,13 @@ class LocalLog:
         """Register this process as the owner of the WAL, and serve the leases that come."""
         clock, random = self._clock, self._random
         await register_wal_owner(
-            self._store, self.wal_id, agent=self._agent, session=session.id, clock=clock, random=random
+            self._store,
+            self.wal_id,
+            agent=self._agent,
+            session=session.id,
+            clock=clock,
+            random=random,
+            replica=self._replicas.host.wal_id if self._replicas is not None else "",
         )
         resources = PartitionResources(
             session=session,

@@ -23,11 +23,15 @@ class WalOwner(msgspec.Struct, frozen=True):
 
 
 async def register_wal_owner(
-    store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, random: Random
+    store: Store, wal_id: str, *, agent: str, session: str, clock: Clock, random: Random, replica: str = ""
 ) -> None:
-    """Record, for the life of the session, that this agent has the WAL open; and for good, that it had it last."""
+    """Record, for the life of the session, that this agent has the WAL open; and for good, that it had it last.
+
+    `replica`: the name under which the WAL is counted as a replica, if that is another one, because it was repaired.
+    """
     owner = msgspec.json.encode(WalOwner(agent))
-    puts = (Put(wal_key(wal_id), owner, session), Put(wal_agent_key(wal_id), owner))
+    names = dict.fromkeys((wal_id, replica or wal_id))
+    puts = (Put(wal_key(wal_id), owner, session), *(Put(wal_agent_key(name), owner) for name in names))
     if not isinstance(await commit_resolved(store, clock=clock, random=random, apply=puts), Committed):
         raise ExpiredError(f"session {session}", "the store has ended it")
 

@@ -156,6 +156,10 @@ class HostedReplica:
                     await self._handle_next(self._waiting[0])
         except HoldfastError:  # the WAL is closed, or has failed and ends the process
             self.close()
+        except Exception:  # of one partition: it answers nothing more, and nobody waits for it
+            _log.exception("replica of %s failed and answers nothing", name_of(self.partition))
+            self.failure = "it failed"
+            self.close()
         finally:
             self._serving = False
 
