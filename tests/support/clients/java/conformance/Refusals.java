@@ -122,7 +122,7 @@ final class Refusals {
         var partition = new TopicPartition(world.topic(1), 0);
         var moved = Map.of(partition, Optional.of(new NewPartitionReassignment(List.of(4711))));
         refusal = refusedSoon(() -> world.admin.alterPartitionReassignments(moved).all().get());
-        Expect.that(refusal.getMessage().contains("invalid broker 4711"), "the error says so: " + refusal);
+        Expect.that(refusal.getMessage().contains("includes broker 4711, but no such broker is registered"), "the error says so: " + refusal);
         refusal = refusedSoon(() -> world.admin.describeMetadataQuorum().quorumInfo().get());
         Expect.that(refusal instanceof UnsupportedVersionException, "the error says so: " + refusal);
     }
