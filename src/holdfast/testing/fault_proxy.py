@@ -1,17 +1,28 @@
-"""A TCP proxy on loopback that loses what a test selects."""
+"""A TCP proxy on loopback that loses, delays or refuses what a test selects."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.vocabulary.clock import Clock
 
 _CHUNK_BYTES: Final = 1 << 16
 
 
+class _Link:
+    """One connection. `opening`: the first bytes its client sent, by which a test can tell whose it is."""
+
+    __slots__ = ("opening", "swallow")
+
+    def __init__(self) -> None:
+        self.opening = b""
+        self.swallow = False
+
+
 class FaultProxy:
-    """Forwards one upstream address. Connections can be cut, refused, or cut at the request that mentions a marker."""
+    """Forwards one upstream address. Connections can be cut, refused, held, answered by itself, or cut at the request that
+    mentions a marker."""
 
     def __init__(self, upstream_host: str, upstream_port: int, *, clock: Clock, answer_wait_ms: int = 300) -> None:
         self._upstream = (upstream_host, upstream_port)
@@ -20,7 +31,11 @@ class FaultProxy:
         self._reachable = True
         self._lose_answer_to: bytes | None = None
         self._lose_request: bytes | None = None
+        self._held: dict[Literal["requests", "answers"], set[bytes]] = {"requests": set(), "answers": set()}
+        self._released = asyncio.Event()
+        self._response: bytes | None = None
         self._links: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
         self._closed = False
         self.port = 0
         self.lost = 0  # how many requests or answers were lost, so that a test can see that it happened
@@ -30,14 +45,22 @@ class FaultProxy:
     async def running(cls, upstream_host: str, upstream_port: int, *, clock: Clock) -> AsyncIterator["FaultProxy"]:
         """A proxy on a free port of 127.0.0.1."""
         proxy = cls(upstream_host, upstream_port, clock=clock)
-        server = await asyncio.start_server(proxy._accept, "127.0.0.1", 0)
-        proxy.port = server.sockets[0].getsockname()[1]
+        await proxy._listen()
         try:
             yield proxy
         finally:
             proxy._closed = True
-            server.close()
+            proxy._unlisten()
             await proxy.cut()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _unlisten(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def lose_answer_to(self, marker: str) -> None:
         """Forward the next request that contains `marker`, drop its response for a while, then cut."""
@@ -46,6 +69,34 @@ class FaultProxy:
     def lose_request(self, marker: str) -> None:
         """Cut the connection instead of forwarding the next request that holds `marker`."""
         self._lose_request = marker.encode()
+
+    def hold(self, *, requests: bool = False, answers: bool = False, opening: str = "") -> None:
+        """Forward nothing in these directions until `release`: a network that drops packets, and delivers them later.
+
+        `opening`: only on connections whose first bytes mention it.
+        """
+        for direction, wanted in (("requests", requests), ("answers", answers)):
+            if wanted:
+                self._held[direction].add(opening.encode())  # type: ignore[index]
+
+    def release(self) -> None:
+        """Forward what was held."""
+        for held in self._held.values():
+            held.clear()
+        released, self._released = self._released, asyncio.Event()
+        released.set()
+
+    def respond(self, response: bytes | None) -> None:
+        """Answer every request with these bytes, and close; None: forward again."""
+        self._response = response
+
+    async def set_listening(self, listening: bool) -> None:
+        """Whether there is anybody at the port: if not, connections are refused by the system, and present ones are cut."""
+        if listening and self._server is None:
+            await self._listen()
+        elif not listening:
+            self._unlisten()
+            await self.cut()
 
     async def set_reachable(self, reachable: bool) -> None:
         """Refuse (accept and close at once) or serve new connections; refusing also cuts the present ones."""
@@ -76,10 +127,10 @@ class FaultProxy:
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
-        swallow = asyncio.Event()
+        link = _Link()
         pumps = [
-            asyncio.ensure_future(self._requests(reader, up_writer, swallow)),
-            asyncio.ensure_future(self._answers(up_reader, writer, swallow)),
+            asyncio.ensure_future(self._requests(reader, up_writer, writer, link)),
+            asyncio.ensure_future(self._answers(up_reader, writer, link)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -89,10 +140,23 @@ class FaultProxy:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
+    async def _until_released(self, direction: Literal["requests", "answers"], link: _Link) -> None:
+        while any(marker in link.opening for marker in self._held[direction]):
+            await self._released.wait()
+
     async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, swallow: asyncio.Event
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: asyncio.StreamWriter, link: _Link
     ) -> None:
         while chunk := await reader.read(_CHUNK_BYTES):
+            link.opening = link.opening or chunk
+            await self._until_released("requests", link)
+            if self._response is not None:
+                self.lost += 1
+                back.write(self._response)
+                await back.drain()
+                back.close()
+                await back.wait_closed()
+                return
             if self._lose_request is not None and self._lose_request in chunk:
                 self._lose_request = None
                 self.lost += 1
@@ -101,18 +165,17 @@ class FaultProxy:
             if losing:
                 self._lose_answer_to = None
                 self.lost += 1
-                swallow.set()
+                link.swallow = True
             writer.write(chunk)
             await writer.drain()
             if losing:
                 await self._clock.sleep_ms(self._answer_wait_ms)
                 return
 
-    async def _answers(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, swallow: asyncio.Event
-    ) -> None:
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link) -> None:
         while chunk := await reader.read(_CHUNK_BYTES):
-            if not swallow.is_set():
+            await self._until_released("answers", link)
+            if not link.swallow:
                 writer.write(chunk)
                 with suppress(ConnectionError):
                     await writer.drain()

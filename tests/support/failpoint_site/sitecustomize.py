@@ -18,3 +18,10 @@ if _folder := os.environ.get("HOLDFAST_TEST_FAILPOINTS"):  # noqa: TID251 (how a
         from tests.pipeline.kills import planted
 
         planted.install(Path(_folder))
+
+if _folder := os.environ.get("HOLDFAST_TEST_AGENT_FAULTS"):  # noqa: TID251
+    from pathlib import Path
+
+    from tests.chaos import agent_faults
+
+    agent_faults.install(Path(_folder))

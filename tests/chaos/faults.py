@@ -1,0 +1,250 @@
+"""The faults by name: what each does to a cluster, and how it is undone.
+
+A fault is a context manager: entered when it begins, left when it is over. The one rule: whatever it broke is whole again after it,
+but for what only time or a takeover heals.
+"""
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Final
+
+from confluent_kafka import KafkaException
+from tests.chaos.cluster import ChaosAgent, ChaosCluster
+from tests.chaos.levels import Level
+from tests.chaos.links import Link
+from tests.support.server_process import leaders
+from tests.support.waiting import until
+
+TOPIC: Final = "chaos"
+Fault = Callable[[ChaosCluster, ChaosAgent], AbstractContextManager[None]]
+
+
+@contextmanager
+def kill(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """SIGKILL, and a start on the same disk."""
+    agent.kill()
+    yield
+    agent.start()
+
+
+@contextmanager
+def stop(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """SIGTERM: everything is handed over."""
+    agent.stop()
+    yield
+    agent.start()
+
+
+@contextmanager
+def freeze(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """SIGSTOP and SIGCONT."""
+    agent.process.freeze()
+    try:
+        yield
+    finally:
+        agent.process.thaw()
+
+
+@contextmanager
+def _held(links: list[Link], *, requests: bool = True, answers: bool = True) -> Iterator[None]:
+    for link in links:
+        link.hold(requests=requests, answers=answers)
+    try:
+        yield
+    finally:
+        for link in links:
+            link.release()
+            link.cut()  # what was held has arrived late; clients that gave up connect again
+
+
+@contextmanager
+def cut_peers(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """No agent reaches this one, nor it any other."""
+    with ExitStack() as cuts:
+        cuts.enter_context(_held([agent.peers]))
+        for other in cluster.agents:
+            if other is not agent:
+                other.peers.hold(opening=agent.name)
+                cuts.callback(other.peers.release)
+        yield
+
+
+@contextmanager
+def cut_peers_one_way(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """What other agents send does not arrive here; what this one sends does."""
+    with _held([agent.peers], answers=False):
+        yield
+
+
+@contextmanager
+def cut_store(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """It does not reach the store, for longer than its session lives."""
+    with _held(agent.store):
+        yield
+
+
+@contextmanager
+def cut_store_answers(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """The store gets its requests and it gets no answers: outcomes are unknown."""
+    with _held(agent.store, requests=False):
+        yield
+
+
+@contextmanager
+def cut_objects(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """It does not reach object storage."""
+    with _held(agent.objects):
+        yield
+
+
+@contextmanager
+def cut_objects_answers(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Objects are stored, and it is not told so."""
+    with _held(agent.objects, requests=False):
+        yield
+
+
+@contextmanager
+def slow_down(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Object storage answers 503 to everybody."""
+    links = [link for each in cluster.agents for link in each.objects]
+    for link in links:
+        link.slow_down(True)
+        link.cut()
+    try:
+        yield
+    finally:
+        for link in links:
+            link.slow_down(False)
+
+
+@contextmanager
+def cut_clients(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Its clients get no answers: what they sent was appended, or not."""
+    with _held([agent.clients], requests=False):
+        yield
+
+
+@contextmanager
+def store_restart(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """The store, or one of its members, is killed and started again."""
+    cluster.store.restart()
+    yield
+
+
+@contextmanager
+def store_pause(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """The store answers nobody."""
+    with cluster.store.pause():
+        yield
+
+
+@contextmanager
+def full_disk(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Its WAL can write nothing: ENOSPC."""
+    agent.faults.disk_full(True)
+    try:
+        yield
+    finally:
+        agent.faults.disk_full(False)
+
+
+@contextmanager
+def lose_disk(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """SIGKILL, and a start on an empty disk. Only when every partition has a leader: one disk may be lost at a time."""
+    _until_led(cluster)
+    agent.kill()
+    agent.lose_disk()
+    yield
+    agent.start()
+    _until_led(cluster)
+
+
+@contextmanager
+def clock_jump(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Its wall clock is an hour ahead, then an hour behind."""
+    agent.faults.clock_offset_ms(3_600_000)
+    threading.Event().wait(0.5)
+    agent.faults.clock_offset_ms(-3_600_000)
+    try:
+        yield
+    finally:
+        agent.faults.clock_offset_ms(0)
+
+
+@contextmanager
+def drain(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """An operator drains it, and withdraws that."""
+    _try_command(cluster, "drain", agent.name, "--wait", "0")
+    yield
+    _try_command(cluster, "drain", agent.name, "--undo", "--wait", "0")
+
+
+@contextmanager
+def transfer(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """An operator moves a partition to it, and lets the planner rebalance again."""
+    _try_command(cluster, "transfer", TOPIC, "0", "--to", agent.name, "--wait", "0")
+    yield
+    _try_command(cluster, "rebalance", "--wait", "0")
+
+
+@contextmanager
+def join(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """A further agent joins, takes its share, and leaves again."""
+    joined = cluster.join()
+    yield
+    joined.stop()
+    cluster.agents.remove(joined)
+
+
+def _try_command(cluster: ChaosCluster, *argv: str) -> None:
+    with suppress(subprocess.CalledProcessError):  # refused, or the store was away: an operator would look again
+        cluster.command(*argv)
+
+
+def _until_led(cluster: ChaosCluster) -> None:
+    def led() -> bool:
+        try:
+            return -1 not in leaders(cluster.bootstrap, TOPIC).values()
+        except KafkaException:
+            return False
+
+    until(led, what="every partition has a leader")
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "kill": kill,
+    "stop": stop,
+    "freeze": freeze,
+    "freeze-past-ttl": freeze,
+    "cut-peers": cut_peers,
+    "cut-peers-one-way": cut_peers_one_way,
+    "cut-store": cut_store,
+    "cut-store-answers": cut_store_answers,
+    "cut-objects": cut_objects,
+    "cut-objects-answers": cut_objects_answers,
+    "slow-down": slow_down,
+    "cut-clients": cut_clients,
+    "store-restart": store_restart,
+    "store-pause": store_pause,
+    "full-disk": full_disk,
+    "lose-disk": lose_disk,
+    "clock-jump": clock_jump,
+    "drain": drain,
+    "transfer": transfer,
+    "join": join,
+}
+
+
+def applicable(level: Level, *, store: str, objects: str) -> list[str]:
+    """The faults that mean something at this level, on this store and these objects."""
+    left_out = set()
+    if not level.survives_lost_disk:
+        left_out.add("lose-disk")
+    if store == "sqlite":  # a file, which no connection leads to
+        left_out |= {"cut-store", "cut-store-answers"}
+    if objects == "folder":
+        left_out |= {"cut-objects", "cut-objects-answers", "slow-down"}
+    return [name for name in FAULTS if name not in left_out]
