@@ -42,6 +42,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as temporary:
         for store, level in itertools.product(stores, levels):
             folder = (args.folder or Path(temporary)) / f"{store}-{level}-{args.seed}"
+            if folder.exists():
+                parser.error(f"invalid --folder: {folder} is there already")
             plan = Plan(
                 seconds=args.seconds,
                 seed=args.seed,

@@ -21,13 +21,12 @@ class AgentFaults:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self.failpoints = FailpointFolder(folder / "failpoints")
 
     @property
     def environment(self) -> dict[str, str]:
         """For the agent's process."""
-        # The handler of failpoints has a folder of its own: asked at each of them, it would slow everything down.
-        site = FailpointFolder(self._folder / "unused").environment
-        return {"PYTHONPATH": site["PYTHONPATH"], VARIABLE: str(self._folder)}
+        return {**self.failpoints.environment, VARIABLE: str(self._folder)}
 
     def disk_full(self, full: bool) -> None:
         """Whether the WAL's disk takes anything."""

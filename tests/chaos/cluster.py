@@ -61,7 +61,7 @@ class ChaosAgent:
             *("--agent-id", name, "--zone", zone, "--store", store_url, "--objects", objects_url),
             *("--advertise", f"127.0.0.1:{self.clients.port}"),
             *("--peer", f"127.0.0.1:{peer_port}", "--advertise-peer", f"127.0.0.1:{self.peers.port}"),
-            *("--lease-ttl", str(cluster.ttl_ms), *BRISK, *cluster.options),
+            *("--lease-ttl", str(cluster.ttl_ms), *cluster.options),
             env=self.faults.environment,
         )
         self.process.port = kafka_port
@@ -71,6 +71,11 @@ class ChaosAgent:
     def bootstrap(self) -> str:
         """Where clients reach it."""
         return f"127.0.0.1:{self.clients.port}"
+
+    @property
+    def node(self) -> int:
+        """Its number, as Kafka's clients know it."""
+        return int(self.process.out.partition(", node ")[2].partition(" ")[0])
 
     @property
     def inbound(self) -> tuple[Link, Link]:
@@ -133,10 +138,10 @@ class ChaosCluster:
         store: str = "sqlite",
         objects: str = "moto",
         ttl_ms: int = 2_000,
-        options: tuple[str, ...] = (),
+        brisk: bool = True,
         planted: str = "",
     ) -> "Iterator[ChaosCluster]":
-        """The cluster, started, for the body. `planted`: a bug in every agent."""
+        """The cluster, started, for the body. `brisk`: not with the default timings; `planted`: a bug in every agent."""
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             engine = stack.enter_context(STORES[store](directory))
@@ -144,7 +149,7 @@ class ChaosCluster:
             if objects != "folder":
                 server = stack.enter_context(OBJECT_SERVERS[objects](directory / objects).running())
             links = stack.enter_context(Links.running())
-            cluster = cls(directory, links, engine, server, ttl_ms=ttl_ms, options=options)
+            cluster = cls(directory, links, engine, server, ttl_ms=ttl_ms, options=BRISK if brisk else ())
             stack.callback(cluster.kill_all)
             for agent in cluster.agents:
                 if planted:

@@ -18,6 +18,7 @@ from tests.support.server_process import leaders
 from tests.support.waiting import until
 
 TOPIC: Final = "chaos"
+PUBLISH_S: Final = 5.0
 Fault = Callable[[ChaosCluster, ChaosAgent], AbstractContextManager[None]]
 
 
@@ -45,6 +46,23 @@ def freeze(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
         yield
     finally:
         agent.process.thaw()
+
+
+@contextmanager
+def freeze_publishing(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """SIGSTOP right before the commit that names what was uploaded: it is sent by whoever the agent is after SIGCONT."""
+    step, failpoints = "publish.before-commit", agent.faults.failpoints
+    failpoints.arm(step, "pause")
+    try:
+        until(lambda: failpoints.taken(step, "pause") is not None, within_s=PUBLISH_S)
+    except AssertionError:  # it leads nothing that is published
+        failpoints.disarm()
+    try:
+        yield
+    finally:
+        failpoints.disarm()
+        if failpoints.taken(step, "pause") is not None:
+            failpoints.resume(step, "pause")
 
 
 @contextmanager
@@ -219,6 +237,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "stop": stop,
     "freeze": freeze,
     "freeze-past-ttl": freeze,
+    "freeze-publishing": freeze_publishing,
+    "freeze-publishing-past-ttl": freeze_publishing,
     "cut-peers": cut_peers,
     "cut-peers-one-way": cut_peers_one_way,
     "cut-store": cut_store,

@@ -77,6 +77,11 @@ class Recorder:
         with self._lock:
             self._file.write(Event(self.now_ms(), process, status, f, value).line() + "\n")
 
+    def flush(self) -> None:
+        """What was written can be read."""
+        with self._lock:
+            self._file.flush()
+
     def close(self) -> None:
         with self._lock:
             self._file.close()

@@ -42,6 +42,7 @@ class Links:
             yield links
         finally:
             links.run(stack.aclose)
+            links.run(_until_closed, loop)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
@@ -66,6 +67,16 @@ class Links:
         """A new proxy in front of a port of loopback."""
         proxy = self.run(self._stack.enter_async_context, FaultProxy.running("127.0.0.1", port, clock=RealClock()))
         return Link(self, proxy)
+
+
+async def _until_closed(loop: asyncio.AbstractEventLoop) -> None:
+    """What was aborted closes its socket in a later turn of the loop."""
+    others = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for _ in range(3):
+        await RealClock().sleep_ms(1)
 
 
 class Link:

@@ -1,9 +1,126 @@
-"""Bugs for the checker to find: each switches off one rule of SAFETY in an agent's process."""
+"""Bugs for the checker to find, by name: each switches off one rule of docs/safety.md in an agent's process.
 
-from collections.abc import Callable
-from typing import Final
+`SHOWN_BY` says at which level, and under which faults, a client sees each of them.
+"""
 
-BUGS: Final[dict[str, Callable[[], None]]] = {}
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from tests.support.replication.mutants import MUTANTS
+
+from holdfast.contracts.store import Absent
+from holdfast.log.keys import deletion_mark_key
+from holdfast.log.maintenance import orphan_sweeper
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.partition import publisher, takeover_recovery
+from holdfast.log.wal.disk import WalDisk
+from holdfast.vocabulary.clock import RealClock
+
+WRITTEN_BACK_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Where a bug shows: at a level, by faults that last so long, with a TTL."""
+
+    level: str
+    faults: tuple[str, ...]
+    lasting_s: tuple[float, float] = (0.3, 0.8)
+    ttl_ms: int = 2_000
+
+
+def epoch_not_checked() -> None:
+    """A publication is named without regard to the lease and the record (rules 8 and 10)."""
+
+    def require(self: publisher._UploadedSegments) -> tuple[Any, ...]:
+        return tuple(Absent(deletion_mark_key(each.object)) for each in self.segments)
+
+    publisher._UploadedSegments.require = require  # type: ignore[method-assign]
+
+
+def ack_before_fsync() -> None:
+    """What the WAL writes stays in a cache that dies with the process, and is written back now and then; no sync waits (rule 7)."""
+    write, clock, lock = WalDisk.write, RealClock(), threading.Lock()
+    cached: list[tuple[int, int, bytes]] = []
+    written_back_ms = [clock.boot_ms()]
+
+    def is_writer() -> bool:
+        return threading.current_thread().name == "wal-writer"
+
+    def cache(self: WalDisk, descriptor: int, buffers: Sequence[Any], position: int) -> int:
+        if not is_writer():
+            return write(self, descriptor, buffers, position)
+        data = b"".join(buffers)
+        with lock:
+            cached.append((descriptor, position, data))
+        return len(data)
+
+    def sync(self: WalDisk, descriptor: int) -> None:
+        now_ms = clock.boot_ms()
+        if is_writer() and now_ms - written_back_ms[0] < WRITTEN_BACK_MS:
+            return
+        with lock:
+            for each, position, data in cached:
+                write(self, each, [data], position)
+            cached.clear()
+            written_back_ms[0] = now_ms
+
+    WalDisk.open_blocks = lambda self, path: None  # type: ignore[method-assign]
+    WalDisk.write = cache  # type: ignore[method-assign]
+    WalDisk.sync = sync  # type: ignore[method-assign]
+
+
+def offsets_reused() -> None:
+    """A tail in another agent's WAL is ignored, and so is its reservation (rules 8 and 9)."""
+
+    def from_what_is_published(partition_id: Any, record: PartitionRecord, config: Any) -> PartitionRecord:
+        return msgspec.structs.replace(record, reserved=record.published)
+
+    takeover_recovery._skip_tail = from_what_is_published
+
+
+def sweeper_without_doom() -> None:
+    """Orphans are deleted without a mark that a late publication would meet (rule 13)."""
+
+    async def nothing(*_: Any) -> None:
+        """Marks nothing."""
+
+    orphan_sweeper._mark_for_deletion = nothing
+
+
+def _mutant(name: str) -> Callable[[], None]:
+    def planted() -> None:
+        for owner, attribute, replacement in MUTANTS[name].patches:
+            setattr(owner, attribute, replacement)
+
+    return planted
+
+
+BUGS: Final[dict[str, Callable[[], None]]] = {
+    "epoch-not-checked": epoch_not_checked,
+    "ack-before-fsync": ack_before_fsync,
+    "offsets-reused": offsets_reused,
+    "sweeper-without-doom": sweeper_without_doom,
+    "ack-before-majority": _mutant("acknowledged before a majority has it"),
+    "serve-before-seal": _mutant("served before the seal"),
+    "longest-tail": _mutant("longest tail instead of the highest epoch"),
+}
+
+SHOWN_BY: Final = {
+    "epoch-not-checked": Shown(level="object", faults=("freeze-publishing-past-ttl",)),
+    "ack-before-fsync": Shown(level="local", faults=("kill",)),
+    "offsets-reused": Shown(level="local", faults=("kill",)),
+    # Longer than what is uploaded is spared by the sweeper, and shorter than the TTL: the agent still leads when it commits.
+    "sweeper-without-doom": Shown(
+        level="object", faults=("freeze-publishing", "kill"), lasting_s=(4.0, 5.0), ttl_ms=15_000
+    ),
+    "ack-before-majority": Shown(level="quorum", faults=("cut-peers", "lose-disk")),
+    "serve-before-seal": Shown(level="quorum", faults=("kill", "freeze-past-ttl")),
+    "longest-tail": Shown(level="quorum", faults=("cut-peers", "freeze-past-ttl", "kill")),
+}
 
 
 def plant(bug: str) -> None:

@@ -8,7 +8,7 @@ in turn. The one rule: an error is `info`, unless it is known that nothing was a
 import threading
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.chaos.history import Recorder
 
 TURNS_PER_S: Final = 25
@@ -67,11 +67,12 @@ class ChaosProducer:
         return not self._thread.is_alive()
 
     def _failed(self, error: KafkaError) -> None:
-        if error.fatal():
+        if error.fatal() and not self.fatal:  # such a client sends nothing more
             self.fatal = error.str()
+            self._record(self.name, "fail", "refuse", partition=-1, error=error.str())
 
     def _run(self) -> None:
-        while not self._ending.wait(1 / TURNS_PER_S):
+        while not self._ending.wait(1 / TURNS_PER_S) and not self.fatal:
             for _ in range(self._per_turn):
                 if self.outstanding < 5_000:  # while nothing is acknowledged, more records would show nothing more
                     self._send()
@@ -84,8 +85,12 @@ class ChaosProducer:
         value = f"{self.name}/{partition}/{number}"
         self._record(self.name, "invoke", "send", partition=partition, value=value)
         self.sent += 1
-        self.outstanding += 1
-        self._client.produce(self._topic, value.encode(), partition=partition, on_delivery=self._delivered)
+        try:
+            self._client.produce(self._topic, value.encode(), partition=partition, on_delivery=self._delivered)
+        except (BufferError, KafkaException) as refused:  # by the client: it was not sent
+            self._record(self.name, "fail", "send", partition=partition, value=value, error=str(refused))
+        else:
+            self.outstanding += 1
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self.outstanding -= 1

@@ -84,8 +84,8 @@ class Report:
 
 
 def run(directory: Path, plan: Plan, *, told: Callable[[str], None] = lambda _: None) -> Report:
-    """Run the plan; the history stays in the directory."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Run the plan; the history stays in the directory, which must be new: a cluster's objects may be gone with its last run."""
+    directory.mkdir(parents=True)
     failures: list[str] = []
     with (
         Recorder.open(directory / HISTORY_FILE) as record,

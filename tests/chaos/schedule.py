@@ -11,6 +11,9 @@ ALONE: Final = frozenset({"lose-disk"})
 # Faults of the whole cluster.
 EVERYWHERE: Final = frozenset({"store-restart", "store-pause", "join"})
 
+# Faults that last until the agent's session is over.
+PAST_TTL: Final = frozenset({"freeze-past-ttl", "freeze-publishing-past-ttl", "cut-store"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
@@ -48,7 +51,7 @@ def schedule(seed: int, faults: Sequence[str], pace: Pace, *, agents: int = 3) -
         fault = bag.pop()
         last = planned[-1] if planned else None
         agent = rng.randrange(agents)
-        lasting = rng.uniform(*pace.lasting_s) + (pace.ttl_s if fault in ("freeze-past-ttl", "cut-store") else 0)
+        lasting = rng.uniform(*pace.lasting_s) + (pace.ttl_s if fault in PAST_TTL else 0)
         if last is not None and _may_overlap(last, fault) and rng.random() < pace.overlap:
             at = rng.uniform(last.at_s, last.until_s)
             agent = (last.agent + rng.randrange(1, agents)) % agents  # what is down cannot be cut off

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.levels import LEVELS, UnsupportedLevelError
+from tests.chaos.planted_bugs import SHOWN_BY
 from tests.chaos.run import Plan, Report, run
 from tests.chaos.stores import STORES
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "60"))  # noqa: TID251 (how long is told per run)
+SEEDS_MAX = 4
 SHORT = Plan(
     seconds=6,
     seed=1,
@@ -35,6 +37,24 @@ def checked(directory: Path, plan: Plan) -> Report:
 def test_nothing_is_lost_or_doubled_under_a_handful_of_faults(tmp_path: Path) -> None:
     report = checked(tmp_path, SHORT)
     assert set(report.faults) == set(SHORT.faults)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", SHOWN_BY)
+def test_a_planted_bug_is_caught(tmp_path: Path, bug: str) -> None:
+    """Within a few seeds: a fault may come when nothing is under way that it could spoil."""
+    shown = SHOWN_BY[bug]
+    asked = replace(SHORT, level=shown.level, faults=shown.faults, lasting_s=shown.lasting_s, ttl_ms=shown.ttl_ms)
+    plan = replace(asked, seconds=20, planted=bug, plain=0)
+    for seed in range(1, SEEDS_MAX + 1):
+        try:
+            report = run(tmp_path / str(seed), replace(plan, seed=seed))
+        except UnsupportedLevelError as refused:
+            pytest.skip(str(refused))
+        if report.violations:
+            return
+    pytest.fail(f"{bug} was not caught in {SEEDS_MAX} seeds")
 
 
 @pytest.mark.long

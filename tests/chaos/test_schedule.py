@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from tests.chaos.faults import FAULTS, applicable
 from tests.chaos.levels import LEVELS
-from tests.chaos.schedule import ALONE, EVERYWHERE, Pace, schedule
+from tests.chaos.schedule import ALONE, EVERYWHERE, PAST_TTL, Pace, schedule
 
 PACE = Pace(seconds=300, ttl_s=2)
 
@@ -20,7 +20,7 @@ def test_every_kind_comes_before_any_comes_again_and_all_end_in_time(seed: int) 
     assert {each.fault for each in planned[: len(FAULTS)]} == set(FAULTS)
     assert max(each.until_s for each in planned) <= PACE.seconds
     for each in planned:
-        least = PACE.lasting_s[0] + (PACE.ttl_s if each.fault in ("freeze-past-ttl", "cut-store") else 0)
+        least = PACE.lasting_s[0] + (PACE.ttl_s if each.fault in PAST_TTL else 0)
         assert each.until_s - each.at_s >= least - 0.01
 
 

@@ -1,6 +1,7 @@
 """Apache Kafka from its jars: a broker to compare with, and its tools as clients of any Kafka address.
 
-The broker is one process of KRaft, controller and broker together, on two ports of loopback with a folder of its own.
+A broker is one process of KRaft, controller and broker together, on two ports of loopback with a folder of its own; `kafka_cluster`
+starts several that are one cluster.
 Jars come through `mvn` once and are kept; without java or mvn, or offline, everything here raises UnavailableError.
 """
 
@@ -9,7 +10,9 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -96,8 +99,10 @@ class ApacheKafka(ServerProcess):
 
     name = "kafka"
 
-    def __init__(self, directory: Path, *, config: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, *, config: Mapping[str, str] | None = None, node: int = 1) -> None:
         super().__init__(directory)
+        self.node = node
+        self.cluster = [self]
         self._controller_port = free_port()
         self._config = dict(config or {})
 
@@ -150,10 +155,11 @@ class ApacheKafka(ServerProcess):
 
     def _settings(self) -> dict[str, str]:
         controller = f"127.0.0.1:{self._controller_port}"
+        voters = [f"{each.node}@127.0.0.1:{each._controller_port}" for each in self.cluster]
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": str(self.node),
+            "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
@@ -169,3 +175,20 @@ class ApacheKafka(ServerProcess):
             "group.initial.rebalance.delay.ms": "0",
             **self._config,
         }
+
+
+@contextmanager
+def kafka_cluster(
+    directory: Path, *, brokers: int = 3, config: Mapping[str, str] | None = None
+) -> Iterator[list[ApacheKafka]]:
+    """Several brokers of one cluster, each a controller, too."""
+    servers = [ApacheKafka(directory / f"kafka-{node}", node=node, config=config) for node in range(1, brokers + 1)]
+    with ExitStack() as running:
+        for server in servers:
+            server.cluster = servers
+            server.start_timeout_ms *= brokers  # they start together, on the cores of one
+            server.prepare()
+            running.callback(server.kill)
+        with ThreadPoolExecutor(brokers) as starting:  # one alone has no majority of controllers, and names no broker
+            list(starting.map(ApacheKafka.start, servers))
+        yield servers

@@ -1,0 +1,255 @@
+"""`python -m bench.failover`: how long a partition is without acknowledgements, as its client sees it, when its leader goes away.
+
+    python -m bench.failover --store sqlite,postgres,etcd --level local,object,quorum --ttl 2000,30000
+
+Three agents, six partitions, one idempotent librdkafka producer with 25 records a second to each partition. For every event the
+longest time between two acknowledgements is taken, of the partitions its agent led and of all others. An agent that nobody could
+replace is started again after its TTL and a few seconds: `came back` says so. Nothing is averaged: run it again.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from tests.chaos.cluster import ChaosAgent, ChaosCluster
+from tests.chaos.faults import cut_peers, cut_store
+from tests.chaos.history import Recorder, load
+from tests.chaos.levels import LEVELS, UnsupportedLevelError, create
+from tests.chaos.operations import operations
+from tests.chaos.producers import ChaosProducer
+from tests.chaos.stores import STORES
+from tests.support.server_process import leaders
+from tests.support.waiting import until
+
+from holdfast.kernel.keys import PLANNER, holder_key
+from holdfast.kernel.lease import read_holder
+from holdfast.stores.urls import open_store
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
+
+TOPIC: Final = "failover"
+PARTITIONS: Final = 6
+PER_S: Final = 25 * PARTITIONS
+AWAY_S: Final = 6.0  # beyond the TTL: then an agent comes back
+QUIET_S: Final = 1.0
+WIDTH: Final = 150
+EVENTS: Final = ("kill", "kill-planner", "freeze", "stop", "cut")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """One measurement. `led_ms`: of the partitions the agent led."""
+
+    store: str
+    level: str
+    ttl_ms: int
+    event: str
+    led_ms: int
+    others_ms: int
+    came_back: bool
+
+
+class Acknowledgements:
+    """When which partition was acknowledged, from the history that its producer writes."""
+
+    def __init__(self, path: Path, record: Recorder) -> None:
+        self._path, self._record = path, record
+
+    def times(self) -> dict[int, list[int]]:
+        """Per partition, in order."""
+        self._record.flush()
+        found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        for send in operations(load(self._path)).sends.values():
+            if send.outcome == "ok":
+                found[send.partition].append(send.answered_ms)
+        return {number: sorted(times) for number, times in found.items()}
+
+    def resumed(self, partitions: set[int], since_ms: int) -> bool:
+        """Whether each of them was acknowledged something after that moment."""
+        times = self.times()
+        return all(times[number] and times[number][-1] > since_ms for number in partitions)
+
+
+def longest_gap_ms(times: Sequence[int], since_ms: int, until_ms: int) -> int:
+    """The longest time between two acknowledgements that lies, in part, between these moments."""
+    before = [at for at in times if at <= since_ms][-1:]
+    moments = [*(before or [since_ms]), *(at for at in times if since_ms < at <= until_ms), until_ms]
+    return max(b - a for a, b in pairwise(moments))
+
+
+def planner(cluster: ChaosCluster) -> str:
+    """The agent that plans."""
+
+    async def read() -> str:
+        async with open_store(cluster.store.direct_url, clock=RealClock(), random=SystemRandom()) as store:
+            entry = await store.get(holder_key(PLANNER))
+            return "" if entry is None else read_holder(entry).holder
+
+    return until(lambda: asyncio.run(read()), what="somebody plans")
+
+
+def measure(
+    store: str, level: str, ttl_ms: int, events: Sequence[str], directory: Path, *, told: Callable[[str], None]
+) -> Iterator[Failover]:
+    """Every event, one after the other, on one cluster. `UnsupportedLevelError`: the server has no such level."""
+    history = directory / "history.jsonl"
+    with (
+        ChaosCluster.running(
+            directory / "cluster", store=store, objects="folder", ttl_ms=ttl_ms, brisk=False
+        ) as cluster,
+        Recorder.open(history) as record,
+    ):
+        create(cluster.bootstrap, TOPIC, PARTITIONS, LEVELS[level])
+        until(lambda: len(set(leaders(cluster.bootstrap, TOPIC).values()) - {-1}) == 3, what="each agent leads some")
+        acknowledged = Acknowledgements(history, record)
+        producer = ChaosProducer(
+            "producer", "idempotent", cluster.bootstrap, TOPIC, partitions=PARTITIONS, per_s=PER_S, record=record
+        )
+        producer.start()
+        try:
+            for event in events:
+                told(f"{event}: waiting until all is quiet")
+                _until_quiet(cluster, acknowledged, record)
+                time.sleep(ttl_ms / 1000 + QUIET_S)  # a planner ends nothing early in its first TTL
+                planning = planner(cluster)
+                victim = next(each for each in cluster.agents if (each.name == planning) == (event == "kill-planner"))
+                led = {number for number, node in leaders(cluster.bootstrap, TOPIC).items() if node == victim.node}
+                told(f"{event} {victim.name}, which leads {len(led)}")
+                began_ms = record.now_ms()
+                with _happening(event, cluster, victim):
+                    came_back = not _resumed(acknowledged, led, record, within_s=ttl_ms / 1000 + AWAY_S)
+                _until_quiet(cluster, acknowledged, record)
+                times, ended_ms = acknowledged.times(), record.now_ms()
+                gaps = {number: longest_gap_ms(times[number], began_ms, ended_ms) for number in times}
+                yield Failover(
+                    store=store,
+                    level=level,
+                    ttl_ms=ttl_ms,
+                    event=event,
+                    led_ms=max((gaps[number] for number in led), default=0),
+                    others_ms=max((gap for number, gap in gaps.items() if number not in led), default=0),
+                    came_back=came_back,
+                )
+        finally:
+            producer.end()
+            producer.flushed(30)
+
+
+@contextmanager
+def _happening(event: str, cluster: ChaosCluster, victim: ChaosAgent) -> Iterator[None]:
+    """The agent is away for the body."""
+    match event:
+        case "kill" | "kill-planner":
+            victim.kill()
+            yield
+            victim.start()
+        case "stop":
+            victim.stop()
+            yield
+            victim.start()
+        case "freeze":
+            victim.process.freeze()
+            try:
+                yield
+            finally:
+                victim.process.thaw()
+        case "cut":  # from peers and the store, not from its clients
+            with cut_store(cluster, victim), cut_peers(cluster, victim):
+                yield
+
+
+def _resumed(acknowledged: Acknowledgements, led: set[int], record: Recorder, *, within_s: float) -> bool:
+    since_ms = record.now_ms()
+    try:
+        until(lambda: acknowledged.resumed(led, since_ms), within_s=within_s, pause_s=0.2)
+    except AssertionError:
+        return False
+    return True
+
+
+def _until_quiet(cluster: ChaosCluster, acknowledged: Acknowledgements, record: Recorder) -> None:
+    cluster.heal()
+    everything = set(range(PARTITIONS))
+    since_ms = record.now_ms()
+    until(lambda: acknowledged.resumed(everything, since_ms), within_s=120, pause_s=0.2)
+
+
+def shown(found: Sequence[Failover]) -> Table:
+    """A line for each store, level and TTL."""
+    made = Table(title="longest time without an acknowledgement, s: of partitions the agent led (of the others)")
+    for name in ("store", "level", "TTL", *EVENTS):
+        made.add_column(name, justify="right")
+    cells = {(each.store, each.level, each.ttl_ms, each.event): each for each in found}
+    for store, level, ttl_ms in dict.fromkeys((each.store, each.level, each.ttl_ms) for each in found):
+        row = [cells.get((store, level, ttl_ms, event)) for event in EVENTS]
+        made.add_row(store, level, f"{ttl_ms / 1000:g} s", *("" if each is None else _cell(each) for each in row))
+    return made
+
+
+def _cell(each: Failover) -> str:
+    return f"{each.led_ms / 1000:.2f}{' (it came back)' if each.came_back else ''} ({each.others_ms / 1000:.2f})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", default="sqlite", help=f"of {', '.join(STORES)}, separated by commas (sqlite)")
+    parser.add_argument("--level", default="local,object,quorum", help=f"of {', '.join(LEVELS)} (all)")
+    parser.add_argument("--ttl", default="2000,30000", metavar="MS", help="lease TTLs (2000,30000)")
+    parser.add_argument("--event", default=",".join(EVENTS), help=f"of {', '.join(EVENTS)} (all)")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    events = _chosen(parser, "event", args.event, EVENTS)
+    stores, levels = _chosen(parser, "store", args.store, STORES), _chosen(parser, "level", args.level, LEVELS)
+    try:
+        ttls_ms = [int(each) for each in args.ttl.split(",")]
+    except ValueError:
+        parser.error(f"invalid --ttl {args.ttl!r}: must be milliseconds, separated by commas")
+    console, found = Console(stderr=True, log_path=False), list[Failover]()
+    with tempfile.TemporaryDirectory(prefix="holdfast-failover-") as made:
+        for store, level, ttl_ms in product(stores, levels, ttls_ms):
+            title = f"{store}, {level}, TTL {ttl_ms} ms"
+            # A file has no connection that could be cut.
+            possible = [event for event in events if event != "cut" or store != "sqlite"]
+            with console.status(f"{title}: starting") as status:
+
+                def told(text: str, title: str = title) -> None:
+                    status.update(f"{title}: {text}")
+
+                folder = Path(made) / f"{store}-{level}-{ttl_ms}"
+                try:
+                    for each in measure(store, level, ttl_ms, possible, folder, told=told):
+                        found.append(each)
+                        console.log(f"{title}: {each.event} {_cell(each)}")
+                except UnsupportedLevelError as refused:
+                    console.log(f"{title}: not measured: {refused}")
+    if args.json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        Console(width=WIDTH).print(shown(found))
+        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end")
+    return 0
+
+
+def _chosen(parser: argparse.ArgumentParser, name: str, told: str, known: Sequence[str]) -> list[str]:
+    chosen = told.split(",")
+    if unknown := [each for each in chosen if each not in known]:
+        parser.error(f"invalid --{name} {unknown[0]!r}: must be of {', '.join(known)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())
