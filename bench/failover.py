@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise, product
@@ -244,7 +244,7 @@ def main() -> int:
     return 0
 
 
-def _chosen(parser: argparse.ArgumentParser, name: str, told: str, known: Sequence[str]) -> list[str]:
+def _chosen(parser: argparse.ArgumentParser, name: str, told: str, known: Collection[str]) -> list[str]:
     chosen = told.split(",")
     if unknown := [each for each in chosen if each not in known]:
         parser.error(f"invalid --{name} {unknown[0]!r}: must be of {', '.join(known)}")

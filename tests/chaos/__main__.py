@@ -53,6 +53,7 @@ def main() -> int:
                 ttl_ms=args.ttl,
                 faults=faults,
                 planted=args.planted,
+                heal_s=20 if args.planted else 120,  # a bug may keep it from ever coming to an end
             )
             with console.status(f"{store} {level}: starting") as status:
 

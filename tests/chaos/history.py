@@ -53,7 +53,8 @@ class Event:
         """`ValueError`: this is no line of a history."""
         fields = json.loads(line)
         try:
-            event = cls(*(fields.pop(name) for name in ("time_ms", "process", "type", "f")), fields)
+            time_ms, process, status, f = (fields.pop(name) for name in ("time_ms", "process", "type", "f"))
+            event = cls(time_ms, process, status, f, fields)
         except KeyError as missing:
             raise ValueError(f"no {missing} in {line[:200]!r}") from missing
         if event.type not in TYPES:

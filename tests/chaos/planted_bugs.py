@@ -15,6 +15,7 @@ from holdfast.contracts.store import Absent
 from holdfast.log.keys import deletion_mark_key
 from holdfast.log.maintenance import orphan_sweeper
 from holdfast.log.metadata import PartitionRecord
+from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition import publisher, takeover_recovery
 from holdfast.log.wal.disk import WalDisk
 from holdfast.vocabulary.clock import RealClock
@@ -76,7 +77,9 @@ def ack_before_fsync() -> None:
 def offsets_reused() -> None:
     """A tail in another agent's WAL is ignored, and so is its reservation (rules 8 and 9)."""
 
-    def from_what_is_published(partition_id: Any, record: PartitionRecord, config: Any) -> PartitionRecord:
+    def from_what_is_published(
+        partition_id: PartitionId, record: PartitionRecord, partition_config: PartitionConfig
+    ) -> PartitionRecord:
         return msgspec.structs.replace(record, reserved=record.published)
 
     takeover_recovery._skip_tail = from_what_is_published
@@ -88,7 +91,7 @@ def sweeper_without_doom() -> None:
     async def nothing(*_: Any) -> None:
         """Marks nothing."""
 
-    orphan_sweeper._mark_for_deletion = nothing
+    orphan_sweeper._mark_for_deletion = nothing  # type: ignore[assignment]
 
 
 def _mutant(name: str) -> Callable[[], None]:

@@ -50,7 +50,7 @@ class ChaosProducer:
         settings = {**COMMON, **SETTINGS[kind], "bootstrap.servers": bootstrap, "error_cb": self._failed}
         self._client = Producer(settings)
         record(name, "ok", "begin", kind=kind)
-        self._ending = threading.Event()
+        self._ending, self._given_up = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.sent = self.outstanding = 0
 
@@ -62,9 +62,11 @@ class ChaosProducer:
         self._ending.set()
 
     def flushed(self, within_s: float) -> bool:
-        """Whether every record has an outcome, or got none in time."""
+        """Whether every record has an outcome by then; the client is gone in any case."""
         self._thread.join(within_s)
-        return not self._thread.is_alive()
+        self._given_up.set()
+        self._thread.join()
+        return not self.outstanding
 
     def _failed(self, error: KafkaError) -> None:
         if error.fatal() and not self.fatal:  # such a client sends nothing more
@@ -72,12 +74,21 @@ class ChaosProducer:
             self._record(self.name, "fail", "refuse", partition=-1, error=error.str())
 
     def _run(self) -> None:
-        while not self._ending.wait(1 / TURNS_PER_S) and not self.fatal:
+        try:
+            self._work()
+        except KafkaException as error:  # raised by whatever is called after a fatal error
+            self._failed(error.args[0])
+        finally:
+            self._client.purge()
+            del self._client  # its threads connect until then
+
+    def _work(self) -> None:
+        while not self._ending.wait(1 / TURNS_PER_S):
             for _ in range(self._per_turn):
                 if self.outstanding < 5_000:  # while nothing is acknowledged, more records would show nothing more
                     self._send()
             self._client.poll(0)
-        while self.outstanding and not self.fatal:
+        while self.outstanding and not self._given_up.is_set():
             self._client.poll(0.1)
 
     def _send(self) -> None:
@@ -89,6 +100,8 @@ class ChaosProducer:
             self._client.produce(self._topic, value.encode(), partition=partition, on_delivery=self._delivered)
         except (BufferError, KafkaException) as refused:  # by the client: it was not sent
             self._record(self.name, "fail", "send", partition=partition, value=value, error=str(refused))
+            if isinstance(refused, KafkaException):
+                raise
         else:
             self.outstanding += 1
 

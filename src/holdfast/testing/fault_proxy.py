@@ -1,6 +1,7 @@
 """A TCP proxy on loopback that loses, delays or refuses what a test selects."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal
@@ -35,7 +36,7 @@ class FaultProxy:
         self._released = asyncio.Event()
         self._response: bytes | None = None
         self._links: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._closed = False
         self.port = 0
         self.lost = 0  # how many requests or answers were lost, so that a test can see that it happened
@@ -45,22 +46,19 @@ class FaultProxy:
     async def running(cls, upstream_host: str, upstream_port: int, *, clock: Clock) -> AsyncIterator["FaultProxy"]:
         """A proxy on a free port of 127.0.0.1."""
         proxy = cls(upstream_host, upstream_port, clock=clock)
-        await proxy._listen()
+        proxy._listen()
         try:
             yield proxy
         finally:
             proxy._closed = True
-            proxy._unlisten()
-            await proxy.cut()
+            await proxy.set_listening(False)
 
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def _unlisten(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    def _listen(self) -> None:
+        # By hand: a server of asyncio that is closed while it accepts leaves that connection open.
+        self._listening = listening = socket.create_server(("127.0.0.1", self.port), backlog=100)
+        listening.setblocking(False)
+        self.port = listening.getsockname()[1]
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def lose_answer_to(self, marker: str) -> None:
         """Forward the next request that contains `marker`, drop its response for a while, then cut."""
@@ -92,10 +90,13 @@ class FaultProxy:
 
     async def set_listening(self, listening: bool) -> None:
         """Whether there is anybody at the port: if not, connections are refused by the system, and present ones are cut."""
-        if listening and self._server is None:
-            await self._listen()
+        if listening and self._listening is None:
+            self._listen()
         elif not listening:
-            self._unlisten()
+            if self._listening is not None:
+                asyncio.get_running_loop().remove_reader(self._listening)
+                self._listening.close()
+                self._listening = None
             await self.cut()
 
     async def set_reachable(self, reachable: bool) -> None:
@@ -111,19 +112,28 @@ class FaultProxy:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Not a coroutine: one that is cancelled before its first step would leave its writer open.
-        if self._closed or not self._reachable:
-            writer.transport.abort()
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connection, _ = listening.accept()
+        except OSError:  # who connected is gone
             return
-        link = asyncio.ensure_future(self._serve(reader, writer))
+        connection.setblocking(False)
+        if self._closed or not self._reachable:
+            connection.close()
+            return
+        link = asyncio.ensure_future(self._serve(connection))
         self._links.add(link)
-        link.add_done_callback(lambda _: writer.transport.abort())
+        # Not in the coroutine alone: one that is cancelled before its first step would leave it open.
+        link.add_done_callback(lambda _: connection.close())
         link.add_done_callback(self._links.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError, asyncio.CancelledError):  # a broken connection is this class's trade
-            await self._link(reader, writer)
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                await self._link(reader, writer)
+            finally:
+                writer.transport.abort()
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
