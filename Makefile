@@ -70,6 +70,8 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.mapping
+	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.failover
 
 conformance: $(VENV)/.dev ## foreign test suites and programs against a server; writes docs/conformance.md
 	$(BIN)/python -m conformance

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -212,6 +213,7 @@ def main() -> int:
     parser.add_argument("--event", default=",".join(EVENTS), help=f"of {', '.join(EVENTS)} (all)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
     events = _chosen(parser, "event", args.event, EVENTS)
     stores, levels = _chosen(parser, "store", args.store, STORES), _chosen(parser, "level", args.level, LEVELS)
     try:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="how many rounds (5; quick 1)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
     seconds, rounds = args.seconds or (1.0 if args.quick else 5.0), args.rounds or (1 if args.quick else 5)
     console, figures = Console(stderr=True, log_path=False), list[Figure]()
     for part in args.only:

@@ -7,6 +7,7 @@ Prints what it does and its report as JSON; exits 1 if the report is not clean. 
 import argparse
 import itertools
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep everything there (default: a folder that is removed)")
     parser.add_argument("--export", action="store_true", help="write the history for Elle and Porcupine, too")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
     stores = _chosen(parser, "store", args.store, list(STORES))
     levels = _chosen(parser, "level", args.level, list(LEVELS))
     faults = tuple(_chosen(parser, "faults", args.faults, list(FAULTS))) if args.faults else ()

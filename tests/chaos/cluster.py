@@ -29,7 +29,8 @@ BRISK: Final = (
     *("--set", "planner.settle_ms=100", "--set", "planner.tick_ms=2000", "--set", "follower.tick_ms=2000"),
     *("--set", "agent.open_retry_ms=500", "--set", "agent.rejoin_ms=200", "--set", "agent.publish_backoff_max_ms=1000"),
     *("--set", "log.reserve_offsets=2000", "--set", "membership.wait_for_id_ms=20000"),
-    *("--set", "upkeep.orphan_grace_ms=1000", "--set", "upkeep.orphan_interval_ms=2000"),
+    *("--set", "upkeep.orphan_grace_ms=1000", "--set", "upkeep.orphan_interval_ms=1000"),
+    *("--set", "upkeep.trash_interval_ms=1000", "--set", "upkeep.unproven_keep_ms=1000"),
     *(
         "--set",
         "upkeep.index_interval_ms=1000",
@@ -127,6 +128,7 @@ class ChaosCluster:
     ) -> None:
         self.directory, self.links, self.store, self.object_server = directory, links, store, object_server
         self.ttl_ms, self.options = ttl_ms, options
+        self.copies_needed = 1  # of every partition, before a disk may be lost
         self.agents = [ChaosAgent(self, name, zone) for name, zone in zip(NAMES, ZONES, strict=False)]
 
     @classmethod

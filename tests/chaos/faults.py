@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from tests.chaos.cluster import ChaosAgent, ChaosCluster
 from tests.chaos.levels import Level
 from tests.chaos.links import Link
-from tests.support.server_process import leaders
+from tests.support.server_process import admin
 from tests.support.waiting import until
 
 TOPIC: Final = "chaos"
@@ -171,13 +171,15 @@ def full_disk(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
 
 @contextmanager
 def lose_disk(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
-    """SIGKILL, and a start on an empty disk. Only when every partition has a leader: one disk may be lost at a time."""
-    _until_led(cluster)
+    """SIGKILL, and a start on an empty disk. Only when no partition is short of copies: one disk may be lost at a time."""
+    if not _is_whole(cluster):
+        yield
+        return
     agent.kill()
     agent.lose_disk()
     yield
     agent.start()
-    _until_led(cluster)
+    _is_whole(cluster)  # before anything else is broken
 
 
 @contextmanager
@@ -222,14 +224,21 @@ def _try_command(cluster: ChaosCluster, *argv: str) -> None:
         cluster.command(*argv)
 
 
-def _until_led(cluster: ChaosCluster) -> None:
-    def led() -> bool:
+def _is_whole(cluster: ChaosCluster) -> bool:
+    """Whether every partition has a leader and as many copies in sync as the level promises; waits for it."""
+
+    def whole() -> bool:
         try:
-            return -1 not in leaders(cluster.bootstrap, TOPIC).values()
+            found = admin(cluster.bootstrap).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
         except KafkaException:
             return False
+        return all(each.leader >= 0 and len(each.isrs) >= cluster.copies_needed for each in found)
 
-    until(led, what="every partition has a leader")
+    try:
+        until(whole, pause_s=0.2)
+    except AssertionError:
+        return False
+    return True
 
 
 FAULTS: Final[dict[str, Fault]] = {

@@ -19,6 +19,7 @@ class Level:
     replication_factor: int = -1
     config: dict[str, str] = field(default_factory=dict)
     survives_lost_disk: bool
+    copies_needed: int = 1  # in sync, for a disk to be lost
 
 
 LEVELS: Final = {
@@ -31,6 +32,7 @@ LEVELS: Final = {
             replication_factor=3,
             config={"holdfast.durability": "quorum", "min.insync.replicas": "2"},
             survives_lost_disk=True,
+            copies_needed=2,
         ),
     )
 }
