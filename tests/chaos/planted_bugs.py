@@ -1,6 +1,7 @@
 """Bugs for the checker to find, by name: each switches off one rule of docs/safety.md in an agent's process.
 
-`SHOWN_BY` says at which level, and under which faults, a client sees them. `sweeper-without-doom` is not in it: no run has shown it yet.
+`SHOWN_BY` says at which level, and under which faults, a client sees them. `sweeper-without-doom` is not in it: no run
+has shown it yet.
 """
 
 import threading

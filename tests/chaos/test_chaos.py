@@ -26,7 +26,7 @@ SHORT = Plan(
 
 def checked(directory: Path, plan: Plan) -> Report:
     try:
-        report = run(directory, plan)
+        report = run(directory / "run", plan)
     except UnsupportedLevelError as refused:
         pytest.skip(str(refused))
     print(json.dumps(report.as_json(), indent=2))
