@@ -4,8 +4,8 @@ Gateways call `service` and `groups`. A further kind of lease is one more entry 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from holdfast.agent.cluster import Cluster, watching_cluster
@@ -139,15 +139,16 @@ async def running_agent(
     random: Random,
     owner: ObjectsOwner | None = None,
     peers: PeerEndpoint | None = None,
+    open_wal: Callable[..., AbstractAsyncContextManager[Wal]] = Wal.open,
 ) -> AsyncIterator[Agent]:
     """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False.
 
     `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
-    `peers`: where other agents connect; without it this agent has no streams.
+    `peers`: where other agents connect; without it this agent has no streams. `open_wal`: `Wal.open`, or the same on another disk.
     """
     owner = owner or await claim_objects(store, objects, clock=clock, random=random)
     async with (
-        Wal.open(directory, clock=clock, random=random, settings=settings.wal) as wal,
+        open_wal(directory, clock=clock, random=random, settings=settings.wal) as wal,
         coalescing(store) as store,
     ):
         wal_id = await wal_identity(wal.directory, random=random)

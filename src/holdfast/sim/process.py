@@ -6,11 +6,13 @@ holds everything back while all clocks continue, and how death is final: no clea
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final
 
 from holdfast.sim.loop import SimLoop
 
 WALL_START_MS: Final = 1_700_000_000_000  # what wall clocks showed when the world began
+_WAITS_MIN: Final = 256
 
 
 class SimProcess:
@@ -24,6 +26,8 @@ class SimProcess:
         self._loop = loop
         self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._waits: list[asyncio.Future[Any]] = []
+        self.on_death: list[Callable[[], None]] = []  # what the system does for it then, as closing its files
+        self._waits_max = _WAITS_MIN  # then those that have ended are let go of
 
     def wait(self) -> "asyncio.Future[Any]":
         """The future that code of this process awaits for anything outside of it. A dead process is cancelled instead."""
@@ -31,6 +35,9 @@ class SimProcess:
             raise asyncio.CancelledError
         future = self._loop.create_future()
         self._waits.append(future)
+        if len(self._waits) >= self._waits_max:
+            self._waits = [each for each in self._waits if not each.done()]
+            self._waits_max = 2 * len(self._waits) + _WAITS_MIN
         return future
 
     def deliver(self, callback: Callable[..., object], *args: Any) -> None:
@@ -41,6 +48,10 @@ class SimProcess:
             self._held.append((callback, args))
         else:
             callback(*args)
+
+    def deliver_in(self, delay_ms: float, callback: Callable[..., object], *args: Any) -> None:
+        """`deliver`, after a while."""
+        self._loop.post_at(self._loop.now_ms + delay_ms, self.deliver, callback, *args)
 
     def settle(self, future: "asyncio.Future[Any]", outcome: Any, error: Exception | None) -> None:
         """End a wait, under the same conditions; one whose reader was cancelled is over already."""
@@ -81,6 +92,13 @@ class SimProcess:
         for future in self._waits:
             future.cancel()
         self._waits.clear()
+        on_death, self.on_death = self.on_death, []
+        for callback in on_death:
+            callback()
+
+
+RUNNING: ContextVar[SimProcess | None] = ContextVar("RUNNING", default=None)
+"""The process whose code runs now, where a world has set it."""
 
 
 class SimClock:

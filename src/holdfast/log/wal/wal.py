@@ -112,8 +112,12 @@ class Wal:
         random: Random,
         settings: WalSettings | None = None,
         disk: WalDisk | None = None,
+        writer: type[WalWriter] = WalWriter,
+        file_worker: type[FileWorker] = FileWorker,
     ) -> AsyncIterator["Wal"]:
         """The WAL in `directory`, for the body; leaving waits until what was appended is durable.
+
+        `writer` and `file_worker` are its two threads; a simulation replaces them by ones that run on its loop.
 
         Raises `UnavailableError` if another process has it open or the disk is full, and `CorruptError` with file and position
         if something that was synced cannot be read. A failed sync cancels the body and is raised as `CorruptError`.
@@ -125,9 +129,14 @@ class Wal:
         opened = await in_thread(opening, undo=OpenedWal.abandon)
         repairs = LossesOfRepairs(await in_thread(partial(read_repairs, directory)))
         _log_recovery(opened, clock.boot_ms() - began_ms)
-        file_worker = FileWorker()
-        writer = WalWriter(opened, file_worker, clock=clock, settings=settings, disk=disk)
-        wal = cls(opened, file_worker, writer, repairs, settings)
+        worker = file_worker()
+        wal = cls(
+            opened,
+            worker,
+            writer(opened, worker, clock=clock, settings=settings, disk=disk),
+            repairs,
+            settings,
+        )
         async with wal._running():
             with _stopped_by(wal.failed):
                 yield wal

@@ -141,18 +141,12 @@ class WalWriter:
         with suppress(RuntimeError):  # the loop was closed: there is nothing to report to
             try:
                 while self._wait():
-                    try:
-                        self._write_group()
-                    except OSError as error:
-                        if error.errno not in NO_SPACE:
-                            raise
-                        self._refuse_group()
+                    self._write_or_refuse()
                 self._finish()
             except Exception as error:
-                self._call(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
+                self._fail(error)
             finally:
-                self._blocks.close()
-                close_quietly(self._file.descriptor)
+                self._close_file()
             self._call(_resolve, ended)
 
     def _wait(self) -> bool:
@@ -178,6 +172,22 @@ class WalWriter:
             with suppress(Empty):
                 self._wake_up.get(timeout=left_ms / 1000)
         self._asleep = False
+
+    def _write_or_refuse(self) -> None:
+        """Write the next group, or refuse it if the disk is full. Any other error ends the writer."""
+        try:
+            self._write_group()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self._refuse_group()
+
+    def _fail(self, error: Exception) -> None:
+        self._call(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
+
+    def _close_file(self) -> None:
+        self._blocks.close()
+        close_quietly(self._file.descriptor)
 
     def _write_group(self) -> None:
         taken_at_ns, pushed_at_ns = stopwatch_ns(), self._pushed_at_ns

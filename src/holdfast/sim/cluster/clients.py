@@ -1,0 +1,253 @@
+"""Producers, readers and group members: what they ask agents, and what they were told.
+
+The one rule: a client draws no conclusion that an answer does not allow. A request without an answer may have happened: a producer
+sends the same batch again until it is acknowledged, and an idempotent one with the same sequence.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.agent.agent import Agent
+from holdfast.groups.model import CommittedOffset
+from holdfast.log.batches import Record, decode, encode, parse_header
+from holdfast.log.errors import OffsetOutOfRangeError, ProducerRefusal, ProducerRefusedError
+from holdfast.log.topics import TopicExistsError
+from holdfast.sim.cluster.history import (
+    OffsetCommitted,
+    OffsetFetched,
+    ReadingFinished,
+    RecordsAcknowledged,
+    RecordsRead,
+    RecordsSent,
+    RecordsServed,
+)
+from holdfast.sim.cluster.host import AgentHost, ClusterContext
+from holdfast.sim.process import SimClock, SimProcess
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.types import TopicPartition
+
+T = TypeVar("T")
+
+
+class Client:
+    """A process of its own, which asks agents over the network."""
+
+    def __init__(self, name: str, context: ClusterContext, hosts: Sequence[AgentHost]) -> None:
+        self.name, self._shared, self._hosts = name, context, hosts
+        self.process = SimProcess(name, context.loop)
+        self.clock = SimClock(context.loop, self.process)
+        self._rng = context.random.random
+
+    def leader(self, which: TopicPartition) -> AgentHost:
+        """Whom to ask: the leader that some agent names, or any agent."""
+        names = {host.name: host for host in self._hosts}
+        asked = self._rng.choice(self._hosts)
+        if asked.agent is not None and not asked.process.paused:
+            held = asked.agent.cluster.leader(which.topic, which.number)
+            if held is not None and held.holder in names:
+                return names[held.holder]
+        return self._rng.choice(self._hosts)
+
+    async def ask(self, host: AgentHost, work: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
+        """The answer of an agent. `UnavailableError`: there was none in time, whatever became of the request."""
+        answer = self.process.wait()
+        shared, process, loop = self._shared, self.process, self._shared.loop
+        network = shared.network
+        loop.post_at(
+            loop.now_ms + network.timeout_ms * 4, process.settle, answer, None, UnavailableError(host.name, "no answer")
+        )
+
+        def reply(outcome: T | None, error: Exception | None) -> None:
+            if host.link.up and self._rng.random() >= network.lost_share:
+                process.deliver_in(self._rng.random() * network.delay_ms, process.settle, answer, outcome, error)
+
+        if host.link.up and self._rng.random() >= network.lost_share:
+            loop.post_at(loop.now_ms + self._rng.random() * network.delay_ms, host.request, work, reply)
+        result: T = await answer
+        return result
+
+    async def rest(self, most_ms: float) -> None:
+        """Wait for a while."""
+        await self.clock.sleep_ms((0.2 + 0.8 * self._rng.random()) * most_ms)
+
+
+class Producer(Client):
+    """Sends one batch after the other to one partition."""
+
+    def __init__(
+        self,
+        name: str,
+        context: ClusterContext,
+        hosts: Sequence[AgentHost],
+        which: TopicPartition,
+        *,
+        producer_id: int,
+    ) -> None:
+        super().__init__(name, context, hosts)
+        self.which, self._producer_id = which, producer_id
+        self.acknowledged = 0
+        self.finishing = False  # after the batch in hand
+        self._sent = 0
+
+    async def run(self, pause_ms: float) -> None:
+        """Until asked to finish."""
+        while not self.finishing:
+            await self._produce(self._rng.choice((1, 1, 2, 3)))
+            await self.rest(pause_ms)
+
+    async def _produce(self, count: int) -> None:
+        idempotent = self._producer_id >= 0
+        values = tuple(f"{self.name}-{number}" for number in range(self._sent, self._sent + count))
+        records = [Record(at, self.clock.now_ms(), None, value.encode()) for at, value in enumerate(values)]
+        batch = encode(
+            records,
+            producer_id=self._producer_id,
+            producer_epoch=0 if idempotent else -1,
+            base_sequence=self._sent if idempotent else -1,
+        )
+        self._sent += count
+        history = self._shared.history
+        topic, number = self.which.topic, self.which.number
+        while True:
+            host = self.leader(self.which)
+            history.take(RecordsSent(history.now_ms, self.name, str(self.which), host.name, values))
+            try:
+                result = await self.ask(host, lambda agent: agent.service.produce(topic, number, batch))
+            except ProducerRefusedError as refused:
+                history.note(self.name, f"is refused: {refused}")
+                if refused.refusal is not ProducerRefusal.TOO_SOON:
+                    history.actor_crashed(self.name, f"its sequence was refused: {refused}")
+                    self.finishing = True
+                    return
+            except HoldfastError as error:
+                if history.tracing:
+                    history.note(self.name, f"retries: {error}")
+            else:
+                acknowledged = (str(self.which), result.base_offset, values, idempotent)
+                history.take(RecordsAcknowledged(history.now_ms, self.name, *acknowledged))
+                self.acknowledged += 1
+                return
+            await self.rest(150)
+
+
+class Reader(Client):
+    """Reads partitions from their beginning, at whichever agent leads them."""
+
+    def __init__(
+        self, name: str, context: ClusterContext, hosts: Sequence[AgentHost], partitions: Sequence[TopicPartition]
+    ) -> None:
+        super().__init__(name, context, hosts)
+        self.positions = dict.fromkeys(partitions, 0)
+
+    async def run(self, pause_ms: float) -> None:
+        """Until cancelled."""
+        while True:
+            for which in self.positions:
+                await self._read(which)
+            await self.rest(pause_ms)
+
+    async def finish(self, which: TopicPartition) -> None:
+        """Read to the end, however often it takes."""
+        while not await self._read(which):
+            await self.rest(100)
+        history = self._shared.history
+        history.take(ReadingFinished(history.now_ms, self.name, str(which)))
+
+    async def _read(self, which: TopicPartition) -> bool:
+        """Read once; whether the end was reached."""
+        history, start = self._shared.history, self.positions[which]
+        host = self.leader(which)
+        try:
+            batches, high_watermark = await self.ask(host, lambda agent: self._serve(agent, host, which, start))
+        except OffsetOutOfRangeError as error:
+            history.actor_crashed(self.name, f"what was read before is out of range: {error}")
+            raise
+        except HoldfastError as error:
+            if history.tracing:
+                history.note(self.name, f"cannot read {which} at {start}: {error}")
+            return False
+        end = start
+        records: list[tuple[int, str]] = []
+        for batch in batches:
+            header = parse_header(batch)
+            end = header.base_offset + header.last_offset_delta + 1
+            records += [(each.offset, (each.value or b"").decode()) for each in decode(batch) if each.offset >= start]
+        if end > start:
+            history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records)))
+            self.positions[which] = end
+        return end >= high_watermark
+
+    async def _serve(self, agent: Agent, host: AgentHost, which: TopicPartition, start: int) -> tuple[list[bytes], int]:
+        """On the agent's side: the answer, as bytes."""
+        read = await agent.service.read(which.topic, which.number, start, bytes_max=4096)
+        history = self._shared.history
+        history.take(RecordsServed(history.now_ms, host.process.name, str(which), read.epoch, read.high_watermark))
+        return [bytes(batch) for batch in read.batches], read.high_watermark
+
+
+class GroupMember(Client):
+    """Commits growing offsets of one partition for a group, and asks for them."""
+
+    def __init__(self, name: str, context: ClusterContext, hosts: Sequence[AgentHost], which: TopicPartition) -> None:
+        super().__init__(name, context, hosts)
+        self._which, self._offset = which, 0
+        self._coordinator = hosts[0]
+
+    async def run(self, pause_ms: float) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._commit_and_fetch()
+            except HoldfastError as error:
+                if self._shared.history.tracing:
+                    self._shared.history.note(self.name, f"asks again: {error}")
+                self._coordinator = self._rng.choice(self._hosts)
+            await self.rest(pause_ms)
+
+    async def _commit_and_fetch(self) -> None:
+        history, which, group = self._shared.history, self._which, self.name
+        self._offset += 1
+        offsets = {which: CommittedOffset(offset=self._offset)}
+        refused = await self.ask(self._coordinator, lambda agent: agent.groups.commit_offsets(group, offsets))
+        if error := refused[which]:
+            raise error
+        history.take(OffsetCommitted(history.now_ms, group, str(which), self._offset))
+        asked_ms = history.now_ms
+        found = await self.ask(self._coordinator, lambda agent: agent.groups.fetch_offsets(group, [which]))
+        offset = found[which].offset if which in found else -1
+        history.take(OffsetFetched(history.now_ms, asked_ms, group, str(which), offset))
+
+
+class Admin(Client):
+    """Creates topics, and one that comes and goes, with records in it and a retention that lets go of them."""
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
+        """Create a topic, however often it takes."""
+        while True:
+            host = self._rng.choice(self._hosts)
+            try:
+                await self.ask(host, lambda agent: agent.service.create_topic(name, partitions, config))
+                return
+            except TopicExistsError:
+                return
+            except HoldfastError:
+                await self.rest(200)
+
+    async def run(self, pause_ms: float) -> None:
+        """Create, fill and delete a topic, again and again, until cancelled."""
+        which = TopicPartition("passing", 0)
+        batch = encode([Record(0, self.clock.now_ms(), None, b"passing")])
+        while True:
+            level = self._rng.choice(("local", "object"))
+            await self.create(which.topic, 1, {"durability": level, "roll_ms": 200, "retention_ms": 500})
+            for _ in range(self._rng.randint(0, 6)):
+                with suppress(HoldfastError):
+                    await self.ask(
+                        self.leader(which), lambda agent: agent.service.produce(which.topic, which.number, batch)
+                    )
+                await self.rest(pause_ms)
+            with suppress(HoldfastError):
+                await self.ask(self._rng.choice(self._hosts), lambda agent: agent.service.delete_topic(which.topic))
+                self._shared.history.count("topics deleted")
+            await self.rest(pause_ms)

@@ -1,0 +1,158 @@
+"""What must be true of records and committed offsets, as producers, readers and groups saw them.
+
+Pure. What was acknowledged is compared with what was read at the end, when nothing failed any more and nothing was sent: the log as
+it is. Everything that anybody was told earlier must agree with it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.sim.checker import Violation
+from holdfast.sim.cluster.history import (
+    ClusterEvent,
+    OffsetCommitted,
+    OffsetFetched,
+    ReadingFinished,
+    RecordsAcknowledged,
+    RecordsRead,
+    RecordsServed,
+)
+
+RECORD_RULES: Final = {
+    "nothing-lost": "every acknowledged record is in the log, at the offset that was acknowledged",
+    "one-record-per-offset": "an offset holds one record, for everybody and for ever",
+    "read-in-order": "a reader gets records in the order of their offsets, each once, and none is left out",
+    "read-stays": "what was read once is in the log",
+    "once-if-idempotent": "a record of an idempotent producer is in the log once, in the order it was sent",
+    "watermark-grows": "the high watermark of an epoch never goes back, nor below what was acknowledged or read",
+    "group-offset-stays": "a committed offset of a group never goes back",
+}
+
+_Offsets = dict[int, str]
+
+
+class RecordRules:
+    """Follows a history event by event; `finish` compares everything with the log at the end."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self._index, self._at_ms = 0, 0.0
+        self._known: dict[str, _Offsets] = {}  # partition → offset → value, as first told
+        self._acknowledged: dict[str, dict[int, tuple[str, bool]]] = {}
+        self._read: dict[str, dict[str, _Offsets]] = {}  # partition → reader → what it got
+        self._spans: list[tuple[str, str, int, int, int]] = []  # partition, reader, start, end, index of the event
+        self._finished: dict[str, list[str]] = {}  # partition → readers that read all of it
+        self._positions: dict[tuple[str, str], int] = {}
+        self._watermarks: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        self._rules: dict[type, Callable[[Any], None]] = {
+            RecordsAcknowledged: self._take_acknowledged,
+            RecordsRead: self._take_read,
+            RecordsServed: self._take_served,
+            ReadingFinished: self._take_finished,
+            OffsetCommitted: self._take_committed,
+            OffsetFetched: self._take_fetched,
+        }
+
+    def take(self, index: int, event: ClusterEvent) -> None:
+        """The next event."""
+        rule = self._rules.get(type(event))
+        if rule is not None:
+            self._index, self._at_ms = index, event.at_ms
+            rule(event)
+
+    def _broken(self, rule: str, what: str) -> None:
+        self.violations.append(Violation(rule, self._at_ms, what, self._index))
+
+    def _know(self, partition: str, offset: int, value: str, who: str) -> None:
+        known = self._known.setdefault(partition, {}).setdefault(offset, value)
+        if known != value:
+            self._broken("one-record-per-offset", f"{partition} at {offset}: {value} for {who}, {known} before")
+
+    def _take_acknowledged(self, event: RecordsAcknowledged) -> None:
+        for offset, value in enumerate(event.values, event.base_offset):
+            self._know(event.partition, offset, value, event.producer)
+            self._acknowledged.setdefault(event.partition, {})[offset] = (value, event.idempotent)
+
+    def _take_read(self, event: RecordsRead) -> None:
+        place = (event.partition, event.reader)
+        position = self._positions.get(place, event.start)
+        if event.start < position:
+            self._broken("read-in-order", f"{event.reader} read {event.partition} from {event.start} after {position}")
+        got = self._read.setdefault(event.partition, {}).setdefault(event.reader, {})
+        at = event.start - 1
+        for offset, value in event.records:
+            if not at < offset < event.end:
+                self._broken("read-in-order", f"{event.reader} got offset {offset} of {event.partition} after {at}")
+            at = offset
+            self._know(event.partition, offset, value, event.reader)
+            got[offset] = value
+        self._positions[place] = event.end
+        self._spans.append((event.partition, event.reader, event.start, event.end, self._index))
+
+    def _take_served(self, event: RecordsServed) -> None:
+        key = (event.partition, event.epoch)
+        before = self._watermarks.get(key, 0)
+        if event.high_watermark < before:
+            self._broken(
+                "watermark-grows",
+                f"{event.partition} had high watermark {before}, and {event.high_watermark} in the same epoch {event.epoch}",
+            )
+        self._watermarks[key] = max(before, event.high_watermark)
+
+    def _take_finished(self, event: ReadingFinished) -> None:
+        self._finished.setdefault(event.partition, []).append(event.reader)
+
+    def _take_committed(self, event: OffsetCommitted) -> None:
+        self._committed.setdefault((event.group, event.partition), []).append((event.at_ms, event.offset))
+
+    def _take_fetched(self, event: OffsetFetched) -> None:
+        earlier = self._committed.get((event.group, event.partition), ())
+        least = max((offset for at_ms, offset in earlier if at_ms <= event.asked_ms), default=-1)
+        if event.offset < least:
+            self._broken(
+                "group-offset-stays",
+                f"{event.group} committed {least} of {event.partition}, and is told {event.offset}",
+            )
+
+    def finish(self) -> None:
+        """The history is complete."""
+        for partition, readers in self._finished.items():
+            log: _Offsets = {}
+            for reader in readers:
+                log |= self._read.get(partition, {}).get(reader, {})
+            self._compare(partition, log)
+        for partition, reader, start, end, index in self._spans:
+            self._index = index
+            got = self._read[partition][reader]
+            for offset, (value, _) in self._acknowledged.get(partition, {}).items():
+                if start <= offset < end and offset not in got:
+                    self._broken("read-in-order", f"{reader} read {partition} past {offset} without {value}")
+
+    def _compare(self, partition: str, log: _Offsets) -> None:
+        for offset, (value, _) in self._acknowledged.get(partition, {}).items():
+            if log.get(offset) != value:
+                self._broken(
+                    "nothing-lost",
+                    f"{value} was acknowledged as offset {offset} of {partition}, which holds {log.get(offset)}",
+                )
+        for reader, got in self._read.get(partition, {}).items():
+            for offset, value in got.items():
+                if log.get(offset) != value:
+                    self._broken(
+                        "read-stays", f"{reader} got {value} at {offset} of {partition}, which holds {log.get(offset)}"
+                    )
+        idempotent = {
+            value.rpartition("-")[0] for value, once in self._acknowledged.get(partition, {}).values() if once
+        }
+        last: dict[str, int] = {}
+        for offset in sorted(log):
+            producer, _, number = log[offset].rpartition("-")
+            if producer not in idempotent:
+                continue
+            if int(number) <= last.get(producer, -1):
+                self._broken(
+                    "once-if-idempotent",
+                    f"{log[offset]} is at {offset} of {partition}, after {producer}-{last[producer]}",
+                )
+            last[producer] = max(int(number), last.get(producer, -1))
