@@ -12,9 +12,10 @@ from holdfast.kernel.lease import Held, Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.sim.history import TraceNote
 from holdfast.sim.mutants import MUTANTS
-from holdfast.sim.seeds import SavedSeed, read_seeds, variant_by_name
+from holdfast.sim.seeds import SavedSeed, read_seeds
 from holdfast.sim.variant import Variant
 from holdfast.sim.world import run_seed
+from holdfast.sim.worlds import LEASES
 from holdfast.vocabulary.clock import Clock
 
 CATCHES = {
@@ -55,7 +56,7 @@ KEPT = read_seeds(Path(__file__).with_name("seeds.txt"))
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.variant}-{kept.seed}")
 def test_a_kept_seed_plays_again(kept: SavedSeed) -> None:
-    broken = {violation.rule for violation in run_seed(kept.seed, variant=variant_by_name(kept.variant)).violations}
+    broken = {violation.rule for violation in LEASES.run(kept.seed, variant=LEASES.variant(kept.variant)).violations}
     if kept.variant == "correct":
         assert broken == set()
     else:

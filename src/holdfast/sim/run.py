@@ -14,18 +14,12 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.sim.checker import RULES
-from holdfast.sim.history import EffectAcknowledged, Event, LeaseAcquired
-from holdfast.sim.mutants import MUTANTS
-from holdfast.sim.seeds import SavedSeed, save_seeds, variant_by_name
+from holdfast.sim.seeds import SavedSeed, save_seeds
 from holdfast.sim.transcript import transcript
-from holdfast.sim.variant import CORRECT, Variant
-from holdfast.sim.world import SeedRun, run_seed
+from holdfast.sim.worlds import LEASES, WORLDS, AnyRun, AnyVariant, SimWorld
 from holdfast.vocabulary.clock import Clock, RealClock
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
-SEEDS_PATH: Final = Path("tests/sim/seeds.txt")
-COLLECT_EVERY_SEEDS: Final = 200  # seeds
 TRANSCRIPTS_MAX: Final = 3  # failing seeds shown with their transcript; of the others, the rule
 LINES_BEFORE: Final = 40  # of a transcript, up to the first broken rule; `--trace` shows all
 
@@ -42,6 +36,7 @@ class SeedFailure(msgspec.Struct, frozen=True):
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The result of many seeds. `means` is per seed."""
 
+    world: str
     variant: str
     seeds: int
     seconds: float
@@ -51,29 +46,35 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_seeds(
-    seeds: Iterable[int], *, variant: Variant, clock: Clock, on_run: Callable[[SeedRun], None] = lambda run: None
+    seeds: Iterable[int],
+    *,
+    variant: AnyVariant,
+    clock: Clock,
+    world: SimWorld = LEASES,
+    on_run: Callable[[AnyRun], None] = lambda run: None,
 ) -> RunSummary:
     """Run each seed, one after another."""
     started_ms = clock.boot_ms()
     count = 0
     failures: list[SeedFailure] = []
-    totals: dict[str, int] = {"acquisitions": 0, "effects": 0}
+    totals: dict[str, int] = dict.fromkeys(world.counted, 0)
     with _rare_garbage_collection() as collect:
         for seed in seeds:
-            run = run_seed(seed, variant=variant)
+            run = world.run(seed, variant=variant)
             count += 1
-            totals["acquisitions"] += _count(run.events, LeaseAcquired)
-            totals["effects"] += _count(run.events, EffectAcknowledged)
+            for what, kind in world.counted.items():
+                totals[what] += _count(run.events, kind)
             for what, times in run.counts.items():
                 totals[what] = totals.get(what, 0) + times
             if run.violations:
                 first = run.violations[0]
                 failures.append(SeedFailure(seed, first.rule, first.what, first.at_ms))
             on_run(run)
-            if count % COLLECT_EVERY_SEEDS == 0:
+            if count % world.collect_every_seeds == 0:
                 collect()
     seconds = max(1, clock.boot_ms() - started_ms) / 1000
     return RunSummary(
+        world=world.name,
         variant=variant.name,
         seeds=count,
         seconds=seconds,
@@ -95,7 +96,7 @@ def _rare_garbage_collection() -> Iterator[Callable[[], object]]:
             gc.enable()
 
 
-def _count(events: Iterable[Event], kind: type) -> int:
+def _count(events: Iterable[object], kind: type) -> int:
     return sum(type(event) is kind for event in events)
 
 
@@ -103,19 +104,24 @@ def main(argv: Sequence[str]) -> int:
     """The command: 0 if every seed kept every rule, 1 if one did not, 2 if the arguments are invalid."""
     args = _parser().parse_args(argv)
     console = Console(highlight=False, soft_wrap=True)
-    variant = variant_by_name(args.planted or CORRECT.name)
+    world = WORLDS[args.world]
+    try:
+        variant = world.variant(args.planted or world.correct.name)
+    except InvalidError as error:
+        console.print(str(error), style="red", markup=False)
+        return 2
     seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
-    summary = _run_with_progress(seeds, variant, quiet=args.json or len(seeds) == 1)
+    summary = _run_with_progress(seeds, world, variant, quiet=args.json or len(seeds) == 1)
     shown = [args.seed] if args.seed is not None and args.trace else [each.seed for each in summary.failures]
-    texts = {seed: _transcript_lines(seed, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
+    texts = {seed: _transcript_lines(seed, world, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
     if args.json:
         console.print(msgspec.json.encode({"summary": summary, "transcripts": texts}).decode(), markup=False)
     else:
-        _print_summary(console, summary, texts)
-    keep_in = args.keep or (SEEDS_PATH if variant is CORRECT else None)
+        _print_summary(console, summary, texts, world)
+    keep_in = args.keep or (world.seeds_path if variant is world.correct else None)
     if summary.failures and keep_in is not None:
         try:
-            save_seeds(keep_in, [SavedSeed(variant.name, each.seed, each.rule) for each in summary.failures])
+            save_seeds(keep_in, [SavedSeed(variant.name, each.seed, each.rule) for each in summary.failures], world)
         except (OSError, HoldfastError) as error:
             console.print(f"seeds were not kept: {error}; name a file with --keep", style="yellow", markup=False)
     return 1 if summary.failures else 0
@@ -125,50 +131,53 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.sim", description="Run seeded worlds and check their histories."
     )
+    parser.add_argument(
+        "--world", choices=tuple(WORLDS), default=LEASES.name, help=f"which world to run (default {LEASES.name})"
+    )
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="only this seed")
     parser.add_argument(
         "--planted",
-        choices=sorted(MUTANTS),
         metavar="NAME",
-        help="run a mutant, which must fail: " + ", ".join(MUTANTS),
+        help="run a mutant, which must fail: "
+        + "; ".join(f"{', '.join(world.mutants)} ({world.name})" for world in WORLDS.values()),
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--trace", action="store_true", help="whole transcripts, not only their ends")
     parser.add_argument(
-        "--keep", type=Path, metavar="FILE", help=f"where failing seeds are kept (default {SEEDS_PATH})"
+        "--keep", type=Path, metavar="FILE", help=f"where failing seeds are kept (default {LEASES.seeds_path})"
     )
     return parser
 
 
-def _run_with_progress(seeds: Sequence[int], variant: Variant, *, quiet: bool) -> RunSummary:
+def _run_with_progress(seeds: Sequence[int], world: SimWorld, variant: AnyVariant, *, quiet: bool) -> RunSummary:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
         bar = progress.add_task(variant.name, total=len(seeds))
         ran = failed = 0
 
-        def show(run: SeedRun) -> None:
+        def show(run: AnyRun) -> None:
             nonlocal ran, failed
             ran += 1
             failed += bool(run.violations)
             if ran % 20 == 0:
                 progress.update(bar, completed=ran, description=f"{variant.name}: {failed} failed")
 
-        return run_seeds(seeds, variant=variant, clock=RealClock(), on_run=show)
+        return run_seeds(seeds, variant=variant, clock=RealClock(), world=world, on_run=show)
 
 
-def _transcript_lines(seed: int, variant: Variant, *, whole: bool) -> list[str]:
+def _transcript_lines(seed: int, world: SimWorld, variant: AnyVariant, *, whole: bool) -> list[str]:
     """The seed once more, with notes: the same run, because a seed decides everything."""
-    run = run_seed(seed, variant=variant, tracing=True)
-    lines = list(transcript(run.events, run.violations))
+    run = world.run(seed, variant=variant, tracing=True)
+    lines = list(transcript(run.events, run.violations, described=world.describe))
     if whole or not run.violations:
         return lines
     until = next(at for at, line in enumerate(lines) if line.split(maxsplit=1)[0] == "!") + 1
     return lines[max(0, until - LINES_BEFORE) : until]
 
 
-def _print_summary(console: Console, summary: RunSummary, texts: dict[int, list[str]]) -> None:
+def _print_summary(console: Console, summary: RunSummary, texts: dict[int, list[str]], world: SimWorld) -> None:
     for seed, lines in texts.items():
         console.rule(f"{summary.variant} {seed}")
         for line in lines:
@@ -176,7 +185,7 @@ def _print_summary(console: Console, summary: RunSummary, texts: dict[int, list[
     for failure in summary.failures:
         console.print(f"seed {failure.seed} broke {failure.rule}: {failure.what}", markup=False, style="red")
     for rule in dict.fromkeys(failure.rule for failure in summary.failures):
-        console.print(f"{rule}: {RULES[rule]}", markup=False)
+        console.print(f"{rule}: {world.rules[rule]}", markup=False)
     means = ", ".join(f"{what} {mean:g}" for what, mean in summary.means.items())
     console.print(f"per seed: {means}", markup=False, style="dim")
     console.print(

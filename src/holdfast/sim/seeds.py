@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.sim.mutants import MUTANTS
-from holdfast.sim.variant import CORRECT, Variant
+from holdfast.sim.worlds import LEASES, SimWorld
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -25,15 +24,7 @@ class SavedSeed(msgspec.Struct, frozen=True):
     rule: str = ""
 
 
-def variant_by_name(name: str) -> Variant:
-    """The variant of that name."""
-    variant = CORRECT if name == CORRECT.name else MUTANTS.get(name)
-    if variant is None:
-        raise InvalidError("variant", name, "one of " + ", ".join((CORRECT.name, *MUTANTS)))
-    return variant
-
-
-def read_seeds(path: Path) -> list[SavedSeed]:
+def read_seeds(path: Path, world: SimWorld = LEASES) -> list[SavedSeed]:
     """Every kept seed, in the order they were kept; none if the file does not exist."""
     if not path.exists():
         return []
@@ -44,15 +35,15 @@ def read_seeds(path: Path) -> list[SavedSeed]:
             continue
         match words.split():
             case [name, seed] if seed.isdecimal():
-                kept.append(SavedSeed(variant_by_name(name).name, int(seed), rule.strip()))
+                kept.append(SavedSeed(world.variant(name).name, int(seed), rule.strip()))
             case _:
                 raise InvalidError(f"line {number} of {path}", line, "`variant seed  # rule`")
     return kept
 
 
-def save_seeds(path: Path, found: Iterable[SavedSeed]) -> int:
+def save_seeds(path: Path, found: Iterable[SavedSeed], world: SimWorld = LEASES) -> int:
     """Append those that are new; return how many."""
-    known = {(each.variant, each.seed) for each in read_seeds(path)}
+    known = {(each.variant, each.seed) for each in read_seeds(path, world)}
     new = [each for each in found if (each.variant, each.seed) not in known]
     if new:
         with path.open("a") as file:

@@ -1,6 +1,7 @@
 """A history as text, one line per event, for debugging a failed seed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from holdfast.contracts.store import Change
 from holdfast.sim.checker import Violation
@@ -20,13 +21,19 @@ from holdfast.sim.history import (
 )
 
 
-def transcript(events: Iterable[Event], violations: Iterable[Violation] = ()) -> Iterator[str]:
-    """The lines of a history; a broken rule follows the event that broke it."""
+def transcript(
+    events: Iterable[Any],
+    violations: Iterable[Violation] = (),
+    *,
+    described: Callable[[Any], tuple[str, str]] | None = None,
+) -> Iterator[str]:
+    """The lines of a history; a broken rule follows the event that broke it. `described`: by default `describe`."""
+    described = described or describe
     broken: dict[int, list[Violation]] = {}
     for violation in violations:
         broken.setdefault(violation.index, []).append(violation)
     for index, event in enumerate(events):
-        who, text = describe(event)
+        who, text = described(event)
         yield f"{event.at_ms:9.1f}  {who:<8} {text}"
         for violation in broken.get(index, ()):
             yield f"{'':9}  {'!':<8} {violation.rule}: {violation.what}"

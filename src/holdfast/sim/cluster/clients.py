@@ -21,6 +21,7 @@ from holdfast.sim.cluster.history import (
     RecordsRead,
     RecordsSent,
     RecordsServed,
+    SequenceRefused,
 )
 from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.process import SimClock, SimProcess
@@ -115,9 +116,8 @@ class Producer(Client):
             try:
                 result = await self.ask(host, lambda agent: agent.service.produce(topic, number, batch))
             except ProducerRefusedError as refused:
-                history.note(self.name, f"is refused: {refused}")
                 if refused.refusal is not ProducerRefusal.TOO_SOON:
-                    history.actor_crashed(self.name, f"its sequence was refused: {refused}")
+                    history.take(SequenceRefused(history.now_ms, self.name, str(self.which), str(refused)))
                     self.finishing = True
                     return
             except HoldfastError as error:

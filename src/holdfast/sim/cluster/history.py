@@ -30,6 +30,15 @@ class RecordsAcknowledged(msgspec.Struct, frozen=True, tag=True):
     idempotent: bool
 
 
+class SequenceRefused(msgspec.Struct, frozen=True, tag=True):
+    """The next batch of an idempotent producer was refused for good, though all before it were acknowledged."""
+
+    at_ms: float
+    producer: str
+    partition: str
+    refusal: str
+
+
 class RecordsServed(msgspec.Struct, frozen=True, tag=True):
     """An agent served a read under `epoch`, with this high watermark. Recorded where it happened."""
 
@@ -88,6 +97,7 @@ class ObjectDeleted(msgspec.Struct, frozen=True, tag=True):
 ClusterEvent = (
     RecordsSent
     | RecordsAcknowledged
+    | SequenceRefused
     | RecordsServed
     | RecordsRead
     | ReadingFinished

@@ -63,6 +63,7 @@ class AgentHost:
         self.process = SimProcess(name, context.loop)
         self.process.die()
         self._incarnations = 0
+        self._ambushed = False
         self._away_ms = 0.0  # between a graceful stop and the next start
         self._requests: dict[asyncio.Task[Any], None] = {}
         self._stop = asyncio.Event()
@@ -94,7 +95,7 @@ class AgentHost:
 
     async def _run(self, process: SimProcess) -> None:
         shared = self._shared
-        store = SimStoreClient(
+        self._store = store = SimStoreClient(
             shared.server,
             loop=shared.loop,
             process=process,
@@ -169,8 +170,15 @@ class AgentHost:
         for request in list(self._requests):
             request.cancel()
 
-    def die_at(self, failpoint: str) -> None:
+    def ambush_publication(self) -> None:
+        """The worst moment for a publication: the next one is late, and its sender is paused, killed or cut off meanwhile."""
+        self._ambushed = True
+
+    def at_failpoint(self, failpoint: str) -> None:
         """The process is at this failpoint: die here, if it is to."""
+        if self._ambushed and failpoint == "publish.before-commit":
+            self._ambushed = False
+            self._ambush()
         if self.doomed and failpoint.startswith(self.doomed) and not self.process.dead:
             self.doomed = ""
             self._shared.history.count("deaths at failpoints")
@@ -178,6 +186,15 @@ class AgentHost:
             rng = self._shared.random.random
             self.kill(rng.random() * self._shared.ttl_ms, power=rng.random() < 0.7)
             raise asyncio.CancelledError
+
+    def _ambush(self) -> None:
+        rng, ttl_ms = self._shared.random.random, self._shared.ttl_ms
+        self.record("ambushes", "is ambushed", 0)
+        delay_ms = rng.choice((rng.uniform(0.3, 0.9), rng.uniform(1.5, 3.0))) * ttl_ms
+        self._store.delay_next(delay_ms)
+        duration_ms = rng.uniform(1.0, 2.5) * ttl_ms
+        strike = rng.choice((self.pause, partial(self.kill, power=False), lambda _: None))
+        self._after(1, partial(strike, duration_ms))  # not now: the request is sent first
 
     def leave(self, duration_ms: float) -> None:
         """Leave gracefully, and start again some time after."""
@@ -209,7 +226,7 @@ class AgentHost:
 
     def heal(self) -> None:
         """End all faults of this host."""
-        self.doomed = ""
+        self.doomed, self._ambushed = "", False
         self.disk.full = self.disk.broken = False
         self.disk.slow_ms = 0.0
         self.link.up = self.objects_link.up = True

@@ -16,6 +16,7 @@ from holdfast.sim.cluster.history import (
     RecordsAcknowledged,
     RecordsRead,
     RecordsServed,
+    SequenceRefused,
 )
 
 RECORD_RULES: Final = {
@@ -23,6 +24,7 @@ RECORD_RULES: Final = {
     "one-record-per-offset": "an offset holds one record, for everybody and for ever",
     "read-in-order": "a reader gets records in the order of their offsets, each once, and none is left out",
     "read-stays": "what was read once is in the log",
+    "sequence-known": "no producer is refused whose batches were all acknowledged before the next was sent",
     "once-if-idempotent": "a record of an idempotent producer is in the log once, in the order it was sent",
     "watermark-grows": "the high watermark of an epoch never goes back, nor below what was acknowledged or read",
     "group-offset-stays": "a committed offset of a group never goes back",
@@ -47,6 +49,7 @@ class RecordRules:
         self._committed: dict[tuple[str, str], list[tuple[float, int]]] = {}
         self._rules: dict[type, Callable[[Any], None]] = {
             RecordsAcknowledged: self._take_acknowledged,
+            SequenceRefused: self._take_refused,
             RecordsRead: self._take_read,
             RecordsServed: self._take_served,
             ReadingFinished: self._take_finished,
@@ -73,6 +76,9 @@ class RecordRules:
         for offset, value in enumerate(event.values, event.base_offset):
             self._know(event.partition, offset, value, event.producer)
             self._acknowledged.setdefault(event.partition, {})[offset] = (value, event.idempotent)
+
+    def _take_refused(self, event: SequenceRefused) -> None:
+        self._broken("sequence-known", f"{event.producer} on {event.partition}: {event.refusal}")
 
     def _take_read(self, event: RecordsRead) -> None:
         place = (event.partition, event.reader)

@@ -31,6 +31,7 @@ from holdfast.sim.cluster.clients import Admin, GroupMember, Producer, Reader
 from holdfast.sim.cluster.history import ClusterEvent, ClusterHistory
 from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.cluster.loop import ClusterLoop
+from holdfast.sim.cluster.mutants import CORRECT, ClusterVariant
 from holdfast.sim.cluster.objects import Bucket, BucketConditions
 from holdfast.sim.loop import StuckError
 from holdfast.sim.network import NetworkConditions
@@ -101,7 +102,7 @@ class ClusterProfile:
         )
 
 
-def run_cluster_seed(seed: int, *, tracing: bool = False) -> ClusterRun:
+def run_cluster_seed(seed: int, *, variant: ClusterVariant = CORRECT, tracing: bool = False) -> ClusterRun:
     """Run one world from beginning to end."""
     random = SeededRandom(seed)
     loop = ClusterLoop(random, callbacks_max=CALLBACKS_MAX)
@@ -111,7 +112,11 @@ def run_cluster_seed(seed: int, *, tracing: bool = False) -> ClusterRun:
         world = ClusterWorld(loop, history, random, directory)
         main = loop.create_task(world.run(), name="world")
         try:
-            with failpoints.installed(world.failpoint_reached), collecting_logs(history):
+            with (
+                variant.planted(),
+                failpoints.installed(world.failpoint_reached),
+                collecting_logs(history),
+            ):
                 loop.run_until_complete(main)
         except StuckError as stuck:
             history.actor_crashed("world", str(stuck))
@@ -120,7 +125,7 @@ def run_cluster_seed(seed: int, *, tracing: bool = False) -> ClusterRun:
             loop.close()
     for context in loop.errors:
         history.actor_crashed("loop", f"{context.get('message')}: {context.get('exception')!r}")
-    return ClusterRun(seed, "correct", check_cluster(history.events), history.counts, history.events)
+    return ClusterRun(seed, variant.name, check_cluster(history.events), history.counts, history.events)
 
 
 @contextmanager
@@ -277,7 +282,7 @@ class ClusterWorld:
         process = RUNNING.get()
         for host in self._hosts:
             if host.process is process:
-                host.die_at(name)
+                host.at_failpoint(name)
 
     def abandon(self) -> None:
         """End every task that is left, so that none outlives the world."""
@@ -306,9 +311,11 @@ class ClusterWorld:
         if kind < 0.2:
             power = rng.random() < 0.6
             return lambda: host.kill(duration_ms, power=power)
-        if kind < 0.35:
+        if kind < 0.3:
             area = rng.choice(FAILPOINT_AREAS)
             return lambda: setattr(host, "doomed", area)
+        if kind < 0.37:
+            return host.ambush_publication
         if kind < 0.42:
             return lambda: host.leave(duration_ms)
         if kind < 0.5:
@@ -401,7 +408,7 @@ def agent_settings(name: str, ttl_ms: int) -> AgentSettings:
         wal=WalSettings(file_bytes=16 * KIB, files_spare_max=2, read_bytes=4 * KIB, copy_forward_files=2),
         upkeep=MaintenanceSettings(
             grace_ms=ttl_ms // 2,
-            orphan_grace_ms=ttl_ms // 2,
+            orphan_grace_ms=ttl_ms // 4,
             unproven_keep_ms=0,
             deleted_keep_ms=ttl_ms,
             index_interval_ms=ttl_ms,
@@ -409,7 +416,7 @@ def agent_settings(name: str, ttl_ms: int) -> AgentSettings:
             retention_interval_ms=ttl_ms,
             compaction_interval_ms=5 * ttl_ms,
             trash_interval_ms=ttl_ms // 2,
-            orphan_interval_ms=ttl_ms,
+            orphan_interval_ms=ttl_ms // 2,
             lease_retry_ms=ttl_ms // 2,
         ),
         groups=GroupSettings(shards=2),

@@ -1,0 +1,104 @@
+"""Mutants of a cluster: the shipped code with one mistake each, for the run of one seed. Every one of them must be caught."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from holdfast.contracts.store import Requirement
+from holdfast.kernel.lease import Lease
+from holdfast.log.lease_handler import PartitionLeaseHandler
+from holdfast.log.maintenance import orphan_sweeper
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.partition import takeover_recovery
+from holdfast.log.partition.fenced_record import FencedRecord
+from holdfast.log.partition.producer_recovery import ProducerRecovery
+from holdfast.log.wal import writer
+
+
+class _Plant(Protocol):
+    def __call__(self) -> AbstractContextManager[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterVariant:
+    """Which code a world of agents runs: `planted` puts a mistake into it for the body."""
+
+    name: str
+    wrong: str = ""
+    planted: _Plant = nullcontext
+
+
+CORRECT: Final = ClusterVariant(name="correct")
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _require_nothing(_: FencedRecord) -> Sequence[Requirement]:
+    """The mistake: we lead the partition, so its epoch and its record must be ours."""
+    return ()
+
+
+def _sync_later(*_: object) -> None:
+    """The mistake: the system will write it soon."""
+
+
+def _go_on_at_published(_: object, record: PartitionRecord, __: object) -> PartitionRecord:
+    """The mistake: what is not published does not exist."""
+    return record
+
+
+async def _mark_nothing(*_: object) -> None:
+    """The mistake: an object that no partition lists now will not be listed."""
+
+
+async def _forget_producers(recovery: ProducerRecovery) -> None:
+    """The mistake: the tail has all that matters of the producers."""
+    recovery._apply()
+
+
+async def _drain_nothing(_: PartitionLeaseHandler, __: Lease) -> None:
+    """The mistake: the next leader will find everything."""
+
+
+_MUTANT_LIST: Final = (
+    ClusterVariant(
+        name="publish-unfenced",
+        wrong="a publication does not require the epoch",
+        planted=lambda: _replaced(FencedRecord, "require", _require_nothing),
+    ),
+    ClusterVariant(
+        name="ack-before-fsync",
+        wrong="appends are acknowledged before they are synced",
+        planted=lambda: _replaced(writer, "sync_or_stop", _sync_later),
+    ),
+    ClusterVariant(
+        name="offsets-reused",
+        wrong="a takeover goes on where the published part ends, whatever was handed out",
+        planted=lambda: _replaced(takeover_recovery, "_skip_tail", _go_on_at_published),
+    ),
+    ClusterVariant(
+        name="sweeper-without-doom",
+        wrong="the sweeper deletes orphans without marking them first",
+        planted=lambda: _replaced(orphan_sweeper, "_mark_for_deletion", _mark_nothing),
+    ),
+    ClusterVariant(
+        name="producers-forgotten",
+        wrong="a takeover does not read the producers of the last footer",
+        planted=lambda: _replaced(ProducerRecovery, "_read", _forget_producers),
+    ),
+    ClusterVariant(
+        name="move-without-drain",
+        wrong="a partition moves before its tail is published",
+        planted=lambda: _replaced(PartitionLeaseHandler, "drain", _drain_nothing),
+    ),
+)
+CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}

@@ -1,0 +1,87 @@
+"""The worlds there are: leases (the kernel alone, fast) and cluster (whole agents). One table, so that commands know no more."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from holdfast.sim.checker import RULES, Violation
+from holdfast.sim.cluster.checker import CLUSTER_RULES
+from holdfast.sim.cluster.history import RecordsAcknowledged, RecordsRead
+from holdfast.sim.cluster.mutants import CLUSTER_MUTANTS
+from holdfast.sim.cluster.mutants import CORRECT as CORRECT_CLUSTER
+from holdfast.sim.cluster.transcript import describe_cluster
+from holdfast.sim.cluster.world import run_cluster_seed
+from holdfast.sim.history import EffectAcknowledged, LeaseAcquired
+from holdfast.sim.mutants import MUTANTS
+from holdfast.sim.transcript import describe
+from holdfast.sim.variant import CORRECT
+from holdfast.sim.world import run_seed
+from holdfast.vocabulary.errors import InvalidError
+
+
+class AnyVariant(Protocol):
+    """Which code a world runs."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class AnyRun(Protocol):
+    """The result of one seed of any world."""
+
+    @property
+    def violations(self) -> list[Violation]: ...
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+    @property
+    def events(self) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimWorld:
+    """A world as commands know it. `counted`: the events whose means are shown; `collect_every_seeds`: garbage."""
+
+    name: str
+    run: Callable[..., AnyRun]
+    correct: AnyVariant
+    mutants: Mapping[str, AnyVariant]
+    rules: Mapping[str, str]
+    describe: Callable[[Any], tuple[str, str]]
+    counted: Mapping[str, type]
+    seeds_path: Path
+    collect_every_seeds: int
+
+    def variant(self, name: str) -> AnyVariant:
+        """The variant of that name."""
+        found = self.correct if name == self.correct.name else self.mutants.get(name)
+        if found is None:
+            raise InvalidError("variant", name, "one of " + ", ".join((self.correct.name, *self.mutants)))
+        return found
+
+
+LEASES: Final = SimWorld(
+    name="leases",
+    run=run_seed,
+    correct=CORRECT,
+    mutants=MUTANTS,
+    rules=RULES,
+    describe=describe,
+    counted={"acquisitions": LeaseAcquired, "effects": EffectAcknowledged},
+    seeds_path=Path("tests/sim/seeds.txt"),
+    collect_every_seeds=200,
+)
+CLUSTER: Final = SimWorld(
+    name="cluster",
+    run=run_cluster_seed,
+    correct=CORRECT_CLUSTER,
+    mutants=CLUSTER_MUTANTS,
+    rules=CLUSTER_RULES,
+    describe=describe_cluster,
+    counted={"batches acknowledged": RecordsAcknowledged, "reads": RecordsRead},
+    seeds_path=Path("tests/sim/cluster/seeds.txt"),
+    collect_every_seeds=5,
+)
+WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER)}
