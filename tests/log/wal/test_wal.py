@@ -12,8 +12,10 @@ from tests.support.wal_disks import CacheOnlyDisk
 
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.log.wal import NOTE, Wal
+from holdfast.log.wal import wal as wal_module
 from holdfast.log.wal.files import live_files, spare_files
 from holdfast.log.wal.frames import Buffer
+from holdfast.log.wal.repair import RepairReport, read_repairs
 from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.errors import ClosedError, InvalidError, UnavailableError
 
@@ -152,6 +154,31 @@ async def test_a_cancelled_caller_does_not_disturb_the_others(tmp_path: Path) ->
         disk.gate.set()
         assert await answers[2] == 3
     assert await offsets(tmp_path / "wal") == [(0, 0), (0, 1), (0, 2)]
+
+
+async def test_a_caller_that_is_cancelled_while_the_wal_opens_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, gate = threading.Event(), threading.Event()
+
+    def read_slowly(directory: Path) -> list[RepairReport]:
+        reading.set()
+        gate.wait(30)
+        return read_repairs(directory)
+
+    async def open_and_wait() -> None:
+        async with opened(tmp_path / "wal"):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(wal_module, "read_repairs", read_slowly)
+    task = asyncio.create_task(open_and_wait())
+    await asyncio.to_thread(reading.wait, 30)
+    task.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with opened(tmp_path / "wal") as wal:
+        assert await wal.append(frame(0)) == 1
 
 
 async def test_leaving_waits_for_what_was_appended(tmp_path: Path) -> None:

@@ -124,10 +124,9 @@ class Wal:
         """
         settings, disk = settings or WalSettings(), disk or WalDisk()
         files = WalFiles(directory, clock=clock, random=random, settings=settings, disk=disk)
-        opening = partial(open_directory, files, settings=settings, disk=disk)
+        opening = partial(_open, files, settings=settings, disk=disk)
         began_ms = clock.boot_ms()
-        opened = await in_thread(opening, undo=OpenedWal.abandon)
-        repairs = LossesOfRepairs(await in_thread(partial(read_repairs, directory)))
+        opened, repairs = await in_thread(opening, undo=lambda both: both[0].abandon())
         _log_recovery(opened, clock.boot_ms() - began_ms)
         worker = file_worker()
         wal = cls(
@@ -353,6 +352,16 @@ class Wal:
             self.stats.recycled += 1
         else:
             self._give_up(CorruptError(f"WAL {self.directory}", f"a file cannot be used again: {error}"))
+
+
+def _open(files: WalFiles, *, settings: WalSettings, disk: WalDisk) -> tuple[OpenedWal, LossesOfRepairs]:
+    """In one go: whoever is cancelled or fails in between gives the directory back."""
+    opened = open_directory(files, settings=settings, disk=disk)
+    try:
+        return opened, LossesOfRepairs(read_repairs(files.directory))
+    except BaseException:
+        opened.abandon()
+        raise
 
 
 def _log_recovery(opened: OpenedWal, took_ms: int) -> None:

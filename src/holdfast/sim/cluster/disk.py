@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.log.wal import WalDisk
+from holdfast.log.wal.disk import write_padded
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.random import SeededRandom
 
@@ -27,8 +28,9 @@ class _Write(NamedTuple):
 class SimDisk(WalDisk):
     """Counts on being told of a power failure; `full` and `broken` are faults."""
 
-    def __init__(self, directory: Path, random: SeededRandom) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, random: SeededRandom, *, blocks: bool = False) -> None:
+        """`blocks`: groups are written past the system's cache, and are on the disk when the write returns."""
+        self.directory, self._blocks = directory, blocks
         self.full = False  # no space for another file, nor for a group
         self.broken = False  # the next sync fails
         self.slow_ms = 0.0  # what a sync takes longer
@@ -54,7 +56,12 @@ class SimDisk(WalDisk):
         return 0.2 + 3 * self._rng.random() + self.slow_ms
 
     def open_blocks(self, path: Path) -> int | None:
-        return None
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC) if self._blocks else None
+
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> int:
+        last = write_padded(lambda view, at: self.write(descriptor, (view,), at), buffers, memory, position)
+        self.sync(descriptor)
+        return last
 
     def sync_directory(self, directory: Path) -> None:
         """Names are durable at once here."""

@@ -55,7 +55,7 @@ class AgentHost:
         self.link, self.objects_link = NetworkLink(), NetworkLink()
         directory = context.directory / name
         directory.mkdir()
-        self.disk = SimDisk(directory, context.random)
+        self.disk = SimDisk(directory, context.random, blocks=context.random.random.random() < 0.25)
         self.agent: Agent | None = None
         self.tasks: list[asyncio.Task[None]] = []
         self.wanted = True  # a process that ends is started again
@@ -193,7 +193,7 @@ class AgentHost:
         delay_ms = rng.choice((rng.uniform(0.3, 0.9), rng.uniform(1.5, 3.0))) * ttl_ms
         self._store.delay_next(delay_ms)
         duration_ms = rng.uniform(1.0, 2.5) * ttl_ms
-        strike = rng.choice((self.pause, partial(self.kill, power=False), lambda _: None))
+        strike = rng.choice((self.pause, self.pause, partial(self.kill, power=False)))
         self._after(1, partial(strike, duration_ms))  # not now: the request is sent first
 
     def leave(self, duration_ms: float) -> None:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.contracts.store import Requirement
-from holdfast.kernel.lease import Lease
-from holdfast.log.lease_handler import PartitionLeaseHandler
 from holdfast.log.maintenance import orphan_sweeper
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition import takeover_recovery
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.producer_recovery import ProducerRecovery
+from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.wal import writer
 
 
@@ -65,8 +64,9 @@ async def _forget_producers(recovery: ProducerRecovery) -> None:
     recovery._apply()
 
 
-async def _drain_nothing(_: PartitionLeaseHandler, __: Lease) -> None:
-    """The mistake: the next leader will find everything."""
+def _end_of_tail(log: VisibleLog) -> int:
+    """The mistake: what was appended will be durable in a moment."""
+    return log.tail.end
 
 
 _MUTANT_LIST: Final = (
@@ -96,9 +96,9 @@ _MUTANT_LIST: Final = (
         planted=lambda: _replaced(ProducerRecovery, "_read", _forget_producers),
     ),
     ClusterVariant(
-        name="move-without-drain",
-        wrong="a partition moves before its tail is published",
-        planted=lambda: _replaced(PartitionLeaseHandler, "drain", _drain_nothing),
+        name="visible-before-durable",
+        wrong="records are visible before they are durable at the topic's level",
+        planted=lambda: _replaced(VisibleLog, "high_watermark", property(_end_of_tail)),
     ),
 )
 CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}

@@ -314,9 +314,9 @@ class ClusterWorld:
         if kind < 0.3:
             area = rng.choice(FAILPOINT_AREAS)
             return lambda: setattr(host, "doomed", area)
-        if kind < 0.37:
+        if kind < 0.39:
             return host.ambush_publication
-        if kind < 0.42:
+        if kind < 0.43:
             return lambda: host.leave(duration_ms)
         if kind < 0.5:
             return lambda: host.pause(duration_ms)
@@ -408,14 +408,14 @@ def agent_settings(name: str, ttl_ms: int) -> AgentSettings:
         wal=WalSettings(file_bytes=16 * KIB, files_spare_max=2, read_bytes=4 * KIB, copy_forward_files=2),
         upkeep=MaintenanceSettings(
             grace_ms=ttl_ms // 2,
-            orphan_grace_ms=ttl_ms // 4,
+            orphan_grace_ms=ttl_ms // 10,
             unproven_keep_ms=0,
             deleted_keep_ms=ttl_ms,
             index_interval_ms=ttl_ms,
             merge_interval_ms=ttl_ms,
             retention_interval_ms=ttl_ms,
             compaction_interval_ms=5 * ttl_ms,
-            trash_interval_ms=ttl_ms // 2,
+            trash_interval_ms=ttl_ms // 3,
             orphan_interval_ms=ttl_ms // 2,
             lease_retry_ms=ttl_ms // 2,
         ),
