@@ -26,7 +26,7 @@ class SimProcess:
         self._loop = loop
         self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._waits: list[asyncio.Future[Any]] = []
-        self.on_death: list[Callable[[], None]] = []  # what the system does for it then, as closing its files
+        self.on_death: list[Callable[[], object]] = []  # what the system does for it then, as closing its files
         self._waits_max = _WAITS_MIN  # then those that have ended are let go of
 
     def wait(self) -> "asyncio.Future[Any]":

@@ -29,6 +29,7 @@ from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.types import TopicPartition
 
 T = TypeVar("T")
+_Serve = Callable[[Agent, AgentHost, TopicPartition, int], Coroutine[Any, Any, tuple[list[bytes], int]]]
 
 
 class Client:
@@ -132,7 +133,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Reads partitions from their beginning, at whichever agent leads them."""
+    """Reads partitions from their beginning: at the agent that leads them, or what is published, at any."""
 
     def __init__(
         self, name: str, context: ClusterContext, hosts: Sequence[AgentHost], partitions: Sequence[TopicPartition]
@@ -144,22 +145,22 @@ class Reader(Client):
         """Until cancelled."""
         while True:
             for which in self.positions:
-                await self._read(which)
+                await self._read(which, self._serve if self._rng.random() < 0.7 else self._serve_published)
             await self.rest(pause_ms)
 
     async def finish(self, which: TopicPartition) -> None:
-        """Read to the end, however often it takes."""
-        while not await self._read(which):
+        """Read to the end at its leader, however often it takes."""
+        while not await self._read(which, self._serve):
             await self.rest(100)
         history = self._shared.history
         history.take(ReadingFinished(history.now_ms, self.name, str(which)))
 
-    async def _read(self, which: TopicPartition) -> bool:
+    async def _read(self, which: TopicPartition, serve: _Serve) -> bool:
         """Read once; whether the end was reached."""
         history, start = self._shared.history, self.positions[which]
-        host = self.leader(which)
+        host = self.leader(which) if serve == self._serve else self._rng.choice(self._hosts)
         try:
-            batches, high_watermark = await self.ask(host, lambda agent: self._serve(agent, host, which, start))
+            batches, high_watermark = await self.ask(host, lambda agent: serve(agent, host, which, start))
         except OffsetOutOfRangeError as error:
             history.actor_crashed(self.name, f"what was read before is out of range: {error}")
             raise
@@ -177,6 +178,13 @@ class Reader(Client):
             history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records)))
             self.positions[which] = end
         return end >= high_watermark
+
+    async def _serve_published(
+        self, agent: Agent, host: AgentHost, which: TopicPartition, start: int
+    ) -> tuple[list[bytes], int]:
+        """On the side of any agent: what object storage has."""
+        read = await agent.service.fetch_published(which.topic, which.number, start, bytes_max=4096)
+        return ([], start) if read is None else ([bytes(batch) for batch in read.batches], read.high_watermark)
 
     async def _serve(self, agent: Agent, host: AgentHost, which: TopicPartition, start: int) -> tuple[list[bytes], int]:
         """On the agent's side: the answer, as bytes."""

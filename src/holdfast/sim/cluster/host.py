@@ -63,7 +63,6 @@ class AgentHost:
         self.process = SimProcess(name, context.loop)
         self.process.die()
         self._incarnations = 0
-        self._ambushed = False
         self._away_ms = 0.0  # between a graceful stop and the next start
         self._requests: dict[asyncio.Task[Any], None] = {}
         self._stop = asyncio.Event()
@@ -170,14 +169,12 @@ class AgentHost:
         for request in list(self._requests):
             request.cancel()
 
-    def ambush_publication(self) -> None:
-        """The worst moment for a publication: the next one is late, and its sender is paused, killed or cut off meanwhile."""
-        self._ambushed = True
-
     def at_failpoint(self, failpoint: str) -> None:
         """The process is at this failpoint: die here, if it is to."""
-        if self._ambushed and failpoint == "publish.before-commit":
-            self._ambushed = False
+        if (
+            failpoint == "publish.before-commit"
+            and self._shared.random.random.random() < self._shared.network.ambush_share
+        ):
             self._ambush()
         if self.doomed and failpoint.startswith(self.doomed) and not self.process.dead:
             self.doomed = ""
@@ -188,11 +185,12 @@ class AgentHost:
             raise asyncio.CancelledError
 
     def _ambush(self) -> None:
+        """The worst moment: the publication is delayed in the network, and its sender paused or killed meanwhile."""
         rng, ttl_ms = self._shared.random.random, self._shared.ttl_ms
         self.record("ambushes", "is ambushed", 0)
         delay_ms = rng.choice((rng.uniform(0.3, 0.9), rng.uniform(1.5, 3.0))) * ttl_ms
         self._store.delay_next(delay_ms)
-        duration_ms = rng.uniform(1.0, 2.5) * ttl_ms
+        duration_ms = delay_ms + rng.uniform(-0.2, 1.0) * ttl_ms
         strike = rng.choice((self.pause, self.pause, partial(self.kill, power=False)))
         self._after(1, partial(strike, duration_ms))  # not now: the request is sent first
 
@@ -226,7 +224,7 @@ class AgentHost:
 
     def heal(self) -> None:
         """End all faults of this host."""
-        self.doomed, self._ambushed = "", False
+        self.doomed = ""
         self.disk.full = self.disk.broken = False
         self.disk.slow_ms = 0.0
         self.link.up = self.objects_link.up = True

@@ -228,10 +228,11 @@ class ClusterWorld:
         network, bucket = self._network, self._bucket_conditions
         network.slow_share = rng.choice((0.0, 0.01, 0.03)) * rough
         network.lost_share = rng.choice((0.0, 0.01, 0.03)) * rough
+        network.ambush_share = rng.choice((0.0, 0.0, 0.01, 0.03))
         bucket.refused_share = rng.choice((0.0, 0.05, 0.2)) * rough
         bucket.lost_share = rng.choice((0.0, 0.02, 0.1)) * rough
         bucket.slow_share = rng.choice((0.0, 0.05)) * rough
-        bucket.listing_lag_ms = rng.choice((0.0, 500.0, 2_000.0))
+        bucket.listing_lag_ms = rng.choice((0.0, 0.0, 2_000.0))
 
     async def _create_topics(self) -> None:
         for number, (level, count) in enumerate(self._profile.topics):
@@ -314,9 +315,7 @@ class ClusterWorld:
         if kind < 0.3:
             area = rng.choice(FAILPOINT_AREAS)
             return lambda: setattr(host, "doomed", area)
-        if kind < 0.39:
-            return host.ambush_publication
-        if kind < 0.43:
+        if kind < 0.38:
             return lambda: host.leave(duration_ms)
         if kind < 0.5:
             return lambda: host.pause(duration_ms)
