@@ -123,13 +123,15 @@ class LogReader:
     ) -> FetchedBatches:
         """Batches from the one that holds `offset` on: at least one if there is one, else at most `bytes_max`.
 
-        Waits up to `wait_ms` for `bytes_min`. `OffsetOutOfRangeError`: below the start, or above the high watermark.
+        Waits up to `wait_ms` for `bytes_min`. `OffsetOutOfRangeError`: below the start, or above everything that was appended.
+        In between there is nothing to read yet: a reader comes from there that was shown a publication before this leader had the
+        answer to it.
         """
         deadline_ms = self._clock.boot_ms() + wait_ms
         while True:
             log.check_readable()
             start, end = log.start_offset, log.high_watermark
-            if not start <= offset <= end:
+            if not start <= offset <= max(end, log.tail.end):
                 raise OffsetOutOfRangeError(str(log.partition_id), offset, start, end)
             batches = await self._read(log, offset, end, bytes_max)
             size_bytes = sum(map(len, batches))
@@ -142,7 +144,7 @@ class LogReader:
         """`fetch` of what is in memory, without waiting; None: it has to be read from object storage."""
         log.check_readable()
         start, end = log.start_offset, log.high_watermark
-        if not start <= offset <= end:
+        if not start <= offset <= max(end, log.tail.end):
             raise OffsetOutOfRangeError(str(log.partition_id), offset, start, end)
         found: list[Buffer] = []
         size, at = 0, offset

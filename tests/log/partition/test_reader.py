@@ -15,7 +15,7 @@ from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.keys import index_entry_key, segment_entry_key
 from holdfast.log.maintenance import delete_records
 from holdfast.log.metadata import IndexRecord
-from holdfast.log.model import PartitionConfig
+from holdfast.log.model import ACKS_LEADER, PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
@@ -100,6 +100,24 @@ async def test_an_offset_out_of_range_says_which_range_there_is(
     with pytest.raises(OffsetOutOfRangeError) as error:
         await reading.fetch(partition, offset, bytes_max=1)
     assert (error.value.offset, error.value.start, error.value.end) == (offset, 0, 6)
+
+
+async def test_what_is_published_before_its_leader_had_the_answer_is_not_out_of_range_there(
+    world: PartitionWorld, reading: LogReader
+) -> None:
+    owner = await world.owner()
+    partition = await owner.open(partition_config=PartitionConfig(level="object"))
+    appended = await append(partition, batch("a", "b"), acks=ACKS_LEADER)
+    assert (appended.end_offset, partition.high_watermark) == (2, 0)
+    assert (await reading.fetch(partition, 2, bytes_max=1 << 20)).batches == []
+    assert reading.fetch_now(partition, 2, bytes_max=1 << 20) == ([], 0, 0, 0)
+    with pytest.raises(OffsetOutOfRangeError):
+        await reading.fetch(partition, 3, bytes_max=1)
+    await append(partition, batch("c"), acks=ACKS_LEADER)
+    polling = asyncio.ensure_future(reading.fetch(partition, 2, bytes_max=1 << 20, wait_ms=30_000))
+    await async_until(lambda: partition._visible._waiters)
+    await owner.publisher.publish([partition])
+    assert records((await polling).batches) == [(2, "c")]
 
 
 async def test_a_long_poll_is_woken_by_an_append_and_ends_by_itself(world: PartitionWorld, reading: LogReader) -> None:

@@ -17,6 +17,7 @@ from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.random import SeededRandom
 
 SECTOR_BYTES: Final = 512
+SYNC_FAILED: Final = "the simulated disk failed to sync"
 
 
 class _Write(NamedTuple):
@@ -48,7 +49,7 @@ class SimDisk(WalDisk):
     def sync(self, descriptor: int) -> None:
         if self.broken:
             self.broken = False
-            raise OSError(errno.EIO, "the simulated disk failed")
+            raise OSError(errno.EIO, SYNC_FAILED)
         self._unsynced.pop(os.fstat(descriptor).st_ino, None)
 
     def sync_ms(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.settings import AgentSettings
 from holdfast.log.wal import Wal
-from holdfast.sim.cluster.disk import SimDisk
+from holdfast.sim.cluster.disk import SYNC_FAILED, SimDisk
 from holdfast.sim.cluster.history import ClusterHistory
 from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.cluster.objects import Bucket, BucketConditions, SimObjects
@@ -143,7 +143,7 @@ class AgentHost:
         causes = list(leaf_errors(error))
         self._shared.history.note(process.name, f"ends: {'; '.join(map(str, causes))}")
         self._shared.history.count("processes failed")
-        if any(isinstance(each, CorruptError) and "sync failed" in str(each) for each in causes):
+        if any(isinstance(each, CorruptError) and SYNC_FAILED in str(each) for each in causes):
             self.disk.lose_power()  # the system may have dropped the pages
         elif not all(isinstance(each, UnavailableError) for each in causes):
             self._shared.history.actor_crashed(process.name, repr(error))

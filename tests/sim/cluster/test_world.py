@@ -1,0 +1,105 @@
+"""Whole clusters: the code that ships keeps every rule, planted bugs do not, and a seed decides everything."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.sim.cluster.mutants import CLUSTER_MUTANTS
+from holdfast.sim.cluster.world import run_cluster_seed
+from holdfast.sim.history import TraceNote
+from holdfast.sim.seeds import SavedSeed, read_seeds
+from holdfast.sim.worlds import CLUSTER
+
+SEEDS = 8  # of the short form: a few seconds
+EVENTS = (  # what happens in the seeds of the short form
+    "deaths",
+    "power failures",
+    "deaths at failpoints",
+    "pauses",
+    "object answers lost",
+    "answers lost",
+    "objects deleted",
+)
+CATCHES = {
+    "publish-unfenced": {"published-by-leader", "record-grows"},
+    "ack-before-fsync": {"nothing-lost", "sequence-known", "no-surprise"},
+    "offsets-reused": {"one-record-per-offset", "nothing-lost", "sequence-known"},
+    "sweeper-without-doom": {"listed-exists", "no-surprise"},
+    "producers-forgotten": {"once-if-idempotent", "sequence-known"},
+    "visible-before-durable": {"read-stays", "read-in-order", "nothing-lost", "sequence-known"},
+}
+KEPT = read_seeds(Path(__file__).with_name("seeds.txt"), CLUSTER)
+
+
+@pytest.mark.slow
+def test_a_few_seeds_keep_every_rule_and_are_eventful() -> None:
+    runs = [run_cluster_seed(seed) for seed in range(SEEDS)]
+    assert {run.seed: run.violations for run in runs if run.violations} == {}
+    assert [what for what in EVENTS if not any(run.counts.get(what) for run in runs)] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(8))
+def test_8000_seeds_keep_every_rule(part: int) -> None:
+    seeds = range(1_000 * part, 1_000 * (part + 1))
+    assert {seed: run.violations for seed in seeds if (run := run_cluster_seed(seed)).violations} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: f"{kept.variant}-{kept.seed}")
+def test_a_kept_seed_plays_again(kept: SavedSeed) -> None:
+    broken = {violation.rule for violation in CLUSTER.run(kept.seed, variant=CLUSTER.variant(kept.variant)).violations}
+    if kept.variant == CLUSTER.correct.name:
+        assert broken == set()
+    else:
+        assert kept.rule in broken
+        assert broken & CATCHES[kept.variant]
+
+
+def test_every_planted_bug_has_a_kept_seed() -> None:
+    assert {kept.variant for kept in KEPT} >= set(CLUSTER_MUTANTS) == set(CATCHES)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", CLUSTER_MUTANTS)
+def test_a_planted_bug_is_caught_within_200_seeds_by_a_rule_it_breaks(name: str) -> None:
+    broken: set[str] = set()
+    for seed in range(200):
+        broken |= {violation.rule for violation in run_cluster_seed(seed, variant=CLUSTER_MUTANTS[name]).violations}
+        if broken & CATCHES[name]:
+            return
+    pytest.fail(f"only {broken or 'nothing'} was noticed")
+
+
+@pytest.mark.slow
+def test_tracing_adds_notes_and_changes_nothing() -> None:
+    traced = run_cluster_seed(3, tracing=True)
+    assert any(isinstance(event, TraceNote) for event in traced.events)
+    assert [event for event in traced.events if not isinstance(event, TraceNote)] == run_cluster_seed(3).events
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_history_in_another_process() -> None:
+    def transcript(hash_seed: str) -> bytes:
+        command = [sys.executable, "-m", "holdfast.sim", "--world", "cluster", "--seed", "2", "--trace"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ran = subprocess.run(command, env=environment, capture_output=True, check=True)
+        assert b"acknowledged at" in ran.stdout
+        return ran.stdout.rsplit(b"per seed:")[0]
+
+    assert transcript("1") == transcript("2")
+
+
+@pytest.mark.slow
+def test_a_world_leaves_no_files_and_no_descriptors_behind() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    folders = set(Path("/dev/shm").glob("holdfast-sim-*"))  # noqa: S108
+    for seed in range(3):
+        run_cluster_seed(seed)
+    assert len(set(os.listdir("/proc/self/fd")) - before) == 0
+    assert set(Path("/dev/shm").glob("holdfast-sim-*")) <= folders  # noqa: S108
