@@ -91,6 +91,11 @@ class SimStoreClient:
         self._conditions, self._draw, self._history = conditions, random.random.random, history
         self._sent = 0
         self._delay_next_ms = 0.0
+        self._delayed_commit: tuple[str, float, Callable[[], object]] | None = None
+
+    def delay_commit(self, prefix: str, duration_ms: float, on_sent: Callable[[], object]) -> None:
+        """Delay the next commit that writes below `prefix` for this long, and call back right after it was sent."""
+        self._delayed_commit = (prefix, duration_ms, on_sent)
 
     def delay_next(self, duration_ms: float) -> None:
         """Delay the next request in the network for this long."""
@@ -114,6 +119,11 @@ class SimStoreClient:
         self._sent += 1
         commit_id = f"{self._process.name}#{self._sent}"
         what = _describe(commit_id, apply) if self._history.tracing else "commit"
+        delayed = self._delayed_commit
+        if delayed is not None and any(each.key.startswith(delayed[0]) for each in apply):
+            self._delayed_commit = None
+            self._delay_next_ms = delayed[1]
+            self._loop.post_at(self._loop.now_ms, delayed[2])
         outcome: Committed | Conflict = await self._ask(
             what, partial(self._server.commit, commit_id, require, apply), commit_id
         )

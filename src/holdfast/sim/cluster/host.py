@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.settings import AgentSettings
+from holdfast.log.keys import LOGS
 from holdfast.log.wal import Wal
 from holdfast.sim.cluster.disk import SYNC_FAILED, SimDisk
 from holdfast.sim.cluster.history import ClusterHistory
@@ -189,10 +190,9 @@ class AgentHost:
         rng, ttl_ms = self._shared.random.random, self._shared.ttl_ms
         self.record("ambushes", "is ambushed", 0)
         delay_ms = rng.choice((rng.uniform(0.3, 0.9), rng.uniform(1.5, 3.0))) * ttl_ms
-        self._store.delay_next(delay_ms)
         duration_ms = delay_ms + rng.uniform(-0.2, 1.0) * ttl_ms
         strike = rng.choice((self.pause, self.pause, partial(self.kill, power=False)))
-        self._after(1, partial(strike, duration_ms))  # not now: the request is sent first
+        self._store.delay_commit(LOGS, delay_ms, partial(strike, duration_ms))
 
     def leave(self, duration_ms: float) -> None:
         """Leave gracefully, and start again some time after."""

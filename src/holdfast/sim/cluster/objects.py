@@ -5,9 +5,9 @@ gets `UnavailableError` and must not conclude anything. Listings of segments may
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Stored
 from holdfast.kernel.objects_owner import MARKS
@@ -24,13 +24,14 @@ from holdfast.vocabulary.random import SeededRandom
 T = TypeVar("T")
 
 PLACE: Final = "object storage"
+ATTEMPTS_MAX: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class BucketConditions:
     """How object storage fares. Shares are of all requests."""
 
-    delay_ms: float = 20.0
+    delay_ms: float = 8.0
     timeout_ms: float = 500.0
     refused_share: float = 0.0
     lost_share: float = 0.0
@@ -131,11 +132,16 @@ class SimObjects:
         if wanted:
             await self._ask(f"delete {', '.join(wanted)}", lambda: self._bucket.delete(wanted))
 
-    def _ask(self, what: str, run: Callable[[], T]) -> "Coroutine[Any, Any, T]":
-        return self._await(self._send(what, run))
-
-    async def _await(self, answer: "asyncio.Future[T]") -> T:
-        return await answer
+    async def _ask(self, what: str, run: Callable[[], T]) -> T:
+        """Like every engine: what fails is tried again, a few times."""
+        for attempt in range(ATTEMPTS_MAX - 1):
+            try:
+                return await self._send(what, run)
+            except UnavailableError:
+                pause: asyncio.Future[None] = self._process.wait()
+                self._process.deliver_in(50 * 2**attempt, self._process.settle, pause, None, None)
+                await pause
+        return await self._send(what, run)
 
     def _send(self, what: str, run: Callable[[], T]) -> "asyncio.Future[T]":
         answer: asyncio.Future[T] = self._process.wait()

@@ -57,6 +57,7 @@ FAILPOINT_AREAS: Final = (
     "maintenance.",
     "owner.",
 )
+MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of its own is made in it)
 HOST_NAMES: Final = ("ann", "bob", "cyd", "dan")
 CALLBACKS_MAX: Final = 3_000_000
 
@@ -83,6 +84,7 @@ class ClusterProfile:
     roughness: float
     lost_disks: bool
     passing_topic: bool
+    orphan_grace_ms: int  # short: a sweeper and a publication must not need it
 
     @classmethod
     def draw(cls, random: SeededRandom) -> "ClusterProfile":
@@ -99,6 +101,7 @@ class ClusterProfile:
             roughness=roughness,
             lost_disks="local" not in levels,
             passing_topic=rng.random() < 0.3,
+            orphan_grace_ms=rng.choice((0, 0, 200)),
         )
 
 
@@ -131,8 +134,7 @@ def run_cluster_seed(seed: int, *, variant: ClusterVariant = CORRECT, tracing: b
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A folder in memory, if there is one."""
-    memory = Path("/dev/shm")  # noqa: S108 (a folder of its own is made in it)
-    path = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=memory if memory.is_dir() else None))
+    path = Path(tempfile.mkdtemp(prefix="holdfast-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         yield path
     finally:
@@ -162,7 +164,7 @@ class ClusterWorld:
             bucket_conditions=self._bucket_conditions,
             random=random,
             history=history,
-            settings=lambda name: agent_settings(name, ttl_ms),
+            settings=lambda name: agent_settings(name, profile),
             directory=directory,
             ttl_ms=ttl_ms,
         )
@@ -226,9 +228,9 @@ class ClusterWorld:
         """How messages fare from now on."""
         rng, rough = self._rng, self._profile.roughness
         network, bucket = self._network, self._bucket_conditions
-        network.slow_share = rng.choice((0.0, 0.01, 0.03)) * rough
-        network.lost_share = rng.choice((0.0, 0.01, 0.03)) * rough
-        network.ambush_share = rng.choice((0.0, 0.0, 0.01, 0.03))
+        network.slow_share = rng.choice((0.0, 0.0, 0.01, 0.03)) * rough
+        network.lost_share = rng.choice((0.0, 0.0, 0.01, 0.03)) * rough
+        network.ambush_share = rng.choice((0.0, 0.02, 0.06))
         bucket.refused_share = rng.choice((0.0, 0.05, 0.2)) * rough
         bucket.lost_share = rng.choice((0.0, 0.02, 0.1)) * rough
         bucket.slow_share = rng.choice((0.0, 0.05)) * rough
@@ -373,8 +375,9 @@ class ClusterWorld:
         self._loop.post_at(self._loop.now_ms + duration_ms, callback)
 
 
-def agent_settings(name: str, ttl_ms: int) -> AgentSettings:
+def agent_settings(name: str, profile: ClusterProfile) -> AgentSettings:
     """Settings at the scale of a world."""
+    ttl_ms = profile.ttl_ms
     return AgentSettings(
         id=name,
         hand_over_ms=2 * ttl_ms,
@@ -407,15 +410,15 @@ def agent_settings(name: str, ttl_ms: int) -> AgentSettings:
         wal=WalSettings(file_bytes=16 * KIB, files_spare_max=2, read_bytes=4 * KIB, copy_forward_files=2),
         upkeep=MaintenanceSettings(
             grace_ms=ttl_ms // 2,
-            orphan_grace_ms=ttl_ms // 10,
+            orphan_grace_ms=profile.orphan_grace_ms,
             unproven_keep_ms=0,
             deleted_keep_ms=ttl_ms,
             index_interval_ms=ttl_ms,
             merge_interval_ms=ttl_ms,
             retention_interval_ms=ttl_ms,
             compaction_interval_ms=5 * ttl_ms,
-            trash_interval_ms=ttl_ms // 3,
-            orphan_interval_ms=ttl_ms // 2,
+            trash_interval_ms=ttl_ms // 8,
+            orphan_interval_ms=ttl_ms // 8,
             lease_retry_ms=ttl_ms // 2,
         ),
         groups=GroupSettings(shards=2),
