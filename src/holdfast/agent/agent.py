@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
@@ -26,6 +27,7 @@ from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.local_log import LocalLog, ReplicaReach
+from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.unneeded_replicas import keep_dropping
 from holdfast.log.service import LogService
@@ -36,6 +38,20 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks, task_group, unwrap_exception_group
 from holdfast.vocabulary.types import Member, TopicPartition
+
+
+class RunningReplicaNetwork(ReplicaNetwork, Protocol):
+    """A `ReplicaNetwork` that watches its connections."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        ...
+
+
+class ConnectReplicas(Protocol):
+    """Makes the network of an agent from its own replicas and its streams."""
+
+    def __call__(self, host: ReplicaHost, peers: Peers | None, *, clock: Clock) -> RunningReplicaNetwork: ...
 
 
 class Agent:
@@ -56,10 +72,11 @@ class Agent:
         peers: Peers | None,
         clock: Clock,
         random: Random,
+        connect_replicas: ConnectReplicas = PeerReplicaNetwork,
     ) -> None:
         self.settings, self.cluster, self.wal, self.wal_id, self.peers = settings, cluster, wal, wal_id, peers
         self.replicas = replicas
-        self.replica_network = PeerReplicaNetwork(replicas, peers, clock=clock)
+        self.replica_network = connect_replicas(replicas, peers, clock=clock)
         self.counters = AgentCounters()
         self.log = LocalLog(
             settings,
@@ -140,11 +157,13 @@ async def running_agent(
     owner: ObjectsOwner | None = None,
     peers: PeerEndpoint | None = None,
     open_wal: Callable[..., AbstractAsyncContextManager[Wal]] = Wal.open,
+    connect_replicas: ConnectReplicas = PeerReplicaNetwork,
 ) -> AsyncIterator[Agent]:
     """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False.
 
     `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
     `peers`: where other agents connect; without it this agent has no streams. `open_wal`: `Wal.open`, or the same on another disk.
+    `connect_replicas`: how replicas of other agents are reached.
     """
     owner = owner or await claim_objects(store, objects, clock=clock, random=random)
     async with (
@@ -171,6 +190,7 @@ async def running_agent(
                 peers=streams,
                 clock=clock,
                 random=random,
+                connect_replicas=connect_replicas,
             )
             try:
                 async with (

@@ -20,6 +20,7 @@ from holdfast.sim.cluster.disk import SYNC_FAILED, SimDisk
 from holdfast.sim.cluster.history import ClusterHistory
 from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.cluster.objects import Bucket, BucketConditions, SimObjects
+from holdfast.sim.cluster.replicas import ReplicaWires
 from holdfast.sim.cluster.wal_threads import SteppedFileWorker, SteppedWriter
 from holdfast.sim.network import NetworkConditions, NetworkLink, SimStoreClient
 from holdfast.sim.process import RUNNING, SimClock, SimProcess
@@ -40,6 +41,7 @@ class ClusterContext:
     bucket: Bucket
     network: NetworkConditions
     bucket_conditions: BucketConditions
+    wires: ReplicaWires
     random: SeededRandom
     history: ClusterHistory
     settings: Callable[[str], AgentSettings]
@@ -53,7 +55,7 @@ class AgentHost:
     def __init__(self, name: str, context: ClusterContext, *, rate: float, wall_offset_ms: float) -> None:
         self.name, self._shared = name, context
         self._rate, self._wall_offset_ms = rate, wall_offset_ms
-        self.link, self.objects_link = NetworkLink(), NetworkLink()
+        self.link, self.objects_link, self.peer_link = NetworkLink(), NetworkLink(), NetworkLink()
         directory = context.directory / name
         directory.mkdir()
         self.disk = SimDisk(directory, context.random, blocks=context.random.random.random() < 0.25)
@@ -121,6 +123,7 @@ class AgentHost:
             clock=self.clock,
             random=shared.random,
             open_wal=partial(Wal.open, disk=self.disk, writer=SteppedWriter, file_worker=SteppedFileWorker),
+            connect_replicas=shared.wires.connect(self.peer_link),
         ) as agent:
             self.agent = agent
             try:
@@ -227,7 +230,7 @@ class AgentHost:
         self.doomed = ""
         self.disk.full = self.disk.broken = False
         self.disk.slow_ms = 0.0
-        self.link.up = self.objects_link.up = True
+        self.link.up = self.objects_link.up = self.peer_link.up = True
         self.start()
         self.resume()
 

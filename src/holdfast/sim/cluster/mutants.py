@@ -12,6 +12,9 @@ from holdfast.log.partition import takeover_recovery
 from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.visible_log import VisibleLog
+from holdfast.log.replication import takeover as replication_takeover
+from holdfast.log.replication.leader import Leader
+from holdfast.log.replication.takeover import Takeover
 from holdfast.log.wal import writer
 
 
@@ -69,6 +72,22 @@ def _end_of_tail(log: VisibleLog) -> int:
     return log.tail.end
 
 
+def _one_is_enough(leader: Leader, min_insync: int) -> None:
+    """The mistake: the others will have it soon."""
+    leader._needed = 1
+
+
+def _seal_one(_: int) -> int:
+    """The mistake: whoever answers first has everything."""
+    return 1
+
+
+def _longest(takeover: Takeover, replica: str) -> tuple[int, int]:
+    """The mistake: whoever has most entries has everything."""
+    epoch, offset = takeover._sealed[replica]
+    return offset, epoch
+
+
 _MUTANT_LIST: Final = (
     ClusterVariant(
         name="publish-unfenced",
@@ -99,6 +118,21 @@ _MUTANT_LIST: Final = (
         name="visible-before-durable",
         wrong="records are visible before they are durable at the topic's level",
         planted=lambda: _replaced(VisibleLog, "high_watermark", property(_end_of_tail)),
+    ),
+    ClusterVariant(
+        name="ack-before-majority",
+        wrong="an append at quorum is acknowledged when one replica has it",
+        planted=lambda: _replaced(Leader, "require", _one_is_enough),
+    ),
+    ClusterVariant(
+        name="serve-before-seal",
+        wrong="a new leader serves when one replica has promised its epoch",
+        planted=lambda: _replaced(replication_takeover, "seal_quorum", _seal_one),
+    ),
+    ClusterVariant(
+        name="longest-tail",
+        wrong="a new leader takes the longest log, not the one of the highest epoch",
+        planted=lambda: _replaced(Takeover, "_rank", _longest),
     ),
 )
 CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}

@@ -22,6 +22,8 @@ from holdfast.kernel.plan_executor import PlanExecutorSettings
 from holdfast.kernel.planner import PlannerSettings
 from holdfast.kernel.session import SessionSettings
 from holdfast.log.maintenance import MaintenanceSettings
+from holdfast.log.model import QUORUM
+from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import WalSettings
 from holdfast.sim.checker import Violation
@@ -33,6 +35,7 @@ from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.cluster.mutants import CORRECT, ClusterVariant
 from holdfast.sim.cluster.objects import Bucket, BucketConditions
+from holdfast.sim.cluster.replicas import ReplicaWires
 from holdfast.sim.loop import StuckError
 from holdfast.sim.network import NetworkConditions
 from holdfast.sim.process import RUNNING, SimClock, SimProcess
@@ -78,6 +81,7 @@ class ClusterProfile:
 
     ttl_ms: int
     hosts: int
+    replicas: int  # of topics at quorum
     topics: tuple[tuple[str, int], ...]  # durability, partitions
     producers: int
     incidents: int
@@ -91,15 +95,19 @@ class ClusterProfile:
         """What a seed draws first."""
         rng = random.random
         roughness = rng.random()
-        levels = rng.choice((("local",), ("local",), ("object",), ("local", "object")))
+        levels = rng.choice(
+            (("local",), ("local",), ("object",), ("local", "object"), ("quorum",), ("quorum",), ("quorum", "local"))
+        )
+        replicas = rng.choice((2, 3, 3)) if "quorum" in levels else 1
         return cls(
             ttl_ms=2_000,
-            hosts=rng.choice((1, 2, 3, 3, 4)),
+            hosts=rng.choice((max(1, replicas), max(2, replicas), 3, 3, 4)),
+            replicas=replicas,
             topics=tuple((level, rng.choice((1, 2))) for level in levels),
             producers=rng.choice((2, 3, 4)),
             incidents=rng.randint(1, 3 + int(5 * roughness)),
             roughness=roughness,
-            lost_disks="local" not in levels,
+            lost_disks="local" not in levels and replicas != 2,
             passing_topic=rng.random() < 0.3,
             orphan_grace_ms=rng.choice((0, 0, 200)),
         )
@@ -162,6 +170,7 @@ class ClusterWorld:
             bucket=bucket,
             network=self._network,
             bucket_conditions=self._bucket_conditions,
+            wires=ReplicaWires(loop=loop, conditions=self._network, random=random, history=history),
             random=random,
             history=history,
             settings=lambda name: agent_settings(name, profile),
@@ -187,6 +196,7 @@ class ClusterWorld:
         ]
         self._readers = [Reader(f"r{number}", self._shared, self._hosts, self._partitions) for number in range(1)]
         self._member = GroupMember("g0", self._shared, self._hosts, self._partitions[0])
+        self._disk_lost = False
         self._admin = Admin("admin", self._shared, self._hosts)
 
     async def run(self) -> None:
@@ -238,7 +248,9 @@ class ClusterWorld:
 
     async def _create_topics(self) -> None:
         for number, (level, count) in enumerate(self._profile.topics):
-            config = {"durability": level, "roll_ms": self._rng.choice((300, 1_000, 3_000))}
+            config: dict[str, object] = {"durability": level, "roll_ms": self._rng.choice((300, 1_000, 3_000))}
+            if level == QUORUM:
+                config["replication_factor"] = self._profile.replicas
             await self._admin.create(f"t{number}", count, config)
 
     async def _recover(self) -> None:
@@ -339,9 +351,15 @@ class ClusterWorld:
         return lambda: host.step_wall(by_ms) if not host.process.dead else None
 
     def _cut(self, host: AgentHost, duration_ms: float) -> None:
+        """From the store and clients, from the other agents, or from both."""
         host.record("cuts", "is cut off", duration_ms)
-        host.link.up, host.link.refuses = False, self._rng.random() < 0.5
-        self._after(duration_ms, lambda: setattr(host.link, "up", True))
+        kind = self._rng.random()
+        if kind < 0.7:
+            host.link.up, host.link.refuses = False, self._rng.random() < 0.5
+            self._after(duration_ms, lambda: setattr(host.link, "up", True))
+        if kind > 0.4:
+            host.peer_link.up = False
+            self._after(duration_ms, lambda: setattr(host.peer_link, "up", True))
 
     def _cut_objects(self, host: AgentHost, duration_ms: float) -> None:
         host.record("object outages", "cannot reach object storage", duration_ms)
@@ -363,6 +381,10 @@ class ClusterWorld:
         host.disk.broken = True
 
     def _lose_disk(self, host: AgentHost, duration_ms: float) -> None:
+        """Once in a world: of three copies, two are left."""
+        if self._disk_lost:
+            return
+        self._disk_lost = True
         host.kill(duration_ms, power=False)
         host.record("lost disks", "loses its disk", duration_ms)
         host.disk.wipe()
@@ -422,4 +444,5 @@ def agent_settings(name: str, profile: ClusterProfile) -> AgentSettings:
             lease_retry_ms=ttl_ms // 2,
         ),
         groups=GroupSettings(shards=2),
+        replica=ReplicaSettings(lag_ms=ttl_ms, entries_wait_ms=ttl_ms // 4, check_ms=2 * ttl_ms),
     )
