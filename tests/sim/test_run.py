@@ -71,3 +71,16 @@ def test_a_line_that_is_no_seed_is_refused(tmp_path: Path) -> None:
         path.write_text(f"correct 4  # acting-alone\n\n# a comment\n{line}\n")
         with pytest.raises(InvalidError):
             read_seeds(path)
+
+
+def test_a_mutant_of_another_world_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--world", "cluster", "--planted", "effect-unfenced"]) == 2
+    assert "one of correct, publish-unfenced" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_cluster_is_run_by_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--world", "cluster", "--seeds", "1", "--json"]) == 0
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert (told["summary"]["world"], told["summary"]["failures"]) == ("cluster", [])
+    assert told["summary"]["means"]["batches acknowledged"] > 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.kernel.lease import Held, Lease
 from holdfast.kernel.session import HeldSession
 from holdfast.sim.history import TraceNote
@@ -78,7 +79,8 @@ def test_tracing_adds_notes_and_changes_nothing(seed: int) -> None:
 def test_the_same_seed_gives_the_same_history_in_another_process() -> None:
     def transcript(hash_seed: str) -> bytes:
         command = [sys.executable, "-m", "holdfast.sim", "--seed", "11", "--trace"]
-        ran = subprocess.run(command, env={"PYTHONHASHSEED": hash_seed}, capture_output=True, check=True)
+        environment = {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+        ran = subprocess.run(command, env=environment, capture_output=True, check=True)
         assert b"acts on" in ran.stdout
         return ran.stdout.rsplit(b"per seed:")[0]
 

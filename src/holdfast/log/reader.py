@@ -31,10 +31,12 @@ _PLANS_MAX: Final = 5  # so often may retention be faster than a reader before i
 
 
 class ReadableTail(Protocol):
-    """What is in memory of a partition, from `start` on."""
+    """What is in memory of a partition, from `start` on; below `end` it has offsets."""
 
     @property
     def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
     def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
         """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""

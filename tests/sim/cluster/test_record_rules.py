@@ -10,6 +10,7 @@ from holdfast.sim.cluster.history import (
     ReadingFinished,
     RecordsAcknowledged,
     RecordsRead,
+    RecordsSent,
     RecordsServed,
     SequenceRefused,
 )
@@ -88,6 +89,35 @@ def test_a_high_watermark_grows_within_its_epoch() -> None:
 
     assert broken(served(1, 5), served(1, 5), served(2, 4)) == []
     assert broken(served(1, 5), served(1, 4)) == ["watermark-grows"]
+
+
+def test_an_epoch_is_served_by_one_process() -> None:
+    assert broken(RecordsServed(1, "ann.1", "t:0", 1, 0), RecordsServed(1, "ann.1", "t:0", 1, 0)) == []
+    assert broken(RecordsServed(1, "ann.1", "t:0", 1, 0), RecordsServed(1, "ann.2", "t:0", 1, 0)) == [
+        "one-leader-per-epoch"
+    ]
+
+
+def test_epochs_do_not_change_and_do_not_fall_with_offsets() -> None:
+    def written(*epochs: tuple[int, int], reader: str) -> RecordsRead:
+        return RecordsRead(2, reader, "t:0", 0, len(epochs), (), epochs)
+
+    assert broken(written((0, 1), (1, 2), reader="r"), finished()) == []
+    assert broken(written((0, 2), (1, 1), reader="r"), finished()) == ["epochs-follow-offsets"]
+    assert broken(written((0, 1), reader="r"), written((0, 2), reader="s")) == ["epochs-follow-offsets"]
+
+
+def test_a_batch_sent_after_an_acknowledgement_comes_behind_it() -> None:
+    def batch(value: str, base: int, sent_ms: float, acknowledged_ms: float) -> Sequence[ClusterEvent]:
+        return (
+            RecordsSent(sent_ms, value[0], "t:0", "ann", (value,)),
+            RecordsAcknowledged(acknowledged_ms, value[0], "t:0", base, (value,), False),
+        )
+
+    log = all_of((0, "p-0"), (1, "q-0"))
+    assert broken(*batch("p-0", 0, 1, 2), *batch("q-0", 1, 3, 4), *log) == []
+    assert broken(*batch("q-0", 1, 1, 3), *batch("p-0", 0, 2, 4), *log) == []  # at the same time: any order
+    assert broken(*batch("q-0", 1, 1, 2), *batch("p-0", 0, 3, 4), *log) == ["later-is-higher"]
 
 
 def test_a_group_is_told_no_less_than_it_committed_before_it_asked() -> None:

@@ -42,6 +42,11 @@ class ReplicaTail:
     def __init__(self, start: int, entries: Sequence[Entry]) -> None:
         self.start, self._entries = start, entries
 
+    @property
+    def end(self) -> int:
+        """Behind the last entry."""
+        return max(self.start, self._entries[-1].position.offset) if self._entries else self.start
+
     def read(self, offset: int, *, below: int, bytes_max: int) -> list[Buffer]:
         """Whole batches from the one that holds `offset`, ending below `below`; at least one if there is one."""
         found: list[Buffer] = []

@@ -170,12 +170,14 @@ class Reader(Client):
             return False
         end = start
         records: list[tuple[int, str]] = []
+        epochs: list[tuple[int, int]] = []
         for batch in batches:
             header = parse_header(batch)
+            epochs.append((header.base_offset, header.leader_epoch))
             end = header.base_offset + header.last_offset_delta + 1
             records += [(each.offset, (each.value or b"").decode()) for each in decode(batch) if each.offset >= start]
         if end > start:
-            history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records)))
+            history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records), tuple(epochs)))
             self.positions[which] = end
         return end >= high_watermark
 

@@ -50,7 +50,10 @@ class RecordsServed(msgspec.Struct, frozen=True, tag=True):
 
 
 class RecordsRead(msgspec.Struct, frozen=True, tag=True):
-    """A reader got all that is visible from `start` up to `end`: (offset, value), in the order in which it got them."""
+    """A reader got all that is visible from `start` up to `end`: (offset, value), in the order in which it got them.
+
+    `epochs`: (base offset, leader epoch) of the batches they came in.
+    """
 
     at_ms: float
     reader: str
@@ -58,6 +61,7 @@ class RecordsRead(msgspec.Struct, frozen=True, tag=True):
     start: int
     end: int
     records: tuple[tuple[int, str], ...]
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 class ReadingFinished(msgspec.Struct, frozen=True, tag=True):

@@ -15,6 +15,7 @@ from holdfast.sim.cluster.history import (
     ReadingFinished,
     RecordsAcknowledged,
     RecordsRead,
+    RecordsSent,
     RecordsServed,
     SequenceRefused,
 )
@@ -27,6 +28,9 @@ RECORD_RULES: Final = {
     "sequence-known": "no producer is refused whose batches were all acknowledged before the next was sent",
     "once-if-idempotent": "a record of an idempotent producer is in the log once, in the order it was sent",
     "watermark-grows": "the high watermark of an epoch never goes back",
+    "one-leader-per-epoch": "an epoch of a partition is served by one process",
+    "epochs-follow-offsets": "a batch keeps the epoch it was written under, and epochs do not fall with offsets",
+    "later-is-higher": "a batch that was sent after another was acknowledged has a higher offset",
     "group-offset-stays": "a committed offset of a group never goes back",
 }
 
@@ -46,8 +50,13 @@ class RecordRules:
         self._finished: dict[str, list[str]] = {}  # partition → readers that read all of it
         self._positions: dict[tuple[str, str], int] = {}
         self._watermarks: dict[tuple[str, int], int] = {}
+        self._leaders: dict[tuple[str, int], str] = {}
+        self._epochs: dict[str, dict[int, int]] = {}  # partition → base offset → epoch
+        self._sent_at_ms: dict[tuple[str, tuple[str, ...]], float] = {}  # producer, values
+        self._batches: dict[str, list[tuple[float, float, int]]] = {}  # partition → sent, acknowledged, base offset
         self._committed: dict[tuple[str, str], list[tuple[float, int]]] = {}
         self._rules: dict[type, Callable[[Any], None]] = {
+            RecordsSent: self._take_sent,
             RecordsAcknowledged: self._take_acknowledged,
             SequenceRefused: self._take_refused,
             RecordsRead: self._take_read,
@@ -72,7 +81,12 @@ class RecordRules:
         if known != value:
             self._broken("one-record-per-offset", f"{partition} at {offset}: {value} for {who}, {known} before")
 
+    def _take_sent(self, event: RecordsSent) -> None:
+        self._sent_at_ms.setdefault((event.producer, event.values), event.at_ms)
+
     def _take_acknowledged(self, event: RecordsAcknowledged) -> None:
+        sent_ms = self._sent_at_ms.get((event.producer, event.values), event.at_ms)
+        self._batches.setdefault(event.partition, []).append((sent_ms, event.at_ms, event.base_offset))
         for offset, value in enumerate(event.values, event.base_offset):
             self._know(event.partition, offset, value, event.producer)
             self._acknowledged.setdefault(event.partition, {})[offset] = (value, event.idempotent)
@@ -93,6 +107,12 @@ class RecordRules:
             at = offset
             self._know(event.partition, offset, value, event.reader)
             got[offset] = value
+        epochs = self._epochs.setdefault(event.partition, {})
+        for base, epoch in event.epochs:
+            if epochs.setdefault(base, epoch) != epoch:
+                self._broken(
+                    "epochs-follow-offsets", f"{event.partition} at {base} is of epoch {epochs[base]} and of {epoch}"
+                )
         self._positions[place] = event.end
         self._spans.append((event.partition, event.reader, event.start, event.end, self._index))
 
@@ -105,6 +125,11 @@ class RecordRules:
                 f"{event.partition} had high watermark {before}, and {event.high_watermark} in the same epoch {event.epoch}",
             )
         self._watermarks[key] = max(before, event.high_watermark)
+        leader = self._leaders.setdefault(key, event.agent)
+        if leader != event.agent:
+            self._broken(
+                "one-leader-per-epoch", f"epoch {event.epoch} of {event.partition} is {leader}'s and {event.agent}'s"
+            )
 
     def _take_finished(self, event: ReadingFinished) -> None:
         self._finished.setdefault(event.partition, []).append(event.reader)
@@ -128,12 +153,34 @@ class RecordRules:
             for reader in readers:
                 log |= self._read.get(partition, {}).get(reader, {})
             self._compare(partition, log)
+            self._compare_epochs(partition)
+            self._compare_times(partition)
         for partition, reader, start, end, index in self._spans:
             self._index = index
             got = self._read[partition][reader]
             for offset, (value, _) in self._acknowledged.get(partition, {}).items():
                 if start <= offset < end and offset not in got:
                     self._broken("read-in-order", f"{reader} read {partition} past {offset} without {value}")
+
+    def _compare_epochs(self, partition: str) -> None:
+        newest = 0
+        for base, epoch in sorted(self._epochs.get(partition, {}).items()):
+            if epoch < newest:
+                self._broken("epochs-follow-offsets", f"{partition} at {base} is of epoch {epoch}, after {newest}")
+            newest = max(newest, epoch)
+
+    def _compare_times(self, partition: str) -> None:
+        """Of batches that were acknowledged before one was sent, none has a higher offset."""
+        batches = self._batches.get(partition, [])
+        answered = sorted(batches, key=lambda batch: batch[1])
+        highest, at = -1, 0
+        for sent_ms, _, base in sorted(batches):
+            while at < len(answered) and answered[at][1] < sent_ms:
+                highest, at = max(highest, answered[at][2]), at + 1
+            if base <= highest:
+                self._broken(
+                    "later-is-higher", f"{partition}: a batch at {base} was sent after {highest} was acknowledged"
+                )
 
     def _compare(self, partition: str, log: _Offsets) -> None:
         for offset, (value, _) in self._acknowledged.get(partition, {}).items():

@@ -196,7 +196,7 @@ class ClusterWorld:
         ]
         self._readers = [Reader(f"r{number}", self._shared, self._hosts, self._partitions) for number in range(1)]
         self._member = GroupMember("g0", self._shared, self._hosts, self._partitions[0])
-        self._disk_lost = False
+        self._disk_lost = self._healed = False
         self._admin = Admin("admin", self._shared, self._hosts)
 
     async def run(self) -> None:
@@ -216,7 +216,10 @@ class ClusterWorld:
         began_ms = self._loop.now_ms
         for _ in range(self._profile.incidents):
             self._loop.post_at(began_ms + self._rng.uniform(0.2, FAULT_PHASE_TTLS) * ttl_ms, self._draw_incident())
+        if self._profile.replicas == 3 and self._rng.random() < 0.5:
+            self._begin(self._relay(self._rng.uniform(0.3, 2.0) * ttl_ms))
         await self._clock.sleep_ms((FAULT_PHASE_TTLS + 0.01) * ttl_ms)
+        self._healed = True
         self._network.clear()
         self._bucket_conditions.clear()
         self._server.restart()
@@ -360,6 +363,35 @@ class ClusterWorld:
         if kind > 0.4:
             host.peer_link.up = False
             self._after(duration_ms, lambda: setattr(host.peer_link, "up", True))
+
+    async def _relay(self, after_ms: float) -> None:
+        """Three logs that differ: a leader writes alone and dies, the next one dies soon after it serves, the first is back."""
+        rng, ttl_ms, which = self._rng, self._profile.ttl_ms, self._partitions[0]
+        await self._clock.sleep_ms(after_ms)
+        first = self._leader_of(which)
+        if first is None or self._healed:
+            return
+        self._history.count("relays")
+        first.record("isolations", "is isolated from the other agents", 0)
+        first.peer_link.up = False
+        await self._clock.sleep_ms(rng.uniform(0.05, 0.4) * ttl_ms)
+        first.kill(rng.uniform(0.2, 1.0) * ttl_ms, power=False)
+        for _ in range(100):
+            second = self._leader_of(which)
+            if self._healed or (second is not None and second is not first):
+                break
+            await self._clock.sleep_ms(ttl_ms / 40)
+        await self._clock.sleep_ms(rng.uniform(0.0, 0.3) * ttl_ms)
+        first.peer_link.up = True
+        if second is not None and second is not first and not self._healed:
+            second.kill(rng.uniform(1.0, 2.0) * ttl_ms, power=False)
+
+    def _leader_of(self, which: TopicPartition) -> AgentHost | None:
+        """The host that serves the partition now."""
+        for host in self._hosts:
+            if host.agent is not None and host.agent.service.is_serving(which.topic, which.number):
+                return host
+        return None
 
     def _cut_objects(self, host: AgentHost, duration_ms: float) -> None:
         host.record("object outages", "cannot reach object storage", duration_ms)
