@@ -103,12 +103,27 @@ def test_a_cut_leaves_what_was_sent_unanswered_until_it_is_seen(wired: Wired) ->
     wired.send(1)
     wired.loop.call_soon(setattr, wired.bob[3], "up", False)
     wired.run(300)
-    assert wired.answers == [(1, None)]
+    wired.send(2)
+    assert wired.answers == []
+    wired.run(500)
+    assert wired.answers == [(1, None), (2, None)]
     wired.bob[3].up = True
     wired.run(300)
-    wired.send(2)
+    wired.send(3)
     wired.run(50)
     assert isinstance(wired.answers[-1][1], Sealed)
+
+
+def test_behind_a_lost_message_none_arrives(wired: Wired) -> None:
+    wired.run(200)
+    wired.loop.call_soon(setattr, wired.bob[3], "up", False)
+    wired.send(1)
+    wired.run(10)
+    wired.loop.call_soon(setattr, wired.bob[3], "up", True)
+    wired.send(2)
+    wired.run(300)
+    assert wired.bob[1].taken == []
+    assert wired.answers == [(1, None), (2, None)]
 
 
 def test_a_death_is_seen_at_once(wired: Wired) -> None:

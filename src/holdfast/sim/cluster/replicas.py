@@ -1,7 +1,8 @@
 """How simulated agents reach each other's replicas: a connection for each direction of each pair, which breaks and is made again.
 
-The one rule: messages of a connection arrive in the order in which they were sent, each as its bytes; when it breaks, each that has
-no answer gets None, and may have arrived all the same. That it broke is seen a while later, unless the other process died.
+The one rule: messages of a connection arrive in the order in which they were sent, each as its bytes. Behind one that was lost none
+arrives: the connection is of no use any more, which is seen after a silence, or at once if the other process died. When it ends,
+each message that has no answer gets None, and may have arrived all the same.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import SeededRandom
 
 LOOK_MS: Final = 100  # how often connections are looked at
+SILENCE_MS: Final = 500  # after which one ends
 DELAY_MS: Final = 5.0  # one way, at most, normally
 
 
@@ -32,6 +34,8 @@ class _Connection:
     to: "SimReplicaNetwork"
     at_ms: float = 0.0
     waiting: dict[int, OnAnswer] = field(default_factory=dict)
+    silent_ms: float = 0.0
+    stalled: bool = False  # something was lost
     broken: bool = False
 
 
@@ -100,7 +104,7 @@ class SimReplicaNetwork:
             if other is self:
                 continue
             if self._reaches(other):
-                if connection is None or connection.to is not other:
+                if connection is None or connection.to is not other or connection.stalled:
                     self._disconnect(wal_id)
                     self._connections[wal_id] = _Connection(other)
                     self._wires.history.note(self.process.name, f"is connected to {other.process.name}")
@@ -109,8 +113,11 @@ class SimReplicaNetwork:
                 for listener in list(self._listeners):
                     listener.heard(wal_id)
                 other._host.heard(self.wal_id, other._clock.boot_ms())
-            else:
-                self._disconnect(wal_id)
+                self._connections[wal_id].silent_ms = 0.0
+            elif connection is not None:
+                connection.silent_ms += LOOK_MS
+                if connection.silent_ms > SILENCE_MS:
+                    self._disconnect(wal_id)
         for wal_id in [each for each in self._connections if each not in self._wires.reached]:
             self._disconnect(wal_id)
         for listener in list(self._listeners):
@@ -143,7 +150,10 @@ class SimReplicaNetwork:
 
     def _arrive(self, data: bytes, sender: "SimReplicaNetwork", connection: _Connection, number: int) -> None:
         """A message of another agent, at this one. What was sent before a connection broke may arrive after that."""
-        if not self.link.up or (connection.broken and self._wires.random.random.random() < 0.5):
+        if not (self.link.up and sender.link.up):
+            connection.stalled = True
+        if connection.stalled or (connection.broken and self._wires.random.random.random() < 0.5):
+            connection.stalled = True
             return
         message = decode(data)
         assert isinstance(message, Request)
@@ -157,7 +167,9 @@ class SimReplicaNetwork:
         sender.process.deliver_in(delay_ms, sender._answered, connection, number, data)
 
     def _answered(self, connection: _Connection, number: int, data: bytes | None) -> None:
-        if connection.broken or not self.link.up:
+        if not (self.link.up and connection.to.link.up):
+            connection.stalled = True
+        if connection.broken or connection.stalled:
             return
         on_answer = connection.waiting.pop(number, None)
         if on_answer is not None:

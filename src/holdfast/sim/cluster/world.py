@@ -206,6 +206,8 @@ class ClusterWorld:
             self._loop.post_at(0 if number == 0 else self._rng.random() * 2 * ttl_ms, host.start)
         self._reap()
         await self._create_topics()
+        if self._profile.replicas > 1:
+            await self._all_joined()
         self._set_faults()
         for producer in self._producers:
             self._begin(producer.run(0.15 * ttl_ms))
@@ -236,6 +238,12 @@ class ClusterWorld:
         await self._clock.sleep_ms(2 * ttl_ms)
         self._server.store.reap()
         self._history.actors_stopped((), self._server.observe_holders())
+
+    async def _all_joined(self) -> None:
+        """Copies need agents: wait until all have joined, and the planner has had time to place them."""
+        while any(host.agent is None or host.agent.member is None for host in self._hosts):
+            await self._clock.sleep_ms(self._profile.ttl_ms / 20)
+        await self._clock.sleep_ms(self._profile.ttl_ms / 2)
 
     def _set_faults(self) -> None:
         """How messages fare from now on."""
