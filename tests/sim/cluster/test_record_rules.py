@@ -84,16 +84,17 @@ def test_a_refused_sequence_is_noticed() -> None:
 
 
 def test_a_high_watermark_grows_within_its_epoch() -> None:
-    def served(epoch: int, high_watermark: int) -> RecordsServed:
-        return RecordsServed(1, "ann", "t:0", epoch, high_watermark)
+    def served(epoch: int, high_watermark: int, *, asked_ms: float = 1) -> RecordsServed:
+        return RecordsServed(1, asked_ms, "ann", "t:0", epoch, high_watermark)
 
     assert broken(served(1, 5), served(1, 5), served(2, 4)) == []
     assert broken(served(1, 5), served(1, 4)) == ["watermark-grows"]
+    assert broken(served(1, 5), served(1, 4, asked_ms=0)) == []  # a slow read that began before
 
 
 def test_an_epoch_is_served_by_one_process() -> None:
-    assert broken(RecordsServed(1, "ann.1", "t:0", 1, 0), RecordsServed(1, "ann.1", "t:0", 1, 0)) == []
-    assert broken(RecordsServed(1, "ann.1", "t:0", 1, 0), RecordsServed(1, "ann.2", "t:0", 1, 0)) == [
+    assert broken(RecordsServed(1, 1, "ann.1", "t:0", 1, 0), RecordsServed(1, 1, "ann.1", "t:0", 1, 0)) == []
+    assert broken(RecordsServed(1, 1, "ann.1", "t:0", 1, 0), RecordsServed(1, 1, "ann.2", "t:0", 1, 0)) == [
         "one-leader-per-epoch"
     ]
 

@@ -190,9 +190,12 @@ class Reader(Client):
 
     async def _serve(self, agent: Agent, host: AgentHost, which: TopicPartition, start: int) -> tuple[list[bytes], int]:
         """On the agent's side: the answer, as bytes."""
+        asked_ms = self._shared.history.now_ms
         read = await agent.service.read(which.topic, which.number, start, bytes_max=4096)
         history = self._shared.history
-        history.take(RecordsServed(history.now_ms, host.process.name, str(which), read.epoch, read.high_watermark))
+        history.take(
+            RecordsServed(history.now_ms, asked_ms, host.process.name, str(which), read.epoch, read.high_watermark)
+        )
         return [bytes(batch) for batch in read.batches], read.high_watermark
 
 

@@ -40,9 +40,10 @@ class SequenceRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class RecordsServed(msgspec.Struct, frozen=True, tag=True):
-    """An agent served a read under `epoch`, with this high watermark. Recorded where it happened."""
+    """An agent served a read that began at `asked_ms`, under `epoch`, with the high watermark of some moment since then."""
 
     at_ms: float
+    asked_ms: float
     agent: str
     partition: str
     epoch: int

@@ -49,7 +49,7 @@ class RecordRules:
         self._spans: list[tuple[str, str, int, int, int]] = []  # partition, reader, start, end, index of the event
         self._finished: dict[str, list[str]] = {}  # partition → readers that read all of it
         self._positions: dict[tuple[str, str], int] = {}
-        self._watermarks: dict[tuple[str, int], int] = {}
+        self._watermarks: dict[tuple[str, int], list[tuple[float, int]]] = {}  # when it was answered
         self._leaders: dict[tuple[str, int], str] = {}
         self._epochs: dict[str, dict[int, int]] = {}  # partition → base offset → epoch
         self._sent_at_ms: dict[tuple[str, tuple[str, ...]], float] = {}  # producer, values
@@ -118,13 +118,14 @@ class RecordRules:
 
     def _take_served(self, event: RecordsServed) -> None:
         key = (event.partition, event.epoch)
-        before = self._watermarks.get(key, 0)
+        answers = self._watermarks.setdefault(key, [])
+        before = max((mark for at_ms, mark in answers if at_ms <= event.asked_ms), default=0)
         if event.high_watermark < before:
             self._broken(
                 "watermark-grows",
                 f"{event.partition} had high watermark {before}, and {event.high_watermark} in the same epoch {event.epoch}",
             )
-        self._watermarks[key] = max(before, event.high_watermark)
+        answers.append((event.at_ms, event.high_watermark))
         leader = self._leaders.setdefault(key, event.agent)
         if leader != event.agent:
             self._broken(
