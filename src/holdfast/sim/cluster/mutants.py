@@ -73,7 +73,7 @@ def _end_of_tail(log: VisibleLog) -> int:
 
 def _one_is_enough(leader: Leader, min_insync: int) -> None:
     """The mistake: the others will have it soon."""
-    leader._needed = 1
+    leader.needed = 1
 
 
 def _seal_one(_: int) -> int:
