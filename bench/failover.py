@@ -22,6 +22,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 from tests.chaos.cluster import ChaosAgent, ChaosCluster
@@ -31,7 +32,7 @@ from tests.chaos.levels import LEVELS, UnsupportedLevelError, create
 from tests.chaos.operations import operations
 from tests.chaos.producers import ChaosProducer
 from tests.chaos.stores import STORES
-from tests.support.server_process import leaders
+from tests.support.server_process import admin, leaders
 from tests.support.waiting import until
 
 from holdfast.kernel.keys import PLANNER, holder_key
@@ -78,9 +79,10 @@ class Acknowledgements:
         return {number: sorted(times) for number, times in found.items()}
 
     def resumed(self, partitions: set[int], since_ms: int) -> bool:
-        """Whether each of them was acknowledged something after that moment."""
-        times = self.times()
-        return all(times[number] and times[number][-1] > since_ms for number in partitions)
+        """Whether each of them was acknowledged something that was sent after that moment: not what was under way."""
+        self._record.flush()
+        sends = operations(load(self._path)).sends.values()
+        return partitions <= {each.partition for each in sends if each.outcome == "ok" and each.invoked_ms > since_ms}
 
 
 def longest_gap_ms(times: Sequence[int], since_ms: int, until_ms: int) -> int:
@@ -130,7 +132,9 @@ def measure(
                 told(f"{event} {victim.name}, which leads {len(led)}")
                 began_ms = record.now_ms()
                 with _happening(event, cluster, victim):
-                    came_back = not _resumed(acknowledged, led, record, within_s=ttl_ms / 1000 + AWAY_S)
+                    came_back = not _replaced(
+                        cluster, victim, acknowledged, led, record, within_s=ttl_ms / 1000 + AWAY_S
+                    )
                 _until_quiet(cluster, acknowledged, record)
                 times, ended_ms = acknowledged.times(), record.now_ms()
                 gaps = {number: longest_gap_ms(times[number], began_ms, ended_ms) for number in times}
@@ -171,10 +175,32 @@ def _happening(event: str, cluster: ChaosCluster, victim: ChaosAgent) -> Iterato
                 yield
 
 
-def _resumed(acknowledged: Acknowledgements, led: set[int], record: Recorder, *, within_s: float) -> bool:
-    since_ms = record.now_ms()
+def _replaced(
+    cluster: ChaosCluster,
+    victim: ChaosAgent,
+    acknowledged: Acknowledgements,
+    led: set[int],
+    record: Recorder,
+    *,
+    within_s: float,
+) -> bool:
+    """Whether others lead what it led, and acknowledge it: one that is cut off may go on for a while by itself."""
+    others = ",".join(each.bootstrap for each in cluster.agents if each is not victim)
+    away = {-1, victim.node}
+
+    def replaced() -> bool:
+        try:
+            known = admin(others).list_topics(TOPIC, timeout=2).topics[TOPIC].partitions
+        except KafkaException:
+            return False
+        return all(known[number].leader not in away for number in led)
+
+    clock = RealClock()
+    deadline_ms = clock.boot_ms() + within_s * 1000
     try:
-        until(lambda: acknowledged.resumed(led, since_ms), within_s=within_s, pause_s=0.2)
+        until(replaced, within_s=within_s, pause_s=0.1)
+        since_ms, left_s = record.now_ms(), max(1.0, (deadline_ms - clock.boot_ms()) / 1000)
+        until(lambda: acknowledged.resumed(led, since_ms), within_s=left_s, pause_s=0.2)
     except AssertionError:
         return False
     return True
