@@ -55,6 +55,8 @@ class ReplicatedPartition(LeadingPartition):
         self.on_ended: Callable[[ReplicatedPartition], None] = lambda _: None  # called once, when it is closed
         self._streams.on_progress = self._on_progress
         self._unannounced[self] = None
+        if len(self.members) < self._needed and state.tail.size_bytes:
+            self.request_publish()  # fewer copies than were promised: object storage makes up for them
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition.replica_members import choose_members, replicas_needed
 from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.tail import Tail, TailBatch
-from holdfast.log.partition.takeover_recovery import RecoveredTakeover, Takeover
+from holdfast.log.partition.takeover_recovery import RecoveredTakeover
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.positions import Position
@@ -54,7 +54,7 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
     def spend() -> None:
         replication.spent_epochs[lease.resource] = lease.epoch
 
-    members = await _reachable_members(takeover, replication, resources.clock)
+    members = await _reachable_members(recovered, replication, resources.clock)
     run = TakeoverRun(
         ReplicatedLogTakeover(
             takeover.wal_key,
@@ -80,16 +80,24 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
         raise
 
 
-async def _reachable_members(takeover: Takeover, replication: ReplicationResources, clock: Clock) -> tuple[str, ...]:
-    """The planned set without those that cannot be reached. The plan and agents that have just started are waited for a moment."""
-    which, network = partition_from_resource(takeover.lease.resource), replication.network
-    until_ms = clock.boot_ms() + replication.connect_wait_ms
+async def _reachable_members(
+    recovered: RecoveredTakeover, replication: ReplicationResources, clock: Clock
+) -> tuple[str, ...]:
+    """The planned set without those that cannot be reached. The plan and agents that have just started are waited for a moment;
+
+    and longer, if the tail would have fewer copies than was promised without them.
+    """
+    takeover, network = recovered.takeover, replication.network
+    which = partition_from_resource(takeover.lease.resource)
+    began_ms = clock.boot_ms()
     while True:
         planned = replication.planned_replicas(which)
         wanted = choose_members(planned, network.wal_id, takeover.config.replicas)
         members = tuple(each for each in wanted if network.is_connected(each))
         is_planned_here = bool(planned) and planned[0] == network.wal_id
-        if (is_planned_here and members == wanted) or clock.boot_ms() >= until_ms:
+        few = not recovered.record.clean and len(members) < replicas_needed(takeover.config)
+        wait_ms = max(replication.connect_wait_ms, replication.takeover_wait_ms if few else 0)
+        if (is_planned_here and members == wanted and not few) or clock.boot_ms() >= began_ms + wait_ms:
             return members
         await clock.sleep_ms(_CONNECT_POLL_MS)
 
