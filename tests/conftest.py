@@ -54,6 +54,7 @@ SERVER_HELPERS = {
             "apache_kafka",
             "broker",
             "driver_process",
+            "etcd_nodes",
             "server_process",
             "spark_servers",
             "wal_process",

@@ -82,7 +82,10 @@ class ServeProcess:
 
     def start(self) -> "ServeProcess":
         """Start it, and return when it listens."""
-        self.launch()
+        return self.launch().listening()
+
+    def listening(self) -> "ServeProcess":
+        """Return when it listens."""
         until(self._listens, what=lambda: f"the server listens; {self.log}")
         self.port = int(json.loads(self.addresses.read_text())["kafka"].rpartition(":")[2])
         return self

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config import ServeSettings
 from holdfast.app.data_directory import ADDRESSES
+from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
@@ -67,7 +68,7 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
         ]  # `cap` is for an agent that is alone, as each would believe
     if settings.agent_id:
         argv += ["--agent-id", f"{settings.agent_id}-{number}"]
-    urls = {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}
+    urls = {"HOLDFAST_STORE": opened_store_url(settings), "HOLDFAST_OBJECTS": settings.objects}
     return AgentCommand(data, tuple(argv), urls)
 
 

@@ -18,6 +18,7 @@ from holdfast.gateways.http.access_policy import AccessPolicy
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.health import HealthCheck, store_check
 from holdfast.gateways.http.metrics.agent import agent_metrics, cluster_metrics
+from holdfast.gateways.http.metrics.etcd_member import EtcdMemberFigures, etcd_member_metrics
 from holdfast.gateways.http.metrics.exposition import MetricSource
 from holdfast.gateways.http.metrics.groups import group_metrics
 from holdfast.gateways.http.metrics.kafka import kafka_metrics
@@ -54,6 +55,8 @@ class HttpServices:
     """The cluster's Kafka address."""
     clickhouse: str = ""
     """The URL of the embedded ClickHouse, for sinks that name none."""
+    etcd: EtcdMemberFigures | None = None
+    """Of the embedded member, if there is one."""
     clock: Clock
     random: Random
 
@@ -83,6 +86,7 @@ class HttpServices:
             *([agent_metrics(self.agent)] if self.agent is not None else ()),
             group_metrics(self.groups),
             object_metrics(self.requests, self.objects),
+            *([etcd_member_metrics(self.etcd)] if self.etcd is not None else ()),
         ]
 
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast import __version__
 from holdfast.agent.administration import ClusterAdministration
@@ -24,6 +24,7 @@ from holdfast.app.api_node import running_api_node
 from holdfast.app.config import WORKER, ServeSettings
 from holdfast.app.data_directory import DataDirectory, locked_data_directory, require_unlocked
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
+from holdfast.app.embedded_etcd.place import member_place, opened_store_url
 from holdfast.app.http_gateway import HttpGateway, HttpServices
 from holdfast.app.listeners import Listener, bound_listener
 from holdfast.app.stop_progress import StopProgress
@@ -40,11 +41,15 @@ from holdfast.log.service import LogService
 from holdfast.objects.cache import CachingObjects, cached
 from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import counters_for, open_objects
-from holdfast.stores.urls import open_store
+from holdfast.stores.urls import is_embedded_etcd, open_store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.redaction import redacted
+
+if TYPE_CHECKING:
+    from holdfast.app.embedded_etcd.member import EtcdMember
 
 _log: Final = logging.getLogger(__name__)
 
@@ -94,6 +99,7 @@ class _Components:
     peers: PeerEndpoint | None
     http: HttpGateway | None
     clickhouse: ClickHouseEndpoint
+    etcd: "EtcdMember | None"
     clock: Clock
     random: Random
 
@@ -156,7 +162,8 @@ async def _open_components(
     directory = stack.enter_context(locked_data_directory(settings.data))
     clickhouse = await stack.enter_async_context(clickhouse_endpoint(settings, clock=clock, random=random))
     requests = counters_for(settings.objects)
-    store = await stack.enter_async_context(open_store(settings.store, clock=clock, random=random))
+    etcd = await _etcd_member(stack, settings, directory, clock=clock, random=random)
+    store = await stack.enter_async_context(open_store(opened_store_url(settings), clock=clock, random=random))
     opened = await stack.enter_async_context(
         open_objects(settings.objects, clock=clock, random=random, counters=requests)
     )
@@ -171,9 +178,26 @@ async def _open_components(
         peers=peers,
         http=http,
         clickhouse=clickhouse,
+        etcd=etcd,
         clock=clock,
         random=random,
     )
+
+
+async def _etcd_member(
+    stack: AsyncExitStack, settings: ServeSettings, directory: DataDirectory, *, clock: Clock, random: Random
+) -> "EtcdMember | None":
+    """The member beside this server, if the store is `etcd:embedded`. It outlives everything that uses the store."""
+    if not is_embedded_etcd(settings.store):
+        return None
+    try:
+        from holdfast.app.embedded_etcd.member import running_member
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("holdfast"):
+            raise
+        raise NotInstalledError(f"store {redacted(settings.store)}", missing.name or "grpc", "etcd") from None
+    name = settings.agent_id or await asyncio.to_thread(directory.agent_id, random)
+    return await stack.enter_async_context(running_member(member_place(settings, name), clock=clock, random=random))
 
 
 async def _peer_endpoint(stack: AsyncExitStack, settings: ServeSettings) -> PeerEndpoint:
@@ -252,7 +276,7 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
         random=random,
         settings=replace(settings.kafka, replication_factor=_replication_factor(settings)),
         topic_settings=settings.topics,
-        store_url=advertised_url(settings.store),
+        store_url=advertised_url(opened_store_url(settings)),
         objects_url=advertised_url(settings.objects),
     )
     async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
@@ -277,6 +301,7 @@ def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpS
         kafka=kafka,
         bootstrap=str(parts.advertised),
         clickhouse=parts.clickhouse.url,
+        etcd=parts.etcd.figures if parts.etcd is not None else None,
         clock=parts.clock,
         random=parts.random,
     )

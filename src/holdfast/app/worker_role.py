@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import __version__
 from holdfast.app.config import WORKER, ServeSettings
+from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.contracts.store import Store
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.import_lock import import_lock
@@ -113,7 +114,7 @@ def _driver_factory(settings: ServeSettings, *, bootstrap: str, clickhouse: str,
 
     spark = settings.spark
     start = DriverStart(
-        store=settings.store,
+        store=opened_store_url(settings),
         objects=settings.objects,
         bootstrap=bootstrap,
         clickhouse=clickhouse,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.cli.arguments import add_family, add_yes, confirmed
 from holdfast.cli.output import FAILED, OK, print_json, print_line
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
@@ -60,7 +61,7 @@ async def _opened(args: argparse.Namespace, *, create_objects: bool) -> AsyncIte
     settings = effective_settings_for(args).settings
     clock, random = RealClock(), SystemRandom()
     async with (
-        open_store(settings.store, clock=clock, random=random, create=False) as store,
+        open_store(opened_store_url(settings), clock=clock, random=random, create=False) as store,
         open_objects(settings.objects, clock=clock, random=random, create=create_objects) as objects,
     ):
         yield _Opened(store, objects, redacted(settings.objects))

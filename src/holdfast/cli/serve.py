@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import __version__
 from holdfast.app.advertised_urls import located
 from holdfast.app.config import CATALOGUE, ServeSettings
+from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 from holdfast.vocabulary.clock import RealClock
@@ -40,6 +41,7 @@ examples:
   holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --http off --print-addresses addresses.json
   holdfast serve --agents 4                            four agents, one for each core, on ports 9092 to 9095
   holdfast serve --store postgresql://me@db/holdfast --objects s3://bucket/prefix --advertise node-1:9092
+  holdfast serve --store etcd:embedded --name n2 --join n1:2380 …      its own etcd member, joined to that of n1
 """
 
 
@@ -142,6 +144,9 @@ def banner(settings: ServeSettings, served: "RunningServer") -> Iterator[str]:
         yield _line("clickhouse", _off(served, "clickhouse") or redacted(settings.clickhouse))
     yield _line("data", str(settings.data))
     yield _line("store", located(settings.store))
+    if (url := opened_store_url(settings)) != settings.store:
+        name, peers = settings.etcd.name or served.name, settings.etcd.peer_listen
+        yield _line("", f"{url.partition('?')[0]}, member {name}, peers {peers}")
     yield _line("objects", located(settings.objects))
 
 

@@ -79,6 +79,12 @@ def parse_store_url(text: str) -> StoreUrl:
     return url
 
 
+def is_embedded_etcd(text: str) -> bool:
+    """Whether the URL is `etcd:embedded`: a member that `holdfast serve` runs, whose address follows from its settings."""
+    parts = urlsplit(text)
+    return parts.scheme == "etcd" and not parts.netloc and parts.path == "embedded"
+
+
 @asynccontextmanager
 async def open_store(url: str, *, clock: Clock, random: Random, create: bool = True) -> AsyncIterator[Store]:
     """Open the store a URL names, checked for durability. See `docs/stores.md` for every option.

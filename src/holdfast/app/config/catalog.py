@@ -10,6 +10,7 @@ from typing import Any, Final, get_type_hints
 
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.settings import AgentSettings
+from holdfast.app.config.etcd_member import EtcdMemberSettings
 from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
@@ -48,6 +49,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "worker": WorkerSettings,
     "spark": SparkSettings,
     "embedded": EmbeddedSettings,
+    "etcd": EtcdMemberSettings,
 }
 _SCALARS: Final = (bool, int, float, str)
 
@@ -135,6 +137,42 @@ def _worker_settings() -> Iterator[Setting]:
     )
 
 
+def _etcd_settings() -> Iterator[Setting]:
+    default = EtcdMemberSettings()
+    yield everyday_setting(
+        "etcd.name", "", "--name", "NAME", "with etcd:embedded: this node's name (default: its agent's id)"
+    )
+    yield everyday_setting(
+        "etcd.join",
+        "",
+        "--join",
+        "HOST:PORT",
+        "with etcd:embedded: peer addresses of nodes to join, separated by commas; without it a new cluster begins",
+    )
+    yield everyday_setting(
+        "etcd.replace",
+        False,
+        "--replace",
+        "",
+        "with etcd:embedded: if this node has lost its data, remove its old member and join as a new one",
+        kind=bool,
+    )
+    yield everyday_setting(
+        "etcd.peer_listen",
+        default.peer_listen,
+        "--etcd-peer",
+        "HOST:PORT",
+        "where the embedded etcd listens for its peers",
+    )
+    yield everyday_setting(
+        "etcd.client_listen",
+        default.client_listen,
+        "--etcd-client",
+        "HOST:PORT",
+        "where the embedded etcd listens for clients: the other nodes",
+    )
+
+
 def _everyday() -> Iterator[Setting]:
     yield everyday_setting(
         "data", "holdfast-data", "--data", "DIR", "the data directory: WAL, ids, and by default store and objects"
@@ -216,6 +254,7 @@ def _everyday() -> Iterator[Setting]:
         "ClickHouse of sinks that name none: embedded (in the data directory, with the worker role), off, or a URL",
         url=True,
     )
+    yield from _etcd_settings()
     yield from _worker_settings()
     yield everyday_setting(
         "insecure",

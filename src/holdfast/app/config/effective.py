@@ -255,6 +255,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "worker": values.section("worker"),
         "spark": values.section("spark", conf=_spark_conf(values)),
         "embedded": values.section("embedded"),
+        "etcd": values.section("etcd"),
     }
     return values.build(lambda fixed: _serve_settings(given, fixed), _SERVE_NAMES)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, AdvertisedAddress
+from holdfast.app.config.etcd_member import EtcdMemberSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.log.settings import TopicSettings
@@ -83,6 +84,7 @@ class ServeSettings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+    etcd: EtcdMemberSettings = field(default_factory=EtcdMemberSettings)
 
     def __post_init__(self) -> None:
         if not self.roles:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.agent.administration import ClusterAdministration
+from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.cli.arguments import parse_number
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
 from holdfast.stores.urls import open_store
@@ -47,7 +48,7 @@ async def administering(args: argparse.Namespace) -> AsyncIterator[ClusterAdmini
     """The cluster that the flags name."""
     settings = effective_settings_for(args).settings
     clock, random = RealClock(), SystemRandom()
-    async with open_store(settings.store, clock=clock, random=random, create=False) as store:
+    async with open_store(opened_store_url(settings), clock=clock, random=random, create=False) as store:
         yield ClusterAdministration(store, clock=clock, random=random)
 
 

@@ -5,7 +5,6 @@ Whether etcd was started with --unsafe-no-fsync cannot be read from it: that is 
 """
 
 import asyncio
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,12 +16,11 @@ from holdfast.stores.etcd.errors import CALL_ERRORS, CallFailure, classify_failu
 from holdfast.stores.etcd.keyspace import Keyspace
 from holdfast.stores.etcd.rpc_methods import MEMBER_LIST, RANGE, STATUS, TXN
 from holdfast.stores.etcd.transactions import require_revision
+from holdfast.stores.etcd.versions import OLDEST, known_fault, parse_version
 from holdfast.vocabulary.errors import InvalidError, UnavailableError, UsageError
 from holdfast.vocabulary.random import Random
 
-_OLDEST: Final = (3, 4)
 _HIDDEN: Final = "version hidden"  # newer servers show it to root alone; older ones, which would be refused, to all
-_INCONSISTENT: Final = ((3, 5, 0), (3, 5, 1), (3, 5, 2))
 
 
 class IncarnationRecord(msgspec.Struct, frozen=True):
@@ -121,13 +119,13 @@ def _check_server(status: pb.StatusResponse, *, unsafe: bool) -> list[str]:
     if status.isLearner:
         raise InvalidError(f"role of {what}", "learner", "a voting member: promote it, or remove it from the endpoints")
     notes = []
-    version = tuple(int(number) for number in re.findall(r"\d+", status.version)[:3])
-    if version < _OLDEST:
+    version = parse_version(status.version)
+    if version < OLDEST:
         if not unsafe:
             raise InvalidError(f"version of {what}", status.version, "3.4 or newer (?unsafe=1 accepts it)")
         notes.append(f"unsafe: etcd {status.version} is older than 3.4")
-    if version in _INCONSISTENT:
-        notes.append(f"etcd {status.version} can lose consistency when it is killed: upgrade to 3.5.6 or newer")
+    if fault := known_fault(version):
+        notes.append(f"etcd {status.version} {fault}")
     for alarm in status.errors:
         if "CORRUPT" in alarm and not unsafe:
             raise UsageError(f"{what} has a corruption alarm ({alarm}): repair the cluster, or open it with ?unsafe=1")

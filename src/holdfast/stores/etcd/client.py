@@ -5,7 +5,7 @@ the caller resolves it. It has no notion of keys, leases or watches.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar, cast
 
@@ -78,9 +78,12 @@ class EtcdClient:
         self._current = 0
         self._closed = False
         self._metadata = grpc.aio.Metadata(_REQUIRE_LEADER)
-        # With several endpoints, one that hangs must not use up the timeout of the operation.
-        several = len(address.endpoints) > 1
-        self.try_ms = max(100, settings.timeout_ms // 3) if several else settings.timeout_ms
+        self._credentials: grpc.ChannelCredentials | None = None
+
+    @property
+    def try_ms(self) -> int:
+        """How long one attempt may take: with several endpoints, one that hangs must not use up the operation's timeout."""
+        return max(100, self.settings.timeout_ms // 3) if len(self.endpoints) > 1 else self.settings.timeout_ms
 
     @classmethod
     @asynccontextmanager
@@ -89,9 +92,9 @@ class EtcdClient:
     ) -> AsyncIterator["EtcdClient"]:
         """Channels to all endpoints, logged in, for the body. Connections are made when first used."""
         client = cls(address, settings, clock=clock, random=random)
-        credentials = await asyncio.to_thread(address.credentials)
+        client._credentials = await asyncio.to_thread(address.credentials)
         try:
-            client.endpoints.extend(Endpoint(target, credentials, settings) for target in address.endpoints)
+            client.endpoints.extend(client._endpoint(target) for target in address.endpoints)
             await client.log_in()
             yield client
         finally:
@@ -106,9 +109,20 @@ class EtcdClient:
 
         return await self.attempt(once, repeatable=repeatable, within_ms=within_ms)
 
-    async def call_at(self, endpoint: Endpoint, method: RpcMethod[Q, A], request: Q) -> A:
-        """Call one endpoint once; raises gRPC's errors."""
-        return await endpoint.unary(method)(request, timeout=self.try_ms / 1000, metadata=self._metadata)
+    async def call_at(
+        self,
+        endpoint: Endpoint,
+        method: RpcMethod[Q, A],
+        request: Q,
+        *,
+        require_leader: bool = True,
+        within_ms: int = 0,
+    ) -> A:
+        """Call one endpoint once; raises gRPC's errors. Not `require_leader`: also a member that has none answers."""
+        metadata = self._metadata
+        if not require_leader:
+            metadata = grpc.aio.Metadata(*(pair for pair in self._metadata if pair != _REQUIRE_LEADER))
+        return await endpoint.unary(method)(request, timeout=(within_ms or self.try_ms) / 1000, metadata=metadata)
 
     async def attempt(self, once: Once[T], *, repeatable: bool = True, within_ms: int = 0) -> T:
         """Run `once` until it succeeds, on the next endpoint after a failure, within the operation's timeout."""
@@ -159,6 +173,21 @@ class EtcdClient:
         self.breaks += 1
         if self.endpoints[self._current] is endpoint:
             self._current = (self._current + 1) % len(self.endpoints)
+
+    async def use_endpoints(self, targets: Sequence[str]) -> None:
+        """Use these endpoints from now on. Calls on one that is left out get the time to finish; streams end, and go elsewhere."""
+        known = {endpoint.target: endpoint for endpoint in self.endpoints}
+        if not targets or set(targets) == set(known):
+            return
+        current = self.endpoints[self._current]
+        made = [known.get(target) or self._endpoint(target) for target in targets]
+        left_out = [endpoint for endpoint in self.endpoints if endpoint not in made]
+        self.endpoints[:] = made
+        self._current = made.index(current) if current in made else 0
+        await asyncio.gather(*(endpoint.channel.close(self.settings.timeout_ms / 1000) for endpoint in left_out))
+
+    def _endpoint(self, target: str) -> Endpoint:
+        return Endpoint(target, self._credentials, self.settings)
 
     async def log_in(self) -> None:
         """Get a token for the user, if there is one. Tokens expire, and a stream keeps its first one."""

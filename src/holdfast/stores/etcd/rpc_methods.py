@@ -33,5 +33,14 @@ LEASE_TIME_TO_LIVE: Final = RpcMethod(
     "/etcdserverpb.Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse
 )
 MEMBER_LIST: Final = RpcMethod("/etcdserverpb.Cluster/MemberList", pb.MemberListRequest, pb.MemberListResponse)
+MEMBER_ADD: Final = RpcMethod("/etcdserverpb.Cluster/MemberAdd", pb.MemberAddRequest, pb.MemberAddResponse)
+MEMBER_REMOVE: Final = RpcMethod("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest, pb.MemberRemoveResponse)
+MEMBER_UPDATE: Final = RpcMethod("/etcdserverpb.Cluster/MemberUpdate", pb.MemberUpdateRequest, pb.MemberUpdateResponse)
+MEMBER_PROMOTE: Final = RpcMethod(
+    "/etcdserverpb.Cluster/MemberPromote", pb.MemberPromoteRequest, pb.MemberPromoteResponse
+)
+ALARM: Final = RpcMethod("/etcdserverpb.Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse)
+DEFRAGMENT: Final = RpcMethod("/etcdserverpb.Maintenance/Defragment", pb.DefragmentRequest, pb.DefragmentResponse)
+SNAPSHOT: Final = RpcMethod("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest, pb.SnapshotResponse)
 STATUS: Final = RpcMethod("/etcdserverpb.Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
 AUTHENTICATE: Final = RpcMethod("/etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse)

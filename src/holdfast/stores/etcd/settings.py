@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from holdfast.stores.urls import StoreUrl
+from holdfast.stores.urls import StoreUrl, is_embedded_etcd
 from holdfast.vocabulary.errors import InvalidError, UsageError
 from holdfast.vocabulary.host_port import join_host_port, split_host_port
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
@@ -27,6 +27,7 @@ class EtcdSettings:
     writer_ttl_s: int = 7_200  # how long the slots of a closed or dead store stay readable
     writer_retired_max: int = 1_000  # slots retired before a store gets a new writer lease
     renewal_streams_max: int = 16  # idle keep-alive streams kept
+    members_every_ms: int = 0  # how often the endpoints are read from the member list; 0: they stay those of the URL
 
     def __post_init__(self) -> None:
         check_at_least("timeout_ms", self.timeout_ms, 100)
@@ -37,6 +38,7 @@ class EtcdSettings:
         check_at_least("writer_ttl_s", self.writer_ttl_s, 5_400)  # renewed every sixth: over an hour is always left
         check_at_least("writer_retired_max", self.writer_retired_max, 1)
         check_at_least("renewal_streams_max", self.renewal_streams_max, 1)
+        check_at_least("members_every_ms", self.members_every_ms, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,10 @@ def _read(path: str) -> bytes:
 
 def parse_url(url: StoreUrl) -> tuple[EtcdAddress, EtcdSettings]:
     """`etcd://[user:password@]host[:port][,host…][/prefix][?ca=&cert=&key=]`; `etcds://` is TLS with public CAs."""
+    if is_embedded_etcd(url.text):
+        raise UsageError(
+            "etcd:embedded is run by `holdfast serve`: others open it at its clients' address, such as etcd://127.0.0.1:2379"
+        )
     tunable = tuple(field.name for field in fields(EtcdSettings))
     url.check_options("prefix", "ca", "cert", "key", "unsafe", *tunable)
     login, _, hosts = url.parts.netloc.rpartition("@")

@@ -31,6 +31,7 @@ from holdfast.stores.etcd.errors import CompactedError, LeaseNotFoundError
 from holdfast.stores.etcd.identity_guard import IdentityGuard
 from holdfast.stores.etcd.keep_alive import KeepAliveStreams
 from holdfast.stores.etcd.keyspace import Keyspace, lease_of
+from holdfast.stores.etcd.members import keep_endpoints, refresh_endpoints
 from holdfast.stores.etcd.rpc_methods import LEASE_GRANT, LEASE_REVOKE, RANGE
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings, parse_url
 from holdfast.stores.etcd.watchers import EtcdWatcher, EtcdWatchers, HistoryCompacted
@@ -79,6 +80,8 @@ class EtcdStore:
     ) -> AsyncIterator["EtcdStore"]:
         """The store below `address.prefix`, checked, for the body."""
         async with EtcdClient.open(address, settings or EtcdSettings(), clock=clock, random=random) as client:
+            if client.settings.members_every_ms:
+                await refresh_endpoints(client)
             checked = await check_servers(client)
             identity = await read_or_create_identity(client, Keyspace(address.prefix), random)
             facts = StoreFacts(
@@ -92,7 +95,11 @@ class EtcdStore:
             store = cls(client, facts=facts, identity=identity, limits=limits, clock=clock, random=random)
             await store._slots.start()
             try:
-                async with background_tasks(store._slots.keep_writing(), store._guard.watch_record(store._watching)):
+                async with background_tasks(
+                    store._slots.keep_writing(),
+                    store._guard.watch_record(store._watching),
+                    keep_endpoints(client, clock=clock),
+                ):
                     yield store
             finally:
                 store._end(ClosedError(address.shown))
