@@ -35,7 +35,7 @@ COMMAND_MODULES: Final = {
     "registry": "holdfast.cli.registry",
     "segment": "holdfast.cli.segment",
     "serve": "holdfast.cli.serve",
-    "store": "holdfast.cli.store",
+    "store": "holdfast.cli.store.command",
     "topic": "holdfast.cli.topic",
     "transfer": "holdfast.cli.cluster.transfer",
     "wal": "holdfast.cli.wal",
@@ -67,7 +67,7 @@ COMMANDS: Final = {
     },
     "inspection and repair": {
         "doctor": "check what Spark needs on this machine",
-        "store": "check a coordination store",
+        "store": "check a store, its members; back up and restore it",
         "objects": "whose the objects in a bucket are",
         "registry": "partitions, owners and checkpoints",
         "segment": "inspect and convert segments",

@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from holdfast.cli.arguments import add_family
 from holdfast.cli.output import OK, print_json, print_line, print_rows, print_table
 from holdfast.cli.registry_demo import DemoPhase, run_demo
-from holdfast.cli.store import URLS
+from holdfast.cli.store.check import URLS
 from holdfast.registry import PartitionState, RegistrySettings, RegistryStore
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock

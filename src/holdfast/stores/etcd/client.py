@@ -161,6 +161,11 @@ class EtcdClient:
                     " reachable and has a leader (etcdctl endpoint health)",
                 )
 
+    @property
+    def in_use(self) -> Endpoint:
+        """The endpoint of the next call."""
+        return self.endpoints[self._current]
+
     def stream(self, method: RpcMethod[Q, A], endpoint: Endpoint) -> "grpc.aio.StreamStreamCall[Q, A]":
         """Start a bidirectional stream. The caller cancels it."""
         started = endpoint.channel.stream_stream(

@@ -79,7 +79,9 @@ def error_for(failure: CallFailure, shown: str, server: str) -> HoldfastError:
     if failure is CallFailure.COMPACTED:
         return CompactedError(shown)
     if failure is CallFailure.NO_SPACE:
-        return UnavailableError(server, f"{shown}; compact, defragment and disarm the alarm (etcdctl alarm list)")
+        return UnavailableError(
+            server, f"{shown}; compact, defragment and disarm the alarm: `holdfast store defragment`"
+        )
     if shown.startswith("DATA_LOSS"):
         return CorruptError(server, shown)
     if "permission denied" in shown or failure is CallFailure.TOKEN:

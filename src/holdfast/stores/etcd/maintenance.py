@@ -4,7 +4,7 @@ A snapshot is a member's database followed by its SHA-256: whoever reads one can
 """
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import Endpoint, EtcdClient
 from holdfast.stores.etcd.errors import CALL_ERRORS, CompactedError, classify_failure, error_for
-from holdfast.stores.etcd.rpc_methods import ALARM, COMPACT, DEFRAGMENT, RANGE, SNAPSHOT
+from holdfast.stores.etcd.rpc_methods import ALARM, COMPACT, DEFRAGMENT, RANGE, SNAPSHOT, STATUS
 from holdfast.vocabulary.errors import CorruptError, UnavailableError, UsageError
 
 _HASH_BYTES: Final = hashlib.sha256().digest_size
@@ -30,9 +30,10 @@ class SnapshotPiece:
     remaining_bytes: int
 
 
-async def snapshot(client: EtcdClient) -> AsyncIterator[SnapshotPiece]:
+async def snapshot(client: EtcdClient) -> AsyncGenerator[SnapshotPiece, None]:
     """A snapshot of the member in use, piece by piece. `UnavailableError`: it broke off; begin again."""
-    endpoint = client.endpoints[0]
+    await client.call(STATUS, pb.StatusRequest())  # from a member that answers
+    endpoint = client.in_use
     call = endpoint.channel.unary_stream(
         SNAPSHOT.path, SNAPSHOT.request.SerializeToString, SNAPSHOT.response.FromString
     )(pb.SnapshotRequest())

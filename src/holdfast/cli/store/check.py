@@ -1,4 +1,4 @@
-"""`holdfast store …`: check a coordination store."""
+"""`holdfast store check`: try the promises of a coordination store."""
 
 import argparse
 from contextlib import aclosing
@@ -7,7 +7,6 @@ import msgspec
 from rich.markup import escape
 
 from holdfast.app.store_probe import ProbeSettings, probe_store
-from holdfast.cli.arguments import add_family
 from holdfast.cli.output import FAILED, OK, console, print_json
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
@@ -17,15 +16,14 @@ store URLs:
   memory:                                    this process only, not persisted
   sqlite:///data/holdfast.db                 one host, several processes (default)
   postgresql://user:password@host/database
-  etcd://host:2379,host2:2379                etcds:// for TLS
+  etcd://host:2379,host2:2379                etcds:// for TLS; `holdfast serve` also runs a member of its own: etcd:embedded
   redis://host:6379/0                        Redis or Valkey; rediss:// for TLS
   ?unsafe=1 accepts a server that may lose acknowledged commits
 """
 
 
-def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register this family's commands."""
-    actions = add_family(commands, "store", "check a coordination store")
+def add_commands(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
     check = actions.add_parser(
         "check",
         help="check that a server keeps every promise of the Store contract",

@@ -1,0 +1,1 @@
+"""`holdfast store …`: check a coordination store, its members, backups."""
