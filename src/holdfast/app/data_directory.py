@@ -8,6 +8,7 @@
     store.db        the store, and
     objects/        object storage, unless other URLs are given
     clickhouse/     the embedded ClickHouse
+    etcd/           with etcd:embedded: the member, which one it is (etcd-member.json), and its log (etcd.log)
 
 Everything here blocks.
 """
