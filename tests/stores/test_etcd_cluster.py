@@ -1,13 +1,13 @@
 """etcd as it is run: several members, TLS, users."""
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.certificates import certificate
 from tests.support.store_engines.etcd import EtcdServer, cluster, program
 
 from holdfast.contracts.commits import commit_resolved
@@ -114,19 +114,6 @@ class TestCluster(ContractSuite):
         with EtcdServer(tmp_path).running() as stranger, pytest.raises(InvalidError, match="one cluster"):
             async with opening(servers[0], stranger):
                 pass
-
-
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A self-signed certificate for loopback, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
-    made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    named = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([openssl, *made, *named, *files], check=True, capture_output=True)
-    return certificate, key
 
 
 async def test_tls_proves_the_server_to_the_client_and_the_client_to_the_server(tmp_path: Path) -> None:

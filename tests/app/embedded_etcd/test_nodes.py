@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.support.certificates import certificate
 from tests.support.etcd_nodes import EtcdNode, etcd_nodes, running, start_all, stop_all, survives_kills
 from tests.support.failpoints import FailpointFolder
 from tests.support.server_process import create_topic, produce, read
@@ -216,3 +217,20 @@ def test_a_node_that_moves_to_another_port_is_found_by_the_others(tmp_path: Path
         until(lambda: "moved from" in nodes[1].log, what="it told the others")
         produce(nodes[1].kafka, "events", "b")
         assert read(nodes[0].kafka, "events", 2) == ["a", "b"]
+
+
+@pytest.mark.long
+async def test_members_prove_to_each_other_who_they_are(tmp_path: Path) -> None:
+    own, key = certificate(tmp_path, "member")
+    tls = {"ca": str(own), "cert": str(own), "key": str(key)}
+    options = tuple(word for name, path in tls.items() for word in ("--set", f"etcd.{name}={path}"))
+    nodes = etcd_nodes(tmp_path, "n1", "n2", options=options)
+    with running(*nodes):
+        create_topic(nodes[0].kafka, "events")
+        produce(nodes[1].kafka, "events", "a")
+        assert read(nodes[0].kafka, "events", 1) == ["a"]
+        peer = Address.parse("peer", nodes[0].peer)
+        assert await members_at(peer, EtcdMemberSettings()) is None
+        known = await members_at(peer, EtcdMemberSettings(**tls))
+        assert known is not None
+        assert len(known.members) == 2
