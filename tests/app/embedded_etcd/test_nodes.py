@@ -231,6 +231,6 @@ async def test_members_prove_to_each_other_who_they_are(tmp_path: Path) -> None:
         assert read(nodes[0].kafka, "events", 1) == ["a"]
         peer = Address.parse("peer", nodes[0].peer)
         assert await members_at(peer, EtcdMemberSettings()) is None
-        known = await members_at(peer, EtcdMemberSettings(**tls))
+        known = await members_at(peer, EtcdMemberSettings(ca=str(own), cert=str(own), key=str(key)))
         assert known is not None
         assert len(known.members) == 2

@@ -50,8 +50,9 @@ async def put(store: Store, key: str, value: bytes = b"1") -> Committed:
     return outcome
 
 
-async def put_often(store: Store, value: bytes) -> None:
-    for _ in range(40):
+async def put_until_refused(store: Store, value: bytes) -> None:
+    """etcd notices that its database has grown only when it writes a batch of it."""
+    while True:
         await put(store, "large", value)
 
 
@@ -102,7 +103,7 @@ async def test_a_full_store_says_so_and_is_written_again_once_it_is_defragmented
         async with open_store(url, clock=CLOCK, random=RANDOM) as store:
             value = b'"' + b"x" * (200 * KIB) + b'"'
             with pytest.raises(OutcomeUnknownError, match="space exceeded"):
-                await put_often(store, value)
+                await put_until_refused(store, value)
             with pytest.raises(UnavailableError, match="holdfast store defragment"):
                 await store.open_session(10_000)
             async with etcd_cluster(url, clock=CLOCK, random=RANDOM) as members:
