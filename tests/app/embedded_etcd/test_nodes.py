@@ -19,8 +19,6 @@ from holdfast.app.embedded_etcd.peer_members import members_at
 from holdfast.stores.etcd.members import MemberList
 from holdfast.testing.server_process import free_port
 
-OBJECT = {"holdfast_durability": "object"}
-
 
 async def members_of(node: EtcdNode) -> MemberList:
     found = await members_at(Address.parse("peer", node.peer), EtcdMemberSettings())
@@ -34,7 +32,7 @@ async def test_three_nodes_from_nothing_and_the_end_of_a_member_is_no_outage(tmp
         listed = await members_of(nodes[2])
         assert sorted(member.name for member in listed.members) == ["n1", "n2", "n3"]
         assert not any(member.learner for member in listed.members)
-        create_topic(nodes[0].kafka, "events", 1, **OBJECT)
+        create_topic(nodes[0].kafka, "events", 1, holdfast_durability="object")
         produce(nodes[1].kafka, "events", "before")
         nodes[0].end_member()
         produce(nodes[0].kafka, "events", "meanwhile")
@@ -135,7 +133,7 @@ class Producing:
 async def test_a_node_lost_with_its_disk_is_replaced_while_a_producer_runs(tmp_path: Path) -> None:
     nodes = etcd_nodes(tmp_path, "n1", "n2", "n3")
     with running(*nodes):
-        create_topic(nodes[0].kafka, "events", 1, **OBJECT)
+        create_topic(nodes[0].kafka, "events", 1, holdfast_durability="object")
         with Producing(",".join(node.kafka for node in nodes[:2])).running() as producing:
             producing.more()
             lost = nodes[2]
@@ -161,7 +159,7 @@ async def test_a_node_lost_with_its_disk_is_replaced_while_a_producer_runs(tmp_p
 def test_a_majority_goes_on_and_a_minority_refuses(tmp_path: Path) -> None:
     nodes = etcd_nodes(tmp_path, "n1", "n2", "n3")
     with running(*nodes):
-        create_topic(nodes[0].kafka, "events", 1, **OBJECT)
+        create_topic(nodes[0].kafka, "events", 1, holdfast_durability="object")
         produce(nodes[0].kafka, "events", "three")
         assert nodes[2].terminate() == 0
         produce(nodes[0].kafka, "events", "two")
