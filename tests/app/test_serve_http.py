@@ -13,7 +13,7 @@ from tests.support.server_process import ServeProcess, produce, refused, started
 from tests.support.store_engines.redis import ValkeyServer
 from tests.support.waiting import WAIT_S, until
 
-from holdfast.app.addresses import http_address
+from holdfast.app.addresses import address_or_off
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -90,11 +90,11 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
 
 
 def test_an_address_may_be_off_and_nothing_else() -> None:
-    assert http_address("http.listen", "OFF") is None
-    assert str(http_address("http.listen", "[::1]:0")) == "[::1]:0"
+    assert address_or_off("http.listen", "OFF", usual_port=8080) is None
+    assert str(address_or_off("http.listen", "[::1]:0", usual_port=8080)) == "[::1]:0"
     for wrong in ("8080", "http://127.0.0.1:8080", "", "127.0.0.1:99999"):
         with pytest.raises(InvalidError):
-            http_address("http.listen", wrong)
+            address_or_off("http.listen", wrong, usual_port=8080)
 
 
 def test_a_request_under_way_is_answered_after_sigterm(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Put, Store
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
-from holdfast.groups.keys import escape_group_id, group_key, offsets_prefix, shard_of
+from holdfast.groups.keys import GROUP_SHARD, escape_group_id, group_key, offsets_prefix, shard_of
 from holdfast.groups.model import AssignmentProtocol, CommittedOffset, GroupState, JoinResult, LeaveRequest
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
-from holdfast.groups.shard_count import ensure_shards
+from holdfast.kernel.shard_count import ensure_shards
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -372,7 +372,7 @@ async def test_a_node_without_shards_is_no_coordinator(world: CoordinatorWorld) 
 
 async def test_the_number_of_shards_is_that_of_the_store(world: CoordinatorWorld) -> None:
     await world.coordinator()
-    assert await ensure_shards(world.store, 99, clock=world.clock, random=world.random) == 2
+    assert await ensure_shards(world.store, GROUP_SHARD, 99, clock=world.clock, random=world.random) == 2
 
 
 # Operators

@@ -9,15 +9,15 @@ from tests.support.group import join_request, subscription
 
 from holdfast.contracts.store import Store
 from holdfast.groups.errors import NotCoordinatorError
-from holdfast.groups.keys import shard_resource
+from holdfast.groups.keys import GROUP_SHARD, shard_resource
 from holdfast.groups.lease_handler import GroupShardLeaseHandler
 from holdfast.groups.model import AssignmentProtocol, CommittedOffset, JoinResult, SyncRequest, SyncResult
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
-from holdfast.groups.shard_count import ensure_shards
 from holdfast.kernel.keys import holder_key
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.kernel.session import HeldSession, SessionSettings
+from holdfast.kernel.shard_count import ensure_shards
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.random import SeededRandom
@@ -128,7 +128,7 @@ class CoordinatorWorld:
         return self.topics.get(name)
 
     async def coordinator(self, name: str = "ann", settings: GroupSettings = FAST_SETTINGS) -> Coordinator:
-        await ensure_shards(self.store, settings.shards, clock=self.clock, random=self.random)
+        await ensure_shards(self.store, GROUP_SHARD, settings.shards, clock=self.clock, random=self.random)
         opened = await self.store.open_session(600_000)
         session = HeldSession(
             opened.id,

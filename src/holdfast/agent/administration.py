@@ -34,7 +34,9 @@ from holdfast.kernel.placement_requests import (
     assigned_partitions,
     drain_agent,
     drained_agents,
+    rotation_targets,
     undrain_agent,
+    with_rotations,
 )
 from holdfast.kernel.plan_actions import planned_owner
 from holdfast.kernel.planner import decode_placements, read_workload
@@ -309,7 +311,10 @@ class ClusterAdministration:
         clock, random = self._clock, self._random
         requests = PlacementRequests(
             await drained_agents(self._store, clock=clock, random=random),
-            await assigned_partitions(self._store, clock=clock, random=random),
+            with_rotations(
+                await assigned_partitions(self._store, clock=clock, random=random),
+                await rotation_targets(self._store, clock=clock, random=random),
+            ),
         )
         members = await self._members()
         return make_plan(previous, members, list(map(read_workload, await self._scan(WORKLOADS))), requests)

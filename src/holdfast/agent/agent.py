@@ -1,6 +1,6 @@
-"""The agent of a server: the lease handlers of log partitions and group shards in one session loop, and the services over them.
+"""The agent of a server: the lease handlers of log partitions, group shards and cursors in one session loop, and their services.
 
-Gateways call `service` and `groups`. A further kind of lease is one more entry in `handlers`.
+Gateways call `service`, `groups` and `cursors`. A further kind of lease is one more entry in `handlers`.
 """
 
 import asyncio
@@ -20,6 +20,9 @@ from holdfast.agent.settings import AgentCounters, AgentSettings
 from holdfast.contracts.coalesced_commits import coalescing
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
+from holdfast.cursors.keys import CURSOR_SHARD
+from holdfast.cursors.local_cursors import LocalCursors
+from holdfast.cursors.service import CursorService
 from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.local_groups import LocalGroups
 from holdfast.groups.service import GroupService
@@ -98,7 +101,20 @@ class Agent:
         )
         self.groups = GroupService(store=store, settings=settings.groups)
         local_groups = LocalGroups(self.groups, store=store, clock=clock, random=random, topic_id=self._topic_id)
-        self.handlers: Mapping[LeaseKind, LeaseHandlerFactory] = {LOG_PARTITION: self.log, GROUP_SHARD: local_groups}
+        self.cursors = CursorService(store=store, settings=settings.cursors)
+        local_cursors = LocalCursors(
+            self.cursors,
+            store=store,
+            clock=clock,
+            random=random,
+            topic_exists=lambda name: self.topic(name) is not None,
+            placed=bool(settings.text_address),
+        )
+        self.handlers: Mapping[LeaseKind, LeaseHandlerFactory] = {
+            LOG_PARTITION: self.log,
+            GROUP_SHARD: local_groups,
+            CURSOR_SHARD: local_cursors,
+        }
         self.sessions = SessionLoop(
             settings,
             self.handlers,

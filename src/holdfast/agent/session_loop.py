@@ -199,6 +199,7 @@ class SessionLoop:
             id=self._settings.id,
             session=session.id,
             address=self._settings.address,
+            text_address=self._settings.text_address,
             zone=self._settings.zone,
             group=self._settings.group,
             started_at_ms=self._clock.now_ms(),

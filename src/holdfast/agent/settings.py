@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from holdfast.agent.peers.settings import PeerSettings
+from holdfast.cursors.settings import CursorSettings
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
@@ -19,7 +20,7 @@ from holdfast.vocabulary.settings import check_at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings(LeadershipSettings):
-    """Who the agent is, and the settings of its parts.
+    """Who the agent is, and the settings of its parts. `text_address`: where it serves the text protocol, if it does.
 
     `hand_over_ms`: how long a graceful stop lets other agents take leases over one by one; then the rest is flushed and released,
     which takes at most `drain_ms`. `rejoin_ms`: the pause before a new session.
@@ -27,6 +28,7 @@ class AgentSettings(LeadershipSettings):
 
     id: str
     address: str = ""
+    text_address: str = ""
     zone: str = ""
     group: str = "default"
     hand_over_ms: int = 15_000
@@ -40,6 +42,7 @@ class AgentSettings(LeadershipSettings):
     wal: WalSettings = field(default_factory=WalSettings)
     upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    cursors: CursorSettings = field(default_factory=CursorSettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     early_takeover: EarlyTakeoverSettings = field(default_factory=EarlyTakeoverSettings)

@@ -13,7 +13,6 @@ from holdfast.vocabulary.host_port import join_host_port, split_host_port
 from holdfast.vocabulary.sockets import is_loopback
 
 _FORM: Final = "HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; port 0 picks a free one"
-_HTTP_FORM: Final = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one; or off"
 _ADVERTISED_FORM: Final = "HOST, HOST:PORT or :PORT, reachable for clients"
 
 
@@ -36,14 +35,15 @@ class Address:
         return cls(found.host, found.port)
 
 
-def http_address(what: str, text: str) -> Address | None:
-    """The HTTP listen address; None if it is `off`."""
+def address_or_off(what: str, text: str, *, usual_port: int) -> Address | None:
+    """The listen address of a gateway; None if it is `off`."""
     if text.lower() in ("off", "none", "no", "false"):
         return None
     try:
         return Address.parse(what, text)
     except InvalidError as error:
-        raise InvalidError(what, error.given, _HTTP_FORM) from None
+        form = f"HOST:PORT, such as 127.0.0.1:{usual_port} or [::1]:{usual_port}; port 0 picks a free one; or off"
+        raise InvalidError(what, error.given, form) from None
 
 
 @dataclass(frozen=True, slots=True)

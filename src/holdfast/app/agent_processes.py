@@ -56,9 +56,15 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
         *("--kafka", str(_moved(settings.listen, number - 1))),
         *("--http", "off" if settings.http_listen is None else str(_moved(settings.http_listen, number - 1))),
     ]
+    if settings.text_listen is not None:
+        argv += ["--text", str(_moved(settings.text_listen, number - 1))]
     if settings.peer_listen is not None:
         argv += ["--peer", str(_moved(settings.peer_listen, number - 1))]
-    for flag, advertised in (("--advertise", settings.advertise), ("--advertise-peer", settings.peer_advertise)):
+    for flag, advertised in (
+        ("--advertise", settings.advertise),
+        ("--advertise-peer", settings.peer_advertise),
+        ("--advertise-text", settings.text_advertise),
+    ):
         if advertised != AdvertisedAddress():
             argv += [flag, str(_moved(advertised, number - 1))]
     if settings.kafka.replication_factor == "auto":

@@ -12,6 +12,7 @@ from holdfast.agent.cluster import Cluster, watching_cluster
 from holdfast.app.config import ServeSettings
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
+from holdfast.cursors.service import CursorService
 from holdfast.groups.service import GroupService
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.errors import NotLeaderError
@@ -47,6 +48,7 @@ class ApiNode:
     cluster: Cluster
     service: LogService
     groups: GroupService
+    cursors: CursorService
 
 
 @asynccontextmanager
@@ -73,6 +75,11 @@ async def running_api_node(
             clock=clock,
         )
         try:
-            yield ApiNode(cluster=cluster, service=service, groups=GroupService(store=store, settings=tuning.groups))
+            yield ApiNode(
+                cluster=cluster,
+                service=service,
+                groups=GroupService(store=store, settings=tuning.groups),
+                cursors=CursorService(store=store, settings=tuning.cursors),
+            )
         finally:
             await service.close()

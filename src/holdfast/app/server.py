@@ -30,8 +30,11 @@ from holdfast.app.listeners import Listener, bound_listener
 from holdfast.app.stop_progress import StopProgress
 from holdfast.app.worker_role import WorkerRole, why_no_worker, worker_role
 from holdfast.contracts.store import Store
+from holdfast.cursors.service import CursorService
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
+from holdfast.gateways.text.backend import TextBackend
+from holdfast.gateways.text.server import TextServer, serving_text
 from holdfast.groups.service import GroupService
 from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.membership import node_id
@@ -67,6 +70,7 @@ class RunningServer:
 
     kafka: Address
     http: Address | None = None
+    text: Address | None = None
     clickhouse: Address | None = None
     advertised: Address
     node: int
@@ -80,7 +84,7 @@ class RunningServer:
     @property
     def addresses(self) -> dict[str, str]:
         """One address per gateway, as `--print-addresses` writes them."""
-        others = {"http": self.http, "clickhouse": self.clickhouse}
+        others = {"http": self.http, "text": self.text, "clickhouse": self.clickhouse}
         agents = {"agents": ",".join((str(self.kafka), *self.further_agents))} if self.further_agents else {}
         return {"kafka": str(self.kafka), **{n: str(each) for n, each in others.items() if each is not None}, **agents}
 
@@ -98,6 +102,8 @@ class _Components:
     advertised: Address
     peers: PeerEndpoint | None
     http: HttpGateway | None
+    text: Listener | None
+    advertised_text: str
     clickhouse: ClickHouseEndpoint
     etcd: "EtcdMember | None"
     clock: Clock
@@ -113,6 +119,8 @@ class _Services(Protocol):
     def service(self) -> LogService: ...
     @property
     def groups(self) -> GroupService: ...
+    @property
+    def cursors(self) -> CursorService: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +167,10 @@ async def _open_components(
     if settings.http_listen is not None:
         listener = bound_listener("--http", settings.http_listen, insecure=settings.insecure)
         http = HttpGateway(settings.http, await stack.enter_async_context(listener))
+    text: Listener | None = None
+    if settings.text_listen is not None:
+        bound = bound_listener("--text", settings.text_listen, insecure=settings.insecure)
+        text = await stack.enter_async_context(bound)
     directory = stack.enter_context(locked_data_directory(settings.data))
     clickhouse = await stack.enter_async_context(clickhouse_endpoint(settings, clock=clock, random=random))
     requests = counters_for(settings.objects)
@@ -177,6 +189,10 @@ async def _open_components(
         advertised=settings.advertise.resolve(kafka.address, host_name=socket.gethostname()),
         peers=peers,
         http=http,
+        text=text,
+        advertised_text=(
+            "" if text is None else str(settings.advertised_text(text.address, host_name=socket.gethostname()))
+        ),
         clickhouse=clickhouse,
         etcd=etcd,
         clock=clock,
@@ -215,12 +231,14 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
     async with AsyncExitStack() as stack:
         node = await _join(stack, parts)
         kafka = await stack.enter_async_context(_kafka_gateway(parts, node))
+        text = await stack.enter_async_context(_text_gateway(parts, parts.text, node)) if parts.text else None
         if parts.http is not None:
             await stack.enter_async_context(parts.http.serving(_http_services(parts, node, kafka)))
         worker = await _start_worker(stack, parts, node)
         yield RunningServer(
             kafka=parts.kafka.address,
             http=parts.http.address if parts.http is not None else None,
+            text=parts.text.address if parts.text is not None else None,
             clickhouse=parts.clickhouse.address,
             advertised=parts.advertised,
             node=node.number,
@@ -238,6 +256,9 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
             await parts.http.close_gracefully()
         stopping.stage("Kafka requests in flight")
         await kafka.close_gracefully()
+        if text is not None:
+            stopping.stage("text requests in flight")
+            await text.close_gracefully()
         if node.agent is not None:
             sessions = node.agent.sessions
             stopping.follow(lambda: sessions.waits_for)
@@ -281,6 +302,24 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
     )
     async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
         yield kafka
+
+
+@asynccontextmanager
+async def _text_gateway(parts: _Components, listener: Listener, node: _Node) -> AsyncIterator[TextServer]:
+    backend = TextBackend(
+        cluster_id=node.cluster_id,
+        agent=node.name,
+        node=node.number,
+        cluster=node.services.cluster,
+        log=node.services.service,
+        cursors=node.services.cursors,
+        store=parts.store,
+        clock=parts.clock,
+        random=parts.random,
+        settings=parts.settings.text,
+    )
+    async with serving_text(backend, list(listener.sockets)) as text:
+        yield text
 
 
 def _replication_factor(settings: ServeSettings) -> str:
@@ -336,7 +375,7 @@ def _disabled(parts: _Components) -> dict[str, str]:
 async def _joined_agent(parts: _Components, owner: ObjectsOwner, name: str) -> AsyncIterator[Agent]:
     """The agent, once it has joined: then it has its node id and others know its address."""
     async with running_agent(
-        parts.settings.as_agent(name, str(parts.advertised)),
+        parts.settings.as_agent(name, str(parts.advertised), parts.advertised_text),
         parts.directory.wal,
         store=parts.store,
         objects=parts.objects,

@@ -3,11 +3,12 @@
 from collections.abc import Collection
 
 from holdfast.contracts.store import Store
+from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.lease_handler import GroupShardLeaseHandler
 from holdfast.groups.offset_expiration import TopicIdLookup
 from holdfast.groups.service import GroupService
-from holdfast.groups.shard_count import ensure_shards
 from holdfast.kernel.session import HeldSession
+from holdfast.kernel.shard_count import ensure_shards
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -28,7 +29,7 @@ class LocalGroups:
     async def start(self, session: HeldSession) -> GroupShardLeaseHandler:
         """Have the shards placed, and serve those that come."""
         settings = self.service.settings
-        await ensure_shards(self._store, settings.shards, clock=self._clock, random=self._random)
+        await ensure_shards(self._store, GROUP_SHARD, settings.shards, clock=self._clock, random=self._random)
         self._handler = self.service.leading = GroupShardLeaseHandler(
             store=self._store,
             session=session,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from holdfast.contracts.store import Store
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError
-from holdfast.groups.keys import shard_of
+from holdfast.groups.keys import GROUP_SHARD, shard_of
 from holdfast.groups.lag import lag_by_partition
 from holdfast.groups.model import (
     CommittedOffset,
@@ -27,8 +27,8 @@ from holdfast.groups.model import (
 )
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard import GroupShard
-from holdfast.groups.shard_count import shard_count
 from holdfast.kafka.special_offsets import NO_GENERATION
+from holdfast.kernel.shard_count import shard_count
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -58,7 +58,7 @@ class GroupService:
     async def coordinator(self, group_id: str) -> int:
         """The shard of a group; `Cluster` knows the agent that leads it. `UnavailableError`: no agent has created the shards."""
         if not self._shards:
-            self._shards = await shard_count(self._store)
+            self._shards = await shard_count(self._store, GROUP_SHARD)
         try:
             return shard_of(group_id, self._shards)
         except UnicodeEncodeError:

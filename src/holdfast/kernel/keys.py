@@ -14,6 +14,7 @@
     transfer/{resource}       {"state", "source", "target", "epoch", "since_ms"}   the latest transfer of a lease
     drain/{agent}             {"since_ms"}                       an operator's request: no work for this agent
     assignment/{topic}        {"partitions"}                     an operator's request: agents by partition number
+    rotation/{resource}       {"target", …}                      a leader's request: who shall lead next; the rest is the log's
 
 A resource is a path: `planner` for the planner's own lease, `partition/{workload}/{number:05d}` for what the planner places. The
 workload of a log partition is its topic; every other kind of lease has one workload, `~{kind}`, which no topic can be called.
@@ -36,6 +37,7 @@ PLANS: Final = "plan/"
 TRANSFERS: Final = "transfer/"
 DRAINS: Final = "drain/"
 ASSIGNMENTS: Final = "assignment/"
+ROTATIONS: Final = "rotation/"
 SUSPICIONS: Final = "suspect/"
 EARLY_ENDS: Final = "early-end/"
 PLANNER: Final = "planner"
@@ -95,6 +97,11 @@ def drain_key(agent: str) -> str:
 def assignment_key(topic: str) -> str:
     """The placements that operators want for a topic's partitions."""
     return ASSIGNMENTS + topic
+
+
+def rotation_key(resource: str) -> str:
+    """Who shall lead a partition next."""
+    return ROTATIONS + resource
 
 
 def suspicion_key(agent: str, observer: str) -> str:

@@ -26,7 +26,7 @@ from holdfast.contracts.store import (
     Requirement,
     Store,
 )
-from holdfast.kernel.keys import EPOCH_FLOOR, HOLDERS, epoch_key, holder_key, transfer_key
+from holdfast.kernel.keys import EPOCH_FLOOR, HOLDERS, epoch_key, holder_key, rotation_key, transfer_key
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError
@@ -123,7 +123,7 @@ def forget_commit(resources: Mapping[str, Entry], floor_entry: Entry | None) -> 
     apply: list[Operation] = [Put(EPOCH_FLOOR, msgspec.json.encode(EpochRecord(epoch)))]
     for resource, entry in resources.items():
         require += [AtVersion(entry.key, entry.version), Absent(holder_key(resource))]
-        apply += [Delete(entry.key), Delete(transfer_key(resource))]
+        apply += [Delete(entry.key), Delete(transfer_key(resource)), Delete(rotation_key(resource))]
     return LeaseCommit(epoch, tuple(require), tuple(apply))
 
 

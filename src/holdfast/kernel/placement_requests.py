@@ -1,4 +1,4 @@
-"""What operators ask of the planner: agents to drain, and partitions to place where they say.
+"""What is asked of the planner: agents to drain and partitions to place where operators say, next leaders of those that rotate.
 
 A request is a record in the store and stays until it is withdrawn. The planner follows it as far as it can: a drained agent keeps
 what no other agent of its group could serve, and a partition whose assigned agents are all gone is placed like any other.
@@ -11,7 +11,15 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
 from holdfast.contracts.store import Absent, AtVersion, Delete, Entry, Operation, Put, Store
-from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, assignment_key, drain_key, workload_key
+from holdfast.kernel.keys import (
+    ASSIGNMENTS,
+    DRAINS,
+    ROTATIONS,
+    assignment_key,
+    drain_key,
+    parse_placed_resource,
+    workload_key,
+)
 from holdfast.kernel.mirror import scan_all
 from holdfast.kernel.placement import Placement, TopicAssignment
 from holdfast.vocabulary.clock import Clock
@@ -29,6 +37,35 @@ class AssignmentRecord(msgspec.Struct, frozen=True):
     """The value of `assignment/…`: by partition number, the agents that shall have it, its leader first."""
 
     partitions: dict[int, Placement] = {}
+
+
+class RotationTarget(msgspec.Struct, frozen=True):
+    """What the planner reads of `rotation/…`: the agent that shall lead; "": any."""
+
+    target: str = ""
+
+
+def read_rotation_target(entry: Entry) -> str:
+    """Who shall lead a partition next."""
+    return msgspec.json.decode(entry.value, type=RotationTarget).target
+
+
+def with_rotations(
+    assigned: Mapping[str, TopicAssignment], targets: Mapping[str, str]
+) -> Mapping[str, TopicAssignment]:
+    """What operators assigned, and the next leaders (by resource) of partitions that they did not."""
+    merged = dict(assigned)
+    for resource, target in targets.items():
+        _, topic, number = parse_placed_resource(resource)
+        if target and number not in merged.get(topic, {}):
+            merged[topic] = {**merged.get(topic, {}), number: (target,)}
+    return merged
+
+
+async def rotation_targets(store: Store, *, clock: Clock, random: Random) -> Mapping[str, str]:
+    """The next leaders that are asked for, by resource."""
+    found = await scan_all(store, ROTATIONS, clock=clock, random=random)
+    return {entry.key.removeprefix(ROTATIONS): read_rotation_target(entry) for entry in found.entries}
 
 
 def read_drain(entry: Entry) -> DrainRecord:

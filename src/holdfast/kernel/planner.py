@@ -13,12 +13,22 @@ import msgspec
 
 from holdfast.contracts.store import Delete, Entry, Operation, Put, Store
 from holdfast.kernel.early_ends import EarlyEnder, EarlyTakeover
-from holdfast.kernel.keys import ASSIGNMENTS, DRAINS, PLANNER, PLANS, WORKLOADS, holder_key, members_prefix, plan_key
+from holdfast.kernel.keys import (
+    ASSIGNMENTS,
+    DRAINS,
+    PLANNER,
+    PLANS,
+    ROTATIONS,
+    WORKLOADS,
+    holder_key,
+    members_prefix,
+    plan_key,
+)
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
 from holdfast.kernel.mirror import open_mirror, scan_all
 from holdfast.kernel.placement import InSync, Placement, PlacementPlan, PlacementRequests, Workload, make_plan
-from holdfast.kernel.placement_requests import read_assignment, read_drain
+from holdfast.kernel.placement_requests import read_assignment, read_drain, read_rotation_target, with_rotations
 from holdfast.kernel.session import HeldSession, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
@@ -169,21 +179,28 @@ async def _plan_under_lease(
         assignments = await mirrors.enter_async_context(
             open_mirror(store, ASSIGNMENTS, read_assignment, clock=clock, random=random, notify=notify)
         )
+        rotations = await mirrors.enter_async_context(
+            open_mirror(store, ROTATIONS, read_rotation_target, clock=clock, random=random, notify=notify)
+        )
 
         def plan(before: PlacementPlan) -> PlacementPlan:
+            assigned = {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()}
+            targets = {key.removeprefix(ROTATIONS): target for key, target in rotations.items.items()}
             requests = PlacementRequests(
-                {key.removeprefix(DRAINS) for key in drains.items},
-                {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()},
+                {key.removeprefix(DRAINS) for key in drains.items}, with_rotations(assigned, targets)
             )
             return make_plan(before, list(agents.items.values()), list(workloads.items.values()), requests, in_sync)
 
+        planned_at = -1
         while True:
             began_ms = clock.boot_ms()
             after = plan(before)
             took_ms = clock.boot_ms() - began_ms
-            if moves_partitions(before, after):
+            # What was asked for moves at once: only members come and go by themselves.
+            if agents.version != planned_at and moves_partitions(before, after):
                 await clock.sleep_ms(settings.settle_ms)
                 after = plan(before)
+            planned_at = agents.version
             for chunk in commit_chunks(plan_changes(before, after), settings):
                 await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
             before = after

@@ -28,6 +28,7 @@ from holdfast.log.partition.takeover import open_partitions
 from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.replica_upkeep import ReplicaUpkeep
+from holdfast.log.rotation.rotator import Rotator
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.log.unopened_partitions import UnopenedPartitions
@@ -41,7 +42,7 @@ from holdfast.vocabulary.errors import (
 )
 from holdfast.vocabulary.keyed_locks import KeyedLocks
 from holdfast.vocabulary.tasks import Notify, background_tasks, gather_limited, gather_or_cancel
-from holdfast.vocabulary.types import TopicPartition
+from holdfast.vocabulary.types import Member, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class PartitionLeaseHandler:
         pending_ranges: PendingRanges,
         retained: dict[TopicPartition, RetainedPartition],
         topic: Callable[[str], Topic | None],
+        members: Callable[[], Sequence[Member]],
     ) -> None:
         self._resources, self._agent, self._settings, self._counters = resources, agent, settings, counters
         self._store, self._session = resources.store, resources.session
@@ -75,6 +77,14 @@ class PartitionLeaseHandler:
         self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._leases: dict[str, Lease] = {}
+        self.rotator = Rotator(
+            agent=agent,
+            members=members,
+            settings=settings,
+            store=self._store,
+            clock=self._clock,
+            random=self._random,
+        )
         self._locks = KeyedLocks()  # one call for a resource at a time
         self._configs: dict[str, tuple[Topic, PartitionConfig, CleanupPolicy]] = {}  # by topic
         self._numbers: dict[str, int] = {}  # topic → above every number that was opened
@@ -170,6 +180,7 @@ class PartitionLeaseHandler:
                     self._retry_offline(),
                     run_maintenance(maintained, self._maintenance),
                     *self._upkeep(),
+                    self.rotator.run(),
                 ),
             ):
                 while True:
@@ -235,6 +246,7 @@ class PartitionLeaseHandler:
         elif (config := self._partition_config(topic)) is not partition.partition_config:
             partition.change_config(config)
             self._watch(which, partition)
+            self.rotator.consider(partition, topic.config.agent_group)
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
@@ -399,6 +411,7 @@ class PartitionLeaseHandler:
     def _opened(self, partition: LeadingPartition, topic: Topic, began_ms: int) -> None:
         lease, which = partition.lease, TopicPartition(topic.name, partition.partition_id.number)
         self.leading[which] = partition
+        self.rotator.consider(partition, topic.config.agent_group)
         self._unopened.forget_lease(lease.resource)
         self._numbers[which.topic] = max(self._numbers.get(which.topic, 0), which.number + 1)
         if self._topic(which.topic) is not topic:  # it changed while the partition was opened
@@ -439,6 +452,7 @@ class PartitionLeaseHandler:
         if partition is None:
             return
         partition.close(error)
+        self.rotator.forget(partition)
         self._counters.closed += 1
         self._changes.lost(which, reason)
         if self._exists(partition.partition_id):

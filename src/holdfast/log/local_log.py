@@ -35,7 +35,7 @@ from holdfast.log.wal import Wal
 from holdfast.log.wal_owners import close_previous_session, register_wal_owner
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.types import TopicPartition
+from holdfast.vocabulary.types import Member, TopicPartition
 
 
 class ClusterMetadata(Protocol):
@@ -44,6 +44,9 @@ class ClusterMetadata(Protocol):
     def topic(self, name: str) -> Topic | None: ...
 
     def leader(self, topic: str, number: int) -> Held | None: ...
+
+    @property
+    def members(self) -> Sequence[Member]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,7 @@ class LocalLog:
             pending_ranges=self.pending_ranges,
             retained=self._retained,
             topic=self.topic,
+            members=lambda: self._cluster.members,
         )
         return self._handler
 

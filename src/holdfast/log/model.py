@@ -37,7 +37,8 @@ class PartitionConfig:
 
     `level`: when an append counts as durable. `roll_*`: when what is durable is published. `unclean_takeover`: whether a
     partition whose last records are in another agent's WAL may continue without them. `replicas`: how many keep the tail at
-    `quorum`; `min_insync`: how many of them must have an append, if that is more than a majority.
+    `quorum`; `min_insync`: how many of them must have an append, if that is more than a majority. `rotation_*`: how long a segment
+    is sealed that leads to a change of leader; 0: never.
     """
 
     level: str = "local"
@@ -46,6 +47,8 @@ class PartitionConfig:
     roll_ms: int = 60_000
     replicas: int = 1
     min_insync: int = 1
+    rotation_entries: int = 0
+    rotation_bytes: int = 0
 
     def __post_init__(self) -> None:
         check_one_of("level", self.level, (*DURABILITY_LEVELS, QUORUM))

@@ -108,6 +108,7 @@ class LeadershipSettings:
     `drain_publish_ms`: how long a partition that moves may take to be published while it accepts appends; `drain_refuse_ms`: how
     long it refuses them at most, while what came last is published.
     `wal_bytes_max`: beyond it, the partitions that keep the oldest WAL file from being recycled are published first.
+    `rotation_check_ms`: how often partitions that rotate are looked at.
     """
 
     open_retry_ms: int = 5_000
@@ -122,6 +123,7 @@ class LeadershipSettings:
     drain_publish_ms: int = 20_000
     drain_refuse_ms: int = 3_000
     wal_bytes_max: int = 1024 * MIB
+    rotation_check_ms: int = 100
 
     def __post_init__(self) -> None:
         for name in (
@@ -136,6 +138,7 @@ class LeadershipSettings:
             "drain_publish_ms",
             "drain_refuse_ms",
             "wal_bytes_max",
+            "rotation_check_ms",
         ):
             check_at_least(name, getattr(self, name), 1)
         check_at_least("afterglow_bytes_max", self.afterglow_bytes_max, 0)

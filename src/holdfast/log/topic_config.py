@@ -28,6 +28,7 @@ LONG_MAX: Final = (1 << 63) - 1
 
 _GROUP: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}", re.ASCII)
 _DAY_MS: Final = 86_400_000
+_ROTATION_WORDS: Final[Mapping[str, int]] = {"on": 1_000_000, "off": 0}
 _YEARS_MS: Final = 1_000 * 365 * _DAY_MS
 
 
@@ -54,6 +55,8 @@ class TopicConfig:
     min_dirty_ratio: float = 0.5
     partition_count: str = GROWABLE_COUNT
     agent_group: str = DEFAULT_GROUP
+    rotation_entries: int = 0
+    rotation_bytes: int = 0
     compression_type: str = "producer"
     max_compaction_lag_ms: int = LONG_MAX
     message_timestamp_before_max_ms: int = LONG_MAX
@@ -82,6 +85,8 @@ class TopicConfig:
         check_one_of("partition_count", self.partition_count, PARTITION_COUNTS)
         if not _GROUP.fullmatch(self.agent_group):
             raise InvalidError("agent_group", self.agent_group[:300], "1 to 100 letters, digits, . _ and -")
+        check_between("rotation_entries", self.rotation_entries, 0, LONG_MAX)
+        check_between("rotation_bytes", self.rotation_bytes, 0, LONG_MAX)
         check_one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
         check_between("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         for name in ("before", "after", "difference"):
@@ -123,6 +128,8 @@ class TopicConfig:
             roll_ms=self.roll_ms,
             replicas=self.replication_factor,
             min_insync=self.min_insync_replicas if self.replicated else 1,
+            rotation_entries=self.rotation_entries,
+            rotation_bytes=self.rotation_bytes,
         )
 
     def policy(self) -> CleanupPolicy:
@@ -201,8 +208,10 @@ def typed(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _normalised(given: Mapping[str, object]) -> dict[str, object]:
-    """Kafka's users write the two policies in either order."""
+    """Kafka's users write the two policies in either order; rotation may be on or off without a number."""
     spelt = dict(given)
+    if isinstance(entries := spelt.get("rotation_entries"), str):
+        spelt["rotation_entries"] = _ROTATION_WORDS.get(entries.strip().lower(), entries)
     policy = spelt.get("cleanup_policy")
     if isinstance(policy, str):
         spelt["cleanup_policy"] = ",".join(sorted({word.strip() for word in policy.split(",")}))

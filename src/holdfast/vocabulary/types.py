@@ -37,6 +37,7 @@ class Member:
     """A live agent or worker, as its peers see it. It is live as long as `session`, a session of the store.
 
     `peer_address`: where an agent takes the streams of others; "" for workers and for agents of a release that had none.
+    `text_address`: where it serves the text protocol; "": nowhere.
     `process`: drawn when its process started, so that an agent with a new session is told from one that was started again.
     """
 
@@ -50,3 +51,4 @@ class Member:
     peer_address: str = ""
     wal_id: str = ""
     process: str = ""
+    text_address: str = ""

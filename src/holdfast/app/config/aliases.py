@@ -1,4 +1,4 @@
-"""StreamHouse's environment variables as aliases of our settings. Ours win over them; they win over the file.
+"""StreamHouse's environment variables, and one of Walrus's, as aliases of our settings. Ours win over them; they win over the file.
 
 A variable of a gateway that does not exist yet is accepted and reported, so that an environment can be moved unchanged.
 """
@@ -18,6 +18,7 @@ _PLAIN: Final = {
     "AGENT_ID": "agent.id",
     "AGENT_ZONE": "agent.zone",
     "AGENT_GROUP": "agent.group",
+    "WALRUS_MAX_SEGMENT_ENTRIES": "text.rotation_entries",
 }
 _NOT_SERVED: Final = {
     "GRPC_ADDR": "gRPC is not served yet",

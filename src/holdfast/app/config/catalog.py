@@ -12,8 +12,10 @@ from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.config.etcd_member import EtcdMemberSettings
 from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
+from holdfast.cursors.settings import CursorSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.gateways.text.settings import TextSettings
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
@@ -44,7 +46,9 @@ SECTIONS: Final[Mapping[str, type]] = {
     "kafka": KafkaSettings,
     "topics": TopicSettings,
     "http": HttpSettings,
+    "text": TextSettings,
     "groups": GroupSettings,
+    "cursors": CursorSettings,
     "cache": CacheSettings,
     "worker": WorkerSettings,
     "spark": SparkSettings,
@@ -215,6 +219,20 @@ def _everyday() -> Iterator[Setting]:
         "HTTP listen address: administration, health, metrics; port 0 picks a free one; or off",
     )
     yield everyday_setting(
+        "text.listen",
+        "off",
+        "--text",
+        "HOST:PORT",
+        "text protocol listen address (9095 is the usual port); port 0 picks a free one; or off",
+    )
+    yield everyday_setting(
+        "text.advertise",
+        "",
+        "--advertise-text",
+        "HOST:PORT",
+        "address that other nodes forward text requests to (default: the advertised host, the port listened on)",
+    )
+    yield everyday_setting(
         "roles", ",".join(ROLES), "--roles", "ROLES", f"the roles of this process, of {','.join(ROLES)}"
     )
     yield everyday_setting(
@@ -225,7 +243,7 @@ def _everyday() -> Iterator[Setting]:
         1,
         "--agents",
         "N",
-        "agents on this host, each a process with a WAL and an address of its own: ports count up from --kafka and --http",
+        "agents on this host, each a process with a WAL and an address of its own: ports count up from --kafka, --http and --text",
         kind=int,
     )
     yield everyday_setting("agent.zone", "", "--zone", "ZONE", "availability zone: Kafka's rack")
@@ -281,7 +299,7 @@ def _tuning(taken: set[str]) -> Iterator[Setting]:
                 yield Setting(name=name, kind=kinds[field.name], default=field.default)
 
 
-_DERIVED: Final = {"agent.address"}  # from the listen address
+_DERIVED: Final = {"agent.address", "agent.text_address"}  # from the listen address
 
 
 def _catalogue() -> dict[str, Setting]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.agent.settings import AgentSettings
-from holdfast.app.addresses import Address, AdvertisedAddress, http_address
+from holdfast.app.addresses import Address, AdvertisedAddress, address_or_off
 from holdfast.app.config.aliases import from_aliases, notices
 from holdfast.app.config.catalog import CATALOGUE, SECTIONS, Setting
 from holdfast.app.config.settings import ROLES, ServeSettings
@@ -32,7 +32,7 @@ CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
 _AGENT_PARTS: Final = (
     *("session", "membership", "planner", "early_takeover", "follower"),
-    *("log", "wal", "upkeep", "groups", "peers", "replica"),
+    *("log", "wal", "upkeep", "groups", "cursors", "peers", "replica"),
 )
 # What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
 _SERVE_NAMES: Final = {
@@ -242,7 +242,16 @@ def _built(values: _Values, data: Path) -> ServeSettings:
             lambda: AdvertisedAddress.parse(values.title("peers.advertise"), values["peers.advertise"]),
             default.peer_advertise,
         ),
-        "http_listen": values.attempt(lambda: http_address(values.title("http.listen"), values["http.listen"]), None),
+        "http_listen": values.attempt(
+            lambda: address_or_off(values.title("http.listen"), values["http.listen"], usual_port=8080), None
+        ),
+        "text_listen": values.attempt(
+            lambda: address_or_off(values.title("text.listen"), values["text.listen"], usual_port=9095), None
+        ),
+        "text_advertise": values.attempt(
+            lambda: AdvertisedAddress.parse(values.title("text.advertise"), values["text.advertise"]),
+            default.text_advertise,
+        ),
         "clickhouse": values["clickhouse"],
         "agent_id": values["agent.id"],
         "zone": values["agent.zone"],
@@ -251,6 +260,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "kafka": values.section("kafka"),
         "topics": values.section("topics"),
         "http": values.section("http"),
+        "text": values.section("text"),
         "cache": values.section("cache"),
         "worker": values.section("worker"),
         "spark": values.section("spark", conf=_spark_conf(values)),

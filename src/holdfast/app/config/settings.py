@@ -10,6 +10,7 @@ from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config.etcd_member import EtcdMemberSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.gateways.text.settings import TextSettings
 from holdfast.log.settings import TopicSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
@@ -50,7 +51,8 @@ class ServeSettings:
     """What `holdfast serve` does.
 
     `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
-    stays in the WAL. `print_addresses` is empty or a file. `http_listen` is None if HTTP is off.
+    stays in the WAL. `print_addresses` is empty or a file. `http_listen`, `text_listen`: None if
+    HTTP or the text protocol is off.
     `agents`: how many agents of this host, this process included.
     `peer_listen` is None for a free port of the host where Kafka is served.
     `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
@@ -72,6 +74,8 @@ class ServeSettings:
     peer_listen: Address | None = None
     peer_advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     http_listen: Address | None = None
+    text_listen: Address | None = None
+    text_advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     clickhouse: str = "embedded"
     agent_id: str = ""
     zone: str = ""
@@ -80,6 +84,7 @@ class ServeSettings:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    text: TextSettings = field(default_factory=TextSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
@@ -105,7 +110,12 @@ class ServeSettings:
 
     def _check_ports_of_agents(self) -> None:
         """Ports count up from agent to agent: refuse ranges that meet before the agents of a host fail one after the other."""
-        given = {"--kafka": self.listen, "--http": self.http_listen, "--peer": self.peer_listen}
+        given = {
+            "--kafka": self.listen,
+            "--http": self.http_listen,
+            "--peer": self.peer_listen,
+            "--text": self.text_listen,
+        }
         fixed = [(flag, each) for flag, each in given.items() if each is not None and each.port]
         for flag, each in fixed:
             if each.port + self.agents - 1 > _PORT_MAX:
@@ -127,9 +137,17 @@ class ServeSettings:
 
     def advertised_peer(self, bound: Address, *, host_name: str) -> Address:
         """Where other agents connect to; the host is Kafka's advertised one unless they have their own."""
-        given = self.peer_advertise
+        return self._advertised(self.peer_advertise, bound, host_name)
+
+    def advertised_text(self, bound: Address, *, host_name: str) -> Address:
+        """Where clients and other nodes reach the text protocol; the same rule."""
+        return self._advertised(self.text_advertise, bound, host_name)
+
+    def _advertised(self, given: AdvertisedAddress, bound: Address, host_name: str) -> Address:
         return AdvertisedAddress(given.host or self.advertise.host, given.port).resolve(bound, host_name=host_name)
 
-    def as_agent(self, agent_id: str, address: str) -> AgentSettings:
-        """The settings of this process's agent, once its id and address are known."""
-        return replace(self.agent, id=agent_id, address=address, zone=self.zone, group=self.group)
+    def as_agent(self, agent_id: str, address: str, text_address: str = "") -> AgentSettings:
+        """The settings of this process's agent, once its id and addresses are known."""
+        return replace(
+            self.agent, id=agent_id, address=address, text_address=text_address, zone=self.zone, group=self.group
+        )

@@ -137,6 +137,15 @@ MAPPED: Final[Mapping[str, MappedConfig]] = {
         "",
         "The group of agents that may lead it; its partitions wait while it has none.",
     ),
+    "holdfast.rotation.entries": MappedConfig(
+        "rotation_entries",
+        ConfigType.LONG,
+        "",
+        "Records after which a segment is sealed and leadership goes to the next agent; 0: never.",
+    ),
+    "holdfast.rotation.bytes": MappedConfig(
+        "rotation_bytes", ConfigType.LONG, "", "Bytes after which a segment is sealed and leadership goes on; 0: never."
+    ),
     "compression.type": MappedConfig(
         "compression_type",
         ConfigType.STRING,

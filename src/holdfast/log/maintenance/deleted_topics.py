@@ -36,7 +36,7 @@ from holdfast.log.segment_list import read_index, read_segment
 from holdfast.vocabulary import failpoints
 
 _PAGE = 500
-_LEASES_PER_COMMIT = 20  # four operations each
+_LEASES_PER_COMMIT = 18  # five operations each
 _ENTRIES_PER_COMMIT = 45  # a key and its object each, and the partition's record
 
 

@@ -1,0 +1,1 @@
+"""The text protocol: Walrus's frames and verbs (docs/text.md)."""

@@ -1,0 +1,131 @@
+"""Connections to the text ports of other nodes, for requests that are forwarded.
+
+The one rule: one request at a time on a connection, so that nobody waits for somebody else's. Idle connections are kept and used
+again. Failing before the request was sent is an `UnavailableError`; afterwards what became of the request is unknown.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from struct import Struct
+from typing import Final
+
+from holdfast.gateways.text.errors import LostAnswerError
+from holdfast.gateways.text.frames import encode_frames
+from holdfast.gateways.text.requests import FORWARDED
+from holdfast.gateways.text.settings import TextSettings
+from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.host_port import split_host_port
+from holdfast.vocabulary.settings import MIB
+
+_LENGTH: Final = Struct("<I")
+_REPLY_BYTES_MAX: Final = 128 * MIB  # a record and its batch are far smaller
+_STREAM_BYTES: Final = 256 * 1024
+
+
+class NodeConnection:
+    """One connection to another node."""
+
+    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, node: int) -> None:
+        self.address = address
+        self._reader, self._writer = reader, writer
+        self._prefix = f"{FORWARDED} {node} ".encode()
+        self.broken = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next request may be sent on it."""
+        return not self.broken and not self._writer.is_closing() and not self._reader.at_eof()
+
+    async def ask(self, request: bytes) -> bytes:
+        """Forward a request; the answer. `LostAnswerError`: the connection was lost before it came."""
+        try:
+            self._writer.write(encode_frames((self._prefix + request,)))
+            await self._writer.drain()
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            if length > _REPLY_BYTES_MAX:
+                raise ConnectionError(f"an answer of {length} bytes")
+            return await self._reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self.close()
+            raise LostAnswerError(
+                f"the connection to {self.address} was lost: {error or type(error).__name__}"
+            ) from None
+        except BaseException:  # cancelled: its answer would be taken for that of the next request
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Use it no more."""
+        self.broken = True
+        with suppress(RuntimeError):  # the loop may be closed
+            self._writer.transport.abort()
+
+
+class NodeConnections:
+    """The connections of one gateway to all others."""
+
+    def __init__(self, settings: TextSettings, *, node: int) -> None:
+        self._settings, self._node = settings, node
+        self._idle: dict[str, list[NodeConnection]] = defaultdict(list)
+        self._open: set[NodeConnection] = set()
+        self._slots: dict[str, asyncio.Semaphore] = {}
+
+    async def acquire(self, address: str) -> NodeConnection:
+        """A connection of one's own, until `release`. `UnavailableError`: the node cannot be reached."""
+        slots = self._slots.setdefault(address, asyncio.Semaphore(self._settings.forward_connections_max))
+        await slots.acquire()
+        try:
+            idle = self._idle[address]
+            while idle:
+                connection = idle.pop()
+                if connection.usable:
+                    return connection
+                self._discard(connection)
+            return await self._connect(address)
+        except BaseException:
+            slots.release()
+            raise
+
+    def release(self, connection: NodeConnection) -> None:
+        """Give it back, to be used again unless it is broken."""
+        if connection.usable:
+            self._idle[connection.address].append(connection)
+        else:
+            self._discard(connection)
+        self._slots[connection.address].release()
+
+    @asynccontextmanager
+    async def connection(self, address: str) -> AsyncIterator[NodeConnection]:
+        """A connection for the body."""
+        connection = await self.acquire(address)
+        try:
+            yield connection
+        finally:
+            self.release(connection)
+
+    async def _connect(self, address: str) -> NodeConnection:
+        found = split_host_port(address)
+        if found is None or found.port is None:
+            raise UnavailableError(f"node at {address}", "its text address is invalid")
+        try:
+            async with asyncio.timeout(self._settings.connect_ms / 1000):
+                reader, writer = await asyncio.open_connection(found.host, found.port, limit=_STREAM_BYTES)
+        except TimeoutError:
+            raise UnavailableError(f"node at {address}", f"not reached in {self._settings.connect_ms} ms") from None
+        except OSError as error:
+            raise UnavailableError(f"node at {address}", str(error)) from None
+        connection = NodeConnection(address, reader, writer, node=self._node)
+        self._open.add(connection)
+        return connection
+
+    def _discard(self, connection: NodeConnection) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for connection in list(self._open):
+            self._discard(connection)
+        self._idle.clear()

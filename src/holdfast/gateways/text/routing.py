@@ -1,0 +1,235 @@
+"""Any node answers: a request is served here, or forwarded to the leader of its partition or the owner of its cursor.
+
+The rules: a forwarded request is never forwarded again. What failed without an effect is tried again until `request_ms` has passed;
+what may have happened is not. Payloads that came together are appended together, in their order, or not at all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from holdfast.cursors.cursor import CursorRead, CursorRecord, Deliveries
+from holdfast.cursors.errors import NotCursorOwnerError
+from holdfast.cursors.keys import shard_resource
+from holdfast.gateways.text.backend import TextBackend
+from holdfast.gateways.text.errors import EMPTY, OK, RETRIABLE, RemoteRefusal, raise_remote
+from holdfast.gateways.text.node_connections import NodeConnection, NodeConnections
+from holdfast.gateways.text.reading import PartitionRecords, published_records, read_records, remote_records
+from holdfast.gateways.text.records import decode_records, encode_payloads
+from holdfast.kernel.lease import Held
+from holdfast.log.batches import Record, encode
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import Topic, TopicExistsError, UnknownTopicError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from holdfast.vocabulary.random import backoff_ms
+
+T = TypeVar("T")
+
+_RETRY_MS: Final = 5
+_RETRY_MAX_MS: Final = 200
+_READS_RETRIED: Final = (*RETRIABLE, FencedError, ExpiredError, ClosedError, OutcomeUnknownError)
+
+
+class Routing:
+    """Requests of one node to whoever serves them."""
+
+    def __init__(self, backend: TextBackend) -> None:
+        self._backend = backend
+        self._nodes = NodeConnections(backend.settings, node=backend.node)
+        self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def settling(self) -> bool:
+        """Whether an owner has not heard yet which of its records were delivered."""
+        return bool(self._settling)
+
+    async def close(self) -> None:
+        """Close the connections to other nodes."""
+        for task in list(self._settling):
+            task.cancel()
+        await asyncio.gather(*self._settling, return_exceptions=True)
+        self._nodes.close()
+
+    # ── topics ──
+
+    async def register(self, name: str) -> None:
+        """Create the topic, of one partition, unless it exists."""
+        settings = self._backend.settings
+        config: dict[str, object] = {"rotation_entries": settings.rotation_entries} if settings.rotation_entries else {}
+
+        async def create() -> None:
+            if self._backend.cluster.topic(name) is None:
+                try:
+                    await self._backend.log.create_topic(name, 1, config)
+                except TopicExistsError:
+                    return
+
+        await self._retried(create, RETRIABLE, forwarded=False)
+
+    async def _topic(self, name: str, *, create: bool = False) -> Topic:
+        try:
+            topic = self._backend.cluster.topic(name) or await self._backend.log.topics.get(name)
+        except UnknownTopicError:
+            if not create or not self._backend.settings.auto_create_topics:
+                raise
+            await self.register(name)
+            topic = await self._backend.log.topics.get(name)
+        if topic.partitions != 1:
+            raise InvalidError(
+                f"topic {name} of {topic.partitions} partitions", name, "one of a single partition: use FETCH, or Kafka"
+            )
+        return topic
+
+    # ── PUT ──
+
+    async def put(self, name: str, payloads: Sequence[bytes], *, forwarded: bool) -> list[HoldfastError | None]:
+        """Append the payloads; an error for each, or None once it is as durable as its topic asks for."""
+        try:
+            await self._retried(lambda: self._put(name, payloads, forwarded), RETRIABLE, forwarded=forwarded)
+        except (InvalidError, RemoteRefusal) as error:
+            if len(payloads) == 1 or forwarded or isinstance(error, UnknownTopicError):
+                return [error] * len(payloads)
+            # Nothing was appended, one of them is at fault: whose it is shows when each is appended by itself.
+            return [(await self.put(name, [payload], forwarded=forwarded))[0] for payload in payloads]
+        except HoldfastError as error:
+            return [error] * len(payloads)
+        return [None] * len(payloads)
+
+    async def _put(self, name: str, payloads: Sequence[bytes], forwarded: bool) -> None:
+        topic = await self._topic(name, create=True)
+        backend = self._backend
+        if backend.log.is_serving(name, 0) or forwarded:
+            now_ms = backend.clock.now_ms()
+            records = [Record(at, now_ms, None, payload) for at, payload in enumerate(payloads)]
+            await backend.log.produce(name, 0, encode(records))
+            return
+        request = f"PUT {name} ".encode() + payloads[0]
+        if len(payloads) > 1:
+            request = f"PUTS {name} ".encode() + encode_payloads(payloads)
+        async with self._nodes.connection(self._leader(topic, 0)) as connection:
+            backend.counters.forwarded += len(payloads)
+            raise_remote(await connection.ask(request), name, 0)
+
+    # ── reads ──
+
+    async def fetch(self, name: str, partition: int, offset: int, *, bytes_max: int) -> PartitionRecords:
+        """Records of a partition from an offset on, from its leader. Retried: a read has no effect."""
+
+        async def read() -> PartitionRecords:
+            topic = self._backend.cluster.topic(name) or await self._backend.log.topics.get(name)
+            return await self._read(topic, partition, offset, bytes_max)
+
+        return await self._retried(read, _READS_RETRIED, forwarded=False)
+
+    async def read(self, name: str, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
+        """The same for another node, once: from the log of this one, which must lead the partition."""
+        return await read_records(self._backend.log, name, partition, offset, bytes_max)
+
+    async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
+        log = self._backend.log
+        if log.is_serving(topic.name, partition):
+            return await read_records(log, topic.name, partition, offset, bytes_max)
+        try:
+            async with self._nodes.connection(self._leader(topic, partition)) as connection:
+                return await remote_records(connection, topic.name, partition, offset, bytes_max)
+        except (NotLeaderError, UnavailableError, OutcomeUnknownError):
+            published = await published_records(log, topic.name, partition, offset, bytes_max)
+            if published is None:
+                raise  # what is not published is the leader's alone
+            return published
+
+    # ── GET ──
+
+    async def take(self, name: str, count: int, *, forwarded: bool) -> Deliveries:
+        """The next records of a topic's cursor, at most `count`; none at the end. To be settled once."""
+        return await self._retried(lambda: self._take(name, count, forwarded), _READS_RETRIED, forwarded=forwarded)
+
+    async def _take(self, name: str, count: int, forwarded: bool) -> Deliveries:
+        topic = await self._topic(name)
+        backend = self._backend
+        try:
+            return await backend.cursors.take(topic, count, self._read_for_cursor)
+        except NotCursorOwnerError as error:
+            if forwarded:
+                raise
+            held = backend.cluster.holder(shard_resource(error.shard))
+            address = self._address(held)
+            if not address:
+                raise
+        connection = await self._nodes.acquire(address)
+        try:
+            backend.counters.forwarded += 1
+            reply = await connection.ask(f"TAKE {name} {count}".encode())
+            raise_remote(reply, name, 0)
+            records = [] if reply == EMPTY else list(decode_records(reply[len(OK) + 1 :]))
+        except BaseException:
+            self._nodes.release(connection)
+            raise
+        if not records:
+            self._nodes.release(connection)
+        return Deliveries(records, lambda delivered: self._settle_remote(connection, records, delivered))
+
+    async def _read_for_cursor(self, topic: Topic, offset: int, bytes_max: int) -> CursorRead:
+        found = await self._read(topic, 0, offset, bytes_max)
+        return CursorRead(found.records, max(found.next_offset, min(found.start_offset, found.end_offset)))
+
+    def _settle_remote(self, connection: NodeConnection, records: Sequence[CursorRecord], delivered: int) -> None:
+        if not records:
+            return
+
+        async def settle() -> None:
+            try:
+                await connection.ask(f"SETTLE {delivered}".encode())
+            except OutcomeUnknownError:
+                pass  # the owner gets its records back with the connection
+            finally:
+                self._nodes.release(connection)
+
+        task = asyncio.ensure_future(settle())
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    # ── finding and trying again ──
+
+    def _leader(self, topic: Topic, partition: int) -> str:
+        """The text address of a partition's leader. `NotLeaderError`: it has none, or it is this node, which is opening it."""
+        if not 0 <= partition < topic.partitions:
+            raise UnknownTopicError(f"{topic.name}:{partition}")
+        held = self._backend.cluster.leader(topic.name, partition)
+        address = self._address(held)
+        if not address:
+            holder = "" if held is None else held.holder
+            reason = f"its leader {holder} serves no text" if holder and holder != self._backend.agent else ""
+            raise NotLeaderError(topic.name, partition, holder, reason)
+        return address
+
+    def _address(self, held: Held | None) -> str:
+        if held is None or held.holder == self._backend.agent:
+            return ""
+        member = self._backend.cluster.member(held.holder)
+        return "" if member is None else member.text_address
+
+    async def _retried(
+        self, work: Callable[[], Awaitable[T]], retried: tuple[type[HoldfastError], ...], *, forwarded: bool
+    ) -> T:
+        """Do the work, again after errors without an effect, within the time of a request. The forwarding node retries instead."""
+        backend = self._backend
+        deadline_ms, attempt = backend.clock.boot_ms() + backend.settings.request_ms, 0
+        while True:
+            try:
+                return await work()
+            except retried:
+                pause_ms = backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=backend.random)
+                if forwarded or backend.clock.boot_ms() + pause_ms >= deadline_ms:
+                    raise
+            attempt += 1
+            backend.counters.retries += 1
+            await backend.clock.sleep_ms(pause_ms)

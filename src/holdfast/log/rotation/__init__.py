@@ -1,0 +1,1 @@
+"""Leadership rotation: a partition's segment is sealed once it is long enough, and its next leader is another agent."""
