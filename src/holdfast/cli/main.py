@@ -36,6 +36,8 @@ COMMAND_MODULES: Final = {
     "segment": "holdfast.cli.segment",
     "serve": "holdfast.cli.serve",
     "store": "holdfast.cli.store.command",
+    "store": "holdfast.cli.store",
+    "text": "holdfast.cli.text",
     "topic": "holdfast.cli.topic",
     "transfer": "holdfast.cli.cluster.transfer",
     "wal": "holdfast.cli.wal",
@@ -52,6 +54,9 @@ COMMANDS: Final = {
         "produce": "send lines as records",
         "consume": "print records",
         "group": "list, describe, reset, delete consumer groups",
+    },
+    "text protocol": {
+        "text": "send requests to any node, or interactively",
     },
     "cluster": {
         "agents": "list agents and what they hold",
