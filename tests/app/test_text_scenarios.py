@@ -105,7 +105,7 @@ def test_resilience_nodes_killed_and_started_during_writes(tmp_path: Path) -> No
         try:
             for turn in range(6):
                 seen = [len(each) for each in acknowledged.values()]
-                until(lambda seen=seen: [len(each) for each in acknowledged.values()] > [one + 10 for one in seen])  # type: ignore[misc]
+                until(lambda seen=seen: all(len(acknowledged[each]) > seen[each] + 10 for each in acknowledged))  # type: ignore[misc]
                 made[turn % 3].kill()
                 made[turn % 3].start()
         finally:

@@ -12,7 +12,7 @@ from tests.support.waiting import WAIT_S, until
 from holdfast.cli.text import TextSession
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
-# `object`: an acknowledged record outlives its leader's process, and whoever is next has it at once.
+# Sessions that end soon after their process, requests that wait for that, rotation without pauses.
 BRISK = (
     *("--set", "session.ttl_ms=4000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500"),
     *("--set", "planner.settle_ms=50", "--set", "text.request_ms=60000", "--set", "agent.rotation_check_ms=20"),
@@ -61,8 +61,8 @@ def put_until_ok(nodes: Callable[[], list[ServeProcess]], request: str) -> int:
             try:
                 if ask(node, request) == b"OK":
                     return True
-            except (UnavailableError, OutcomeUnknownError):
-                continue
+            except (UnavailableError, OutcomeUnknownError, FileNotFoundError, ValueError):
+                continue  # it is dead, or not up again
         return False
 
     until(acknowledged)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.waiting import async_until
 from holdfast.cursors.settings import CursorSettings
 from holdfast.gateways.text.frames import encode_frames
 from holdfast.gateways.text.settings import TextSettings
+from holdfast.log.batches import parse_header
 from holdfast.vocabulary.settings import KIB
 
 
@@ -249,3 +251,22 @@ async def test_a_frame_that_never_ends_and_a_silent_client_are_closed(tmp_path: 
             client.writer.write(sent)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await client.reply()
+
+
+async def test_puts_of_many_connections_become_few_batches_and_one_that_is_refused_is_refused_alone(
+    ann: TextNode,
+) -> None:
+    await ann.node.service.create_topic("small", 1, {"max_message_bytes": 4096})
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(ann.client()) for _ in range(30)]
+        assert await clients[0].one("PUT small first") == b"OK"
+        for client in clients:
+            client.send(b"PUT small x" if client is not clients[7] else b"PUT small " + bytes(5_000))
+        replies = [await client.reply() for client in clients]
+        assert [at for at, reply in enumerate(replies) if reply != b"OK"] == [7]
+        for client in clients:
+            client.send("PUT small y")
+        assert [await client.reply() for client in clients] == [b"OK"] * 30
+        fetched = await ann.node.service.fetch("small", 0, 30, bytes_max=1 << 20)
+        assert sum(parse_header(each).count for each in fetched.batches) == 30
+        assert len(fetched.batches) < 30

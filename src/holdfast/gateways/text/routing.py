@@ -14,6 +14,7 @@ from holdfast.cursors.keys import shard_resource
 from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.errors import EMPTY, OK, RETRIABLE, RemoteRefusal, raise_remote
 from holdfast.gateways.text.node_connections import NodeConnection, NodeConnections
+from holdfast.gateways.text.put_groups import PutGroups
 from holdfast.gateways.text.reading import PartitionRecords, published_records, read_records, remote_records
 from holdfast.gateways.text.records import decode_records, encode_payloads
 from holdfast.kernel.lease import Held
@@ -44,6 +45,7 @@ class Routing:
     def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
         self._nodes = NodeConnections(backend.settings, node=backend.node)
+        self._groups = PutGroups(backend.settings.frame_bytes_max)
         self._settling: set[asyncio.Task[None]] = set()
 
     @property
@@ -56,6 +58,7 @@ class Routing:
         for task in list(self._settling):
             task.cancel()
         await asyncio.gather(*self._settling, return_exceptions=True)
+        await self._groups.close()
         self._nodes.close()
 
     # ── topics ──
@@ -92,8 +95,12 @@ class Routing:
 
     async def put(self, name: str, payloads: Sequence[bytes], *, forwarded: bool) -> list[HoldfastError | None]:
         """Append the payloads; an error for each, or None once it is as durable as its topic asks for."""
+
+        async def append(together: Sequence[bytes]) -> None:
+            await self._retried(lambda: self._put(name, together, forwarded), RETRIABLE, forwarded=forwarded)
+
         try:
-            await self._retried(lambda: self._put(name, payloads, forwarded), RETRIABLE, forwarded=forwarded)
+            await self._groups.put((name, forwarded), payloads, append)
         except (InvalidError, RemoteRefusal) as error:
             if len(payloads) == 1 or forwarded or isinstance(error, UnknownTopicError):
                 return [error] * len(payloads)
