@@ -36,7 +36,6 @@ COMMAND_MODULES: Final = {
     "segment": "holdfast.cli.segment",
     "serve": "holdfast.cli.serve",
     "store": "holdfast.cli.store.command",
-    "store": "holdfast.cli.store",
     "text": "holdfast.cli.text",
     "topic": "holdfast.cli.topic",
     "transfer": "holdfast.cli.cluster.transfer",
