@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from tests.support.failpoints import FailpointFolder
 from tests.support.server_process import ServeProcess, started
 from tests.support.text_processes import ask, put_until_ok, read_to_the_end, session, state, text_process
 from tests.support.waiting import until
+
+from holdfast.vocabulary.errors import OutcomeUnknownError
 
 NAMES = ("ann", "bob", "cid")
 EVERY_TEN = {"WALRUS_MAX_SEGMENT_ENTRIES": "10"}
@@ -54,22 +57,21 @@ def test_a_leader_killed_while_it_seals_loses_nothing_and_seals_once(tmp_path: P
     node = text_process(tmp_path, "ann", env={**EVERY_TEN, **failpoints.environment})
     with started(node):
         failpoints.arm(step, "kill")
-        sent: dict[int, int] = {}
-        for number in range(10):
-            sent[number] = put_until_ok(lambda: [node], f"PUT logs {number}")
+        for number in range(9):
+            assert ask(node, f"PUT logs {number}") == b"OK"
+        with suppress(OutcomeUnknownError):  # it may die before it answers
+            ask(node, "PUT logs 9")
         failpoints.wait_taken(step, "kill")
         node.process.wait()
         node.start()
         for number in range(10, 15):
-            sent[number] = put_until_ok(lambda: [node], f"PUT logs {number}")
+            put_until_ok(lambda: [node], f"PUT logs {number}")
         until(lambda: state(node, "logs")["current_segment"] == 2)
         found = state(node, "logs")
         assert found["current_segment"] == 2
         assert found["last_sealed_entry_offset"] == found["sealed_segments"]["1"] >= 10
-        read = [int(value) for value in read_to_the_end(node, "logs")]
-        assert set(read) == set(range(15))
-        assert read == sorted(read)
-        assert len(read) <= sum(sent.values())
+        # What made the segment long enough was durable, so the tenth is there, too, whatever its writer was told.
+        assert read_to_the_end(node, "logs") == [str(number) for number in range(15)]
 
 
 def test_a_hundred_topics_in_exact_order_then_empty(nodes: list[ServeProcess]) -> None:
