@@ -140,3 +140,10 @@ async def test_at_object_level_a_crash_moves_everything_at_once_and_loses_nothin
         values.append("after")
         await cluster.produce("orders", partition, values[-1])
     await check(cluster, sent)
+
+
+async def test_agents_that_stop_together_do_not_wait_for_each_other(cluster: LocalCluster) -> None:
+    nodes = [await cluster.node(name, hand_over_ms=3_600_000) for name in ("ann", "bob", "carl")]
+    await nodes[0].service.create_topic("orders", 6)
+    await async_until(lambda: all(len(node.leads()) == 2 for node in nodes))
+    await asyncio.gather(*(node.stop() for node in nodes))

@@ -20,7 +20,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.early_ends import EarlyTakeover
 from holdfast.kernel.keys import LeaseKind
 from holdfast.kernel.membership import hold_membership
-from holdfast.kernel.placement_requests import drain_until_session_ends
+from holdfast.kernel.placement_requests import drain_until_session_ends, drained_agents
 from holdfast.kernel.plan_executor import PlanExecutor, execute_plan
 from holdfast.kernel.planner import run_planner
 from holdfast.kernel.session import HeldSession, hold_session, keep_running
@@ -180,12 +180,17 @@ class SessionLoop:
             )
         deadline_ms = self._clock.boot_ms() + self._settings.hand_over_ms
         while executor.owned and self._clock.boot_ms() < deadline_ms:
-            if not any(
-                each.group == self._settings.group and each.id != self._settings.id for each in self._cluster.members
-            ):
+            if not await self._has_heirs():
                 return
             self.waits_for = f"other agents, to take over {len(executor.owned)} leases"
             await executor.changed.wait_ms(self._clock, _POLL_MS)
+
+    async def _has_heirs(self) -> bool:
+        """Whether an agent of our group stays, as far as is known: those that are leaving take nothing over."""
+        others = {each.id for each in self._cluster.members if each.group == self._settings.group} - {self._settings.id}
+        with suppress(UnavailableError, OutcomeUnknownError):
+            others -= (await drained_agents(self._store, clock=self._clock, random=self._random)).keys()
+        return bool(others)
 
     async def _end_session(self, router: LeaseRouter) -> None:
         """However the session ends: close what is still open."""
