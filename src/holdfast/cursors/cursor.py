@@ -34,12 +34,15 @@ class SharedCursor:
         self.buffered_bytes = 0
         self._buffer: deque[CursorRecord] = deque()  # read ahead, then what came back
         self._handed_out: dict[int, CursorRecord] = {}
+        self._new_at = offset  # nothing from here on was ever handed out
 
     @property
     def position(self) -> int:
         """Everything below was delivered."""
         following = self._buffer[0].offset if self._buffer else self.read_at
-        return min(self._handed_out, default=following) if self._handed_out else following
+        return min(
+            following, min(self._handed_out, default=following)
+        )  # what came back may be before what is handed out
 
     @property
     def has_records(self) -> bool:
@@ -63,11 +66,11 @@ class SharedCursor:
         self.read_at = max(self.read_at, read.next_offset)
 
     def forget_buffer(self) -> None:
-        """Read again what was read ahead, from the first record that is not handed out on."""
-        if self._buffer:
-            self.read_at = self._buffer[0].offset
-            self._buffer.clear()
-            self.buffered_bytes = 0
+        """Read again what was read ahead. What came back is kept: among it are records that were delivered."""
+        while self._buffer and self._buffer[-1].offset >= self._new_at:
+            record = self._buffer.pop()
+            self.read_at = record.offset
+            self.buffered_bytes -= len(record.value)
 
     def take(self, count: int, *, ahead_max: int) -> list[CursorRecord]:
         """Hand out the next records, at most `count`, and none that is `ahead_max` offsets ahead of what is saved."""
@@ -75,6 +78,8 @@ class SharedCursor:
         while self._buffer and len(taken) < count and not self.is_ahead(ahead_max):
             taken.append(self._buffer.popleft())
         self._handed_out.update((record.offset, record) for record in taken)
+        if taken:
+            self._new_at = max(self._new_at, taken[-1].offset + 1)
         self.buffered_bytes -= sum(len(record.value) for record in taken)
         return taken
 
