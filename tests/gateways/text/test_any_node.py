@@ -119,6 +119,25 @@ async def test_a_forwarded_get_is_delivered_again_if_its_client_is_gone(cluster:
         assert await client.ask("GET logs", "GET logs") == [b"OK c", b"EMPTY"]
 
 
+async def test_a_node_that_never_settles_gives_its_records_back(cluster: TextCluster) -> None:
+    owner = await owner_of(cluster, "logs")
+    async with owner.client() as client, owner.client() as node:
+        await client.one("PUT logs a")
+        # As a node that lost its power: the connection stays, and nothing more comes.
+        assert (await node.one("VIA 9 TAKE logs 1")).startswith(b"OK ")
+        assert await client.one("GET logs") == b"EMPTY"
+        await async_until(lambda: any(each.busy for each in owner.server.connections))
+        (taker,) = (each for each in owner.server.connections if each.busy)
+        settings = owner.server.backend.settings
+        settle_ms = settings.write_ms + settings.request_ms  # longer than the other node waits for its client
+        assert taker.close_reason(taker.taken_at_ms + settle_ms) is None
+        reason = taker.close_reason(taker.taken_at_ms + settle_ms + 1)
+        assert reason is not None
+        taker.abort(reason)
+        await async_until(lambda: owner.node.agent.cursors.counters.returned == 1)
+        assert await client.one("GET logs") == b"OK a"
+
+
 async def test_puts_go_on_while_leadership_moves(cluster: TextCluster) -> None:
     stop = asyncio.Event()
     written: list[int] = []

@@ -45,7 +45,9 @@ class TextConnection(asyncio.Protocol):
         self._written.set()
         self._reading_paused = self._stopping = self._closed = self._serving = False
         self._taken: Deliveries | None = None  # by another node, and not settled
-        self.active_at_ms = self.frame_at_ms = self.write_paused_at_ms = server.backend.clock.boot_ms()
+        self.active_at_ms = self.frame_at_ms = self.write_paused_at_ms = self.taken_at_ms = (
+            server.backend.clock.boot_ms()
+        )
         self.task: asyncio.Task[None] | None = None
 
     # ── the transport's side ──
@@ -221,7 +223,7 @@ class TextConnection(asyncio.Protocol):
         if not deliveries.records or self._closed:
             deliveries.settle(0)
             return EMPTY
-        self._taken = deliveries
+        self._taken, self.taken_at_ms = deliveries, self._backend.clock.boot_ms()
         return OK + b" " + self._server.encode(deliveries.records)
 
     def _settle_taken(self, delivered: int) -> None:
@@ -274,6 +276,10 @@ class TextConnection(asyncio.Protocol):
         settings = self._settings
         if not self._written.is_set() and now_ms - self.write_paused_at_ms > settings.write_ms:
             return f"answers unread for {settings.write_ms} ms"
+        # The other node gives its client `write_ms`; one that has frozen, or is gone without a word, keeps no records.
+        settle_ms = settings.write_ms + settings.request_ms
+        if self._taken is not None and now_ms - self.taken_at_ms > settle_ms:
+            return f"records that a node has taken are not settled for {settle_ms} ms"
         if self._parser.incomplete and not self._reading_paused and now_ms - self.frame_at_ms > settings.frame_ms:
             return f"a request took more than {settings.frame_ms} ms to arrive"
         if not self.busy and not self._parser.incomplete and now_ms - self.active_at_ms > settings.idle_ms:

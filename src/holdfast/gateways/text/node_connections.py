@@ -1,7 +1,8 @@
 """Connections to the text ports of other nodes, for requests that are forwarded.
 
 The one rule: one request at a time on a connection, so that nobody waits for somebody else's. Idle connections are kept and used
-again. Failing before the request was sent is an `UnavailableError`; afterwards what became of the request is unknown.
+again. Failing before the request was sent is an `UnavailableError`; afterwards what became of the request is unknown. A node that
+is frozen, or gone without a word, holds nobody up for longer than `request_ms`.
 """
 
 import asyncio
@@ -27,8 +28,16 @@ _STREAM_BYTES: Final = 256 * 1024
 class NodeConnection:
     """One connection to another node."""
 
-    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, node: int) -> None:
-        self.address = address
+    def __init__(
+        self,
+        address: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        node: int,
+        request_ms: int,
+    ) -> None:
+        self.address, self._request_ms = address, request_ms
         self._reader, self._writer = reader, writer
         self._prefix = f"{FORWARDED} {node} ".encode()
         self.broken = False
@@ -39,14 +48,13 @@ class NodeConnection:
         return not self.broken and not self._writer.is_closing() and not self._reader.at_eof()
 
     async def ask(self, request: bytes) -> bytes:
-        """Forward a request; the answer. `LostAnswerError`: the connection was lost before it came."""
+        """Forward a request; the answer. `LostAnswerError`: it did not come in time, or the connection was lost before."""
         try:
-            self._writer.write(encode_frames((self._prefix + request,)))
-            await self._writer.drain()
-            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            if length > _REPLY_BYTES_MAX:
-                raise ConnectionError(f"an answer of {length} bytes")
-            return await self._reader.readexactly(length)
+            async with asyncio.timeout(self._request_ms / 1000):
+                return await self._exchange(request)
+        except TimeoutError:
+            self.close()
+            raise LostAnswerError(f"no answer from {self.address} in {self._request_ms} ms") from None
         except (OSError, asyncio.IncompleteReadError) as error:
             self.close()
             raise LostAnswerError(
@@ -55,6 +63,14 @@ class NodeConnection:
         except BaseException:  # cancelled: its answer would be taken for that of the next request
             self.close()
             raise
+
+    async def _exchange(self, request: bytes) -> bytes:
+        self._writer.write(encode_frames((self._prefix + request,)))
+        await self._writer.drain()
+        (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+        if length > _REPLY_BYTES_MAX:
+            raise ConnectionError(f"an answer of {length} bytes")
+        return await self._reader.readexactly(length)
 
     def close(self) -> None:
         """Use it no more."""
@@ -75,7 +91,12 @@ class NodeConnections:
     async def acquire(self, address: str) -> NodeConnection:
         """A connection of one's own, until `release`. `UnavailableError`: the node cannot be reached."""
         slots = self._slots.setdefault(address, asyncio.Semaphore(self._settings.forward_connections_max))
-        await slots.acquire()
+        request_ms = self._settings.request_ms
+        try:
+            async with asyncio.timeout(request_ms / 1000):
+                await slots.acquire()
+        except TimeoutError:
+            raise UnavailableError(f"node at {address}", f"no connection was free in {request_ms} ms") from None
         try:
             idle = self._idle[address]
             while idle:
@@ -116,7 +137,7 @@ class NodeConnections:
             raise UnavailableError(f"node at {address}", f"not reached in {self._settings.connect_ms} ms") from None
         except OSError as error:
             raise UnavailableError(f"node at {address}", str(error)) from None
-        connection = NodeConnection(address, reader, writer, node=self._node)
+        connection = NodeConnection(address, reader, writer, node=self._node, request_ms=self._settings.request_ms)
         self._open.add(connection)
         return connection
 
