@@ -54,11 +54,11 @@ def with_rotations(
     assigned: Mapping[str, TopicAssignment], targets: Mapping[str, str]
 ) -> Mapping[str, TopicAssignment]:
     """What operators assigned, and the next leaders (by resource) of partitions that they did not."""
-    merged = dict(assigned)
+    merged = {topic: dict(partitions) for topic, partitions in assigned.items()}
     for resource, target in targets.items():
-        _, topic, number = parse_placed_resource(resource)
-        if target and number not in merged.get(topic, {}):
-            merged[topic] = {**merged.get(topic, {}), number: (target,)}
+        if target:
+            _, topic, number = parse_placed_resource(resource)
+            merged.setdefault(topic, {}).setdefault(number, (target,))
     return merged
 
 

@@ -16,6 +16,7 @@ from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Committed, Conflict, Operation, Scan, Store
 from holdfast.gateways.kafka.leaders import leader_of
+from holdfast.gateways.kafka.reassignments import _TopicChange
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.keys import PLACED, assignment_key, holder_key, plan_key
@@ -253,3 +254,38 @@ async def test_a_reassignment_is_listed_until_the_set_that_serves_is_the_assigne
         assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ((ann, bob, cat), (), (ann, cat))
         await show_replicas(admins, topic, 0, ["bob"], ["bob"])
         assert (await admin.ask("ListPartitionReassignments", **listed)).topics == ()
+
+
+class _Wanted:
+    """A partition of a request, which counts how often it is looked at."""
+
+    looks = 0
+
+    def __init__(self, number: int, node: int) -> None:
+        self.partition_index, self._node = number, node
+
+    @property
+    def replicas(self) -> list[int]:
+        _Wanted.looks += 1
+        return [self._node]
+
+
+async def test_a_request_for_many_partitions_is_looked_at_once_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster(tmp_path)
+    try:
+        async with gateway_of(cluster, "ann", KafkaSettings()) as ann:
+            await ann.node.service.create_topic("orders", 100, {"durability": "quorum", "replication_factor": 2})
+            await async_until(lambda: ann.backend.cluster.topic("orders"))
+            await async_until(ann.backend.me)
+            me = ann.backend.me()
+            assert me is not None
+            monkeypatch.setattr(_Wanted, "looks", 0)
+            change = _TopicChange(ann.backend, "orders", {}, ())
+            results = await change.results([_Wanted(number, me.node) for number in range(100)], True)
+            assert {result["error_code"] for result in results} == {ErrorCode.NONE}
+            assert (await ann.node.service.topics.get("orders")).config.replication_factor == 1
+            assert _Wanted.looks <= 1_000  # not by the square of the partitions
+    finally:
+        await cluster.end()

@@ -63,12 +63,13 @@ class _TopicChange:
     async def results(self, wanted: Sequence[Any], factor_may_change: bool) -> list[ResponseFields]:
         refused: dict[int, _Refusal] = {}
         changes: dict[int, Placement] = {}
+        same = self._same_count(wanted)
         for each in wanted:
             number = each.partition_index
             try:
                 change = self._change(number, each.replicas)
                 if each.replicas is not None:
-                    self._check_factor(wanted, len(each.replicas), factor_may_change)
+                    self._check_factor(same, len(each.replicas), factor_may_change)
             except ApiError as error:
                 refused[number] = error.code, str(error)
             else:
@@ -97,19 +98,25 @@ class _TopicChange:
         now = nodes_of(cluster, cluster.leader(self._name, number), cluster.replicas(topic.id, number))
         return None if (now.leader, now.replicas) == (replicas[0], tuple(replicas)) else wanted
 
-    def _check_factor(self, wanted: Sequence[Any], count: int, may_change: bool) -> None:
+    def _same_count(self, wanted: Sequence[Any]) -> int | None:
+        """How many replicas the request gives every partition of the topic; None: not to all, or not as many."""
+        given = {each.partition_index: len(each.replicas or ()) for each in wanted}
+        counts = set(given.values())
+        whole = self._topic is not None and given.keys() == set(range(self._topic.partitions))
+        return counts.pop() if whole and len(counts) == 1 else None
+
+    def _check_factor(self, same: int | None, count: int, may_change: bool) -> None:
         """Refuse another number of replicas for some partitions, or one that the topic cannot have."""
         topic = self._topic
         assert topic is not None
         now = topic.config.replication_factor
-        if count == now:
+        if count == now or self._factor:
             return
         if not may_change:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {now} to {count}"
             )
-        given = {each.partition_index: len(each.replicas or ()) for each in wanted}
-        if given != dict.fromkeys(range(topic.partitions), count):
+        if count != same:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"invalid number of replicas {count}: must be {now}, the topic's replication factor, unless one request gives "
