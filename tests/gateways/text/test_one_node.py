@@ -233,6 +233,15 @@ async def test_reading_pauses_while_too_much_is_in_flight(tmp_path: Path) -> Non
         assert await client.ask(*(b"PUT logs " + bytes(500) for _ in range(200))) == [b"OK"] * 200
 
 
+async def test_what_another_node_reads_at_once_is_limited_here(ann: TextNode) -> None:
+    async with ann.client() as client:
+        for _ in range(24):
+            assert await client.one(b"PUT logs " + bytes(60_000)) == b"OK"
+        reply = await client.one("VIA 9 READ logs 0 0 999999999999999999")
+        assert reply.startswith(b"OK ")
+        assert len(reply) < ann.server.backend.settings.fetch_bytes_max + 61_000
+
+
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     async with (
         text_cluster(tmp_path, "ann", settings=TextSettings(connections_max=1)) as cluster,

@@ -137,8 +137,9 @@ class Routing:
         return await self._retried(read, _READS_RETRIED, forwarded=False)
 
     async def read(self, name: str, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
-        """The same for another node, once: from the log of this one, which must lead the partition."""
-        return await read_records(self._backend.log, name, partition, offset, bytes_max)
+        """The same for another node, once: from the log of this one, which must lead the partition and limits the bytes."""
+        most = max(self._backend.settings.fetch_bytes_max, self._backend.cursors.settings.read_bytes)
+        return await read_records(self._backend.log, name, partition, offset, min(bytes_max, most))
 
     async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
         log = self._backend.log
