@@ -18,7 +18,10 @@ class CursorRecord(NamedTuple):
 
 
 class CursorRead(NamedTuple):
-    """Records of a topic from an offset on (the log's start, if that is higher), and the offset after what was read."""
+    """Records of a topic from an offset on (the log's start, if that is higher), and the offset after what was read.
+
+    `next_offset` is the log's end if that is lower than the offset.
+    """
 
     records: Sequence[CursorRecord]
     next_offset: int
@@ -59,7 +62,10 @@ class SharedCursor:
         return not self._handed_out
 
     def add(self, read: CursorRead) -> None:
-        """Records were read at `read_at`."""
+        """Records were read at `read_at`. A lower end: the log has lost its tail, and what is appended now has offsets from there on."""
+        if read.next_offset < self.read_at and not self._buffer and not self._handed_out:
+            self.read_at = self._new_at = read.next_offset
+            return
         fresh = [record for record in read.records if record.offset >= self.read_at]
         self._buffer.extend(fresh)
         self.buffered_bytes += sum(len(record.value) for record in fresh)

@@ -137,7 +137,7 @@ class CursorShard:
             moved = [
                 (name, cursor, cursor.position)
                 for name, cursor in self._cursors.items()
-                if cursor.position > cursor.saved and (topics is None or name in topics)
+                if cursor.position != cursor.saved and (topics is None or name in topics)
             ]
             for at in range(0, len(moved), _OPS_MAX):
                 some = moved[at : at + _OPS_MAX]

@@ -13,6 +13,8 @@ from tests.support.partitions import batch
 from tests.support.text import LENGTH, TextClient, TextCluster, TextNode, text_cluster
 from tests.support.waiting import async_until
 
+from holdfast.contracts.store import Put
+from holdfast.cursors.keys import cursor_key
 from holdfast.cursors.settings import CursorSettings
 from holdfast.gateways.text.frames import encode_frames
 from holdfast.gateways.text.settings import TextSettings
@@ -221,6 +223,18 @@ async def test_the_cursor_of_a_deleted_topic_goes_and_a_new_one_starts_over(
         await async_until(lambda: ann.node.agent.topic("logs") is None)
         await async_until(lambda: not _cursors(cluster))
         assert await client.ask("PUT logs c", "GET logs", "GET logs") == [b"OK", b"OK c", b"EMPTY"]
+
+
+async def test_a_cursor_beyond_the_end_of_a_log_that_lost_its_tail_goes_on_at_its_end(tmp_path: Path) -> None:
+    async with text_cluster(tmp_path, "ann") as cluster, cluster.text["ann"].client() as client:
+        ann = cluster.text["ann"].node
+        await client.ask("PUT logs a", "PUT logs b")
+        shard, topic = await ann.agent.cursors.shard_of("logs"), await ann.service.topics.get("logs")
+        position = b'{"topic_id":"%s","offset":50}' % topic.id.encode()
+        await ann.store.commit(apply=(Put(cursor_key(shard, "logs"), position),))
+        assert await client.one("GET logs") == b"EMPTY"
+        assert await client.ask("PUT logs c", "GET logs", "GET logs") == [b"OK", b"OK c", b"EMPTY"]
+        await async_until(lambda: b'"offset":3' in cluster.store._entries[cursor_key(shard, "logs")].value)
 
 
 def _cursors(cluster: TextCluster) -> list[str]:

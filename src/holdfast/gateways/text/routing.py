@@ -187,6 +187,8 @@ class Routing:
 
     async def _read_for_cursor(self, topic: Topic, offset: int, bytes_max: int) -> CursorRead:
         found = await self._read(topic, 0, offset, bytes_max)
+        if not found.records and offset > found.end_offset:  # an acknowledged tail was lost with its disk
+            return CursorRead((), found.end_offset)
         return CursorRead(found.records, max(found.next_offset, min(found.start_offset, found.end_offset)))
 
     def _settle_remote(self, connection: NodeConnection, records: Sequence[CursorRecord], delivered: int) -> None:
