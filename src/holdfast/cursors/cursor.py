@@ -62,7 +62,7 @@ class SharedCursor:
         return not self._handed_out
 
     def add(self, read: CursorRead) -> None:
-        """Records were read at `read_at`. A lower end: the log has lost its tail, and what is appended now has offsets from there on."""
+        """Records were read at `read_at`. Its end is lower: it has lost its tail, and appends go on from there."""
         if read.next_offset < self.read_at and not self._buffer and not self._handed_out:
             self.read_at = self._new_at = read.next_offset
             return
