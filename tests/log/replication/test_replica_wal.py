@@ -11,12 +11,12 @@ from tests.support.replication.logs import WAL, P, answer_of, append, at, base, 
 from tests.support.waiting import async_until
 from tests.support.wal import SMALL, TOPIC, crash_copy, fill, frame, opened
 
-from holdfast.log.replication.messages import Ack, Answer, Request, Sealed
+from holdfast.log.replication.messages import Ack, Answer, Mismatch, Request, Sealed
 from holdfast.log.replication.positions import NOWHERE, Entry, Position
 from holdfast.log.replication.replica import Replica
 from holdfast.log.replication.replica_frames import state_key
 from holdfast.log.replication.replica_wal import ReplicaWal, replica_id
-from holdfast.log.wal import Wal, WalSettings
+from holdfast.log.wal import Wal, WalFrame, WalSettings
 from holdfast.log.wal.files import live_files
 from holdfast.log.wal.frames import FRAMES_AT, decode_file_header
 from holdfast.log.wal.inspection import inspect
@@ -68,6 +68,35 @@ async def test_an_answer_comes_after_the_fsync_and_everything_is_there_after_a_c
     assert [each[:2] for each in expected[2]] == [(1, 1), (2, 2), (2, 2)]
     assert await reopened(copy) == expected
     assert await reopened(tmp_path / "wal") == expected
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+async def test_what_a_leader_without_replicas_wrote_here_is_no_part_of_the_log_under_a_later_promise(
+    tmp_path: Path, dropped: bool
+) -> None:
+    async with opened(tmp_path / "wal") as wal:
+        mine = await ReplicaWal.open(wal, WAL, P)
+        await answer(mine, append(1, NOWHERE, *HISTORY))
+        if dropped:
+            assert mine.drop(2, (), 3)
+        else:
+            await answer(mine, append(1, at(1, 3), published=at(1, 3)))
+        for offset in (3, 4, 5):
+            await wal.append(WalFrame(*P, 3, offset, 1, (b"local",)))
+        wal.release(*P, 6)
+        behind = append(5, at(3, 6), start(5, 6))
+        assert isinstance(await answer(mine, behind), Mismatch)  # it has promised, and is not brought up yet
+        expected = facts_of(mine.replica)
+        copy = crash_copy(tmp_path / "wal", tmp_path / "crashed")
+    assert expected == (5, NOWHERE if dropped else at(1, 3), [])
+    assert await reopened(copy) == expected
+    async with opened(copy) as wal:
+        mine = await ReplicaWal.open(wal, WAL, P)
+        await answer(mine, base(5, at(3, 6)))
+        await answer(mine, behind)
+        expected = facts_of(mine.replica)
+    assert expected == (5, at(3, 6), [(5, 6, 0, b"")])
+    assert await reopened(copy) == expected
 
 
 MESSAGES: Sequence[Request] = (

@@ -191,11 +191,15 @@ class Replica:
         return self._answer(Reject(partition=self.partition, epoch=message.epoch, promised=self.promised))
 
     def _promise(self, epoch: int) -> list[Record]:
-        """Raise the promise, if `epoch` does."""
+        """Raise the promise, if `epoch` does.
+
+        A log without entries begins anew: what a leader without replicas wrote to this WAL was above the promise so far, and would
+        not be any more.
+        """
         if epoch <= self.promised:
             return []
         self.promised = epoch
-        return [ReplicaState(epoch, self.log.base)]
+        return [ReplicaState(epoch, self.log.base, reset=not len(self.log))]
 
     def _append(self, message: Append) -> Step:
         records = self._promise(message.epoch)
