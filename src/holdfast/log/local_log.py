@@ -6,6 +6,7 @@ is still there. Implements `agent.lease_handlers.LeaseHandlerFactory` and `servi
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from holdfast.contracts.objects import Objects
@@ -28,6 +29,7 @@ from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.reader import LogReader
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.replica_host import ReplicaHost
+from holdfast.log.replication.unneeded_replicas import drop_log
 from holdfast.log.service import LogService
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings, LogSettings
 from holdfast.log.topics import Topic, Topics
@@ -212,7 +214,12 @@ class LocalLog:
         found = self._replicas
         if found is None:
             return None
-        return ReplicationResources(network=found.network, planned_replicas=found.planned, lag_ms=found.lag_ms)
+        return ReplicationResources(
+            network=found.network,
+            planned_replicas=found.planned,
+            drop_log=partial(drop_log, found.host),
+            lag_ms=found.lag_ms,
+        )
 
     def stop(self) -> None:
         """Lead nothing."""

@@ -1,6 +1,7 @@
 """A world for replicated partitions: agents with real WALs and replicas, linked in one process."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.support.partitions import ORDERS, Owner, PartitionWorld, records
@@ -13,6 +14,7 @@ from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.resources import ReplicationResources
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.replication.replica_host import ReplicaHost
+from holdfast.log.replication.unneeded_replicas import drop_log
 
 LAG_MS = 60_000
 
@@ -36,6 +38,7 @@ class ReplicatedWorld(PartitionWorld):
         owner.replication = ReplicationResources(
             network=network,
             planned_replicas=lambda _: self.wals(*self.planned),
+            drop_log=partial(drop_log, host),
             lag_ms=LAG_MS,
             takeover_wait_ms=300,
             connect_wait_ms=0,

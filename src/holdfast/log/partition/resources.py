@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.session import HeldSession
+from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.fenced_record import FencedRecord
@@ -14,6 +15,7 @@ from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.replication.network import ReplicaNetwork
+from holdfast.log.replication.positions import PartitionKey
 from holdfast.log.segment_list import SegmentList
 from holdfast.log.settings import LeadershipCounters, LogSettings
 from holdfast.log.wal import Wal
@@ -32,11 +34,13 @@ class ReplicationResources:
     """What partitions at `quorum` need besides: how replicas are reached, and which are planned, by WAL ids, of live agents alone.
 
     `lag_ms`: a replica that has not reached the high watermark for so long leaves the in-sync set. `takeover_wait_ms`: a takeover
-    that nobody has answered for so long fails. `connect_wait_ms`: how long it waits for planned replicas that are not connected.
+    that nobody has answered for so long fails. `drop_log`: of the own replica, if the record says that nobody counts it.
+    `connect_wait_ms`: how long it waits for planned replicas that are not connected.
     """
 
     network: ReplicaNetwork
     planned_replicas: Callable[[TopicPartition], Sequence[str]]
+    drop_log: Callable[[PartitionKey, PartitionRecord], object]
     lag_ms: int = 10_000
     takeover_wait_ms: int = 2_000
     connect_wait_ms: int = 300

@@ -158,6 +158,8 @@ async def _lead(
     state = RecoveredPartition(record=fenced, segments=recovered.segments, tail=recovered.tail, config=takeover.config)
     run = recovered.run
     if run is None:
+        if resources.replication is not None:  # before anything is written to this WAL that is not the replica's
+            resources.replication.drop_log(takeover.wal_key, record)
         return LeadingPartition(partition_id, lease, state, resources)
     if run.takeover.ended is not None:
         return EpochSpentError(str(partition_id), lease.epoch, run.takeover.ended.reason)

@@ -45,6 +45,12 @@ async def drop_unneeded(host: ReplicaHost, store: Store, *, now_ms: int) -> int:
     return dropped
 
 
+def drop_log(host: ReplicaHost, partition: PartitionKey, record: PartitionRecord) -> bool:
+    """Drop the log of a partition's replica here, if there is one, and this record, which the store has, says that it may be."""
+    hosted = host.get(partition)
+    return hosted is not None and _drop(host, hosted, record)
+
+
 async def _drop_chunk(host: ReplicaHost, replicas: Sequence[HostedReplica], store: Store) -> int:
     records = await _records(store, [each.partition for each in replicas])
     unknown = sorted({topic_id_key(key[0].hex()) for key, record in records.items() if record is None})
