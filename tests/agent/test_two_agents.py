@@ -119,7 +119,7 @@ async def test_clean_partitions_of_a_crashed_agent_move_at_once(cluster: LocalCl
     quiet, written = sorted(ann.leads())
     await ann.service.produce("orders", written, batch("only here"))
     await ann.drop()
-    await async_until(lambda: quiet in bob.leads())
+    await async_until(lambda: quiet in bob.leads() and bob.agent.offline)
     assert bob.agent.offline.keys() == {TopicPartition("orders", written)}
     assert await cluster.produce("orders", quiet, "a") == 0
 
