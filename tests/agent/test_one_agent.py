@@ -3,12 +3,11 @@
 import logging
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node
 from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
 
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
-from holdfast.kernel.session import SessionSettings
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.partition.offset_assignment import assign_offsets, wal_frame
@@ -19,10 +18,8 @@ from holdfast.log.wal.set_aside import list_tails
 from holdfast.vocabulary.types import TopicPartition
 
 
-async def with_topic(
-    cluster: LocalCluster, partitions: int = 1, session: SessionSettings | None = None, **config: object
-) -> Node:
-    ann = await cluster.node("ann", **({"session": session} if session is not None else {}))
+async def with_topic(cluster: LocalCluster, partitions: int = 1, **config: object) -> Node:
+    ann = await cluster.node("ann")
     await ann.service.create_topic("orders", partitions, config)
     await async_until(lambda: len(ann.agent.leading) == partitions)
     return ann
@@ -113,10 +110,9 @@ async def test_an_outage_of_object_storage_is_waited_out(cluster: LocalCluster) 
 
 
 async def test_an_agent_that_loses_its_session_rejoins_over_the_same_wal(cluster: LocalCluster) -> None:
-    ann = await with_topic(cluster, session=SHORT_SESSION)
+    ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("a"))
-    ann.store.reachable = False
-    await async_until(lambda: ann.agent.counters.sessions_lost)
+    await ann.lose_session()
     with pytest.raises(NotLeaderError):
         await ann.service.produce("orders", 0, batch("refused"))
     ann.store.reachable = True

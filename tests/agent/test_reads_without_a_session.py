@@ -1,7 +1,7 @@
 """Reads outlive the session: what a former leader knew for certain is still served, and nothing else is answered."""
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node
 from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
 
@@ -16,15 +16,14 @@ async def read(node: Node, offset: int) -> list[tuple[int, str]]:
 
 async def cut_off(cluster: LocalCluster, **config: object) -> Node:
     """An agent that led, wrote three records, of which two are published, and has lost its session and the store."""
-    ann = await cluster.node("ann", session=SHORT_SESSION)
+    ann = await cluster.node("ann")
     await ann.service.create_topic("orders", 1, config)
     await async_until(lambda: ann.agent.leading)
     await ann.service.produce("orders", 0, batch("a", at_ms=1_000))
     await ann.service.produce("orders", 0, batch("b", at_ms=2_000))
     await ann.service.flush("orders", 0)
     await ann.service.produce("orders", 0, batch("c", at_ms=3_000))
-    ann.store.reachable = False
-    await async_until(lambda: ann.agent.counters.sessions_lost)
+    await ann.lose_session()
     assert not ann.agent.leading
     return ann
 
@@ -68,13 +67,13 @@ async def test_what_nobody_can_change_is_answered(cluster: LocalCluster) -> None
 
 
 async def test_what_was_written_and_never_acknowledged_is_not_shown(cluster: LocalCluster) -> None:
-    ann = await cluster.node("ann", session=SHORT_SESSION)
+    ann = await cluster.node("ann")
     await ann.service.create_topic("orders", 1)
     await async_until(lambda: ann.agent.leading)
     await ann.service.produce("orders", 0, batch("a"))
     session = ann.agent.sessions.session
     assert session is not None
-    ann.store.reachable = False
+    ann.store.reachable, ann.store.sessions_over = False, True
     pending = ann.service.begin_produce("orders", 0, batch("b"))
     assert pending is not None
     assert pending.appended is not None

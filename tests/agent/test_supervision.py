@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node
 from tests.support.failpoints import fail_at
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
@@ -15,8 +15,8 @@ from holdfast.vocabulary.errors import CorruptError, HoldfastError
 LASTING = SessionSettings(ttl_ms=30_000, renew_ms=1_000, margin_ms=3_000, stall_ms=20_000, retry_ms=50)
 
 
-async def leading(cluster: LocalCluster, session: SessionSettings = SHORT_SESSION, **changes: object) -> Node:
-    ann = await cluster.node("ann", session=session, **changes)
+async def leading(cluster: LocalCluster, **changes: object) -> Node:
+    ann = await cluster.node("ann", **changes)
     await ann.service.create_topic("orders", 2, {"roll_ms": 100})
     await async_until(lambda: len(ann.agent.leading) == 2)
     return ann
@@ -33,7 +33,7 @@ async def test_an_agent_whose_watches_resync_during_an_outage_goes_on_with_all_t
     ann = await leading(cluster)
     ann.store.reachable = False
     ann.store.resync_watches()
-    await async_until(lambda: ann.agent.counters.sessions_lost)
+    await ann.lose_session()
     await cluster.clock.sleep_ms(2_500)  # longer than anybody tries to open a mirror
     ann.store.reachable = True
     await async_until(lambda: len(ann.agent.leading) == 2 or not ann.serving)
@@ -50,7 +50,7 @@ async def test_an_agent_that_is_told_to_end_while_its_session_ends_does_not_rejo
     session.deadline_ms = 0
     ann.agent.log._dirty_partitions.notify()  # the publisher sees the end of the session in this very turn
     ann.task.cancel()
-    await asyncio.wait([ann.task], timeout=5)
+    await async_until(ann.task.done)
     assert ann.task.cancelled()
     assert ann.agent.counters.sessions == 1
 
@@ -75,10 +75,13 @@ async def test_an_agent_that_stops_says_what_it_waits_for(cluster: LocalCluster)
 async def test_an_agent_that_stops_while_the_store_is_away_does_not_say_that_it_rejoins(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ann = await leading(cluster, session=SHORT_SESSION)
+    ann = await leading(cluster)
     await cluster.produce("orders", 0, "a")
     ann.store.reachable = False
-    await ann.stop()
+    stopping = asyncio.ensure_future(ann.stop())
+    await async_until(lambda: ann.agent.sessions.waits_for)
+    await ann.lose_session()
+    await stopping
     told = [each for each in caplog.messages if "session" in each and "joined" not in each]
     assert not [each for each in told if "rejoining" in each], told
     assert "what it had not published stays in its WAL" in "".join(told)
@@ -100,8 +103,7 @@ async def test_a_wal_that_fails_ends_the_agent_also_together_with_its_session(
     ann.agent.wal.failed.add_done_callback(end_session)
     with failpoints.installed(fail_at("wal.group-synced")), pytest.raises(HoldfastError):
         await ann.service.produce("orders", 0, batch("a"))
-    await asyncio.wait([ann.task], timeout=5)
-    assert ann.task.done(), "it goes on with a dead WAL"
+    await async_until(ann.task.done, what="it ends with its WAL")
     with pytest.raises(CorruptError, match="the process must stop"):
         ann.task.result()
 
@@ -111,7 +113,7 @@ async def test_a_wal_that_fails_ends_the_agent_also_together_with_its_session(
 async def test_an_outage_that_the_session_survives_costs_no_leadership_and_no_epoch(
     cluster: LocalCluster, how: str
 ) -> None:
-    ann = await leading(cluster, LASTING)
+    ann = await leading(cluster, session=LASTING)
     session, before = ann.agent.sessions.session, epochs(ann)
     await ann.service.produce("orders", 0, batch("a"))
     setattr(ann.store, how, False)

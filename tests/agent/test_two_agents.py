@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
@@ -13,8 +13,8 @@ from holdfast.vocabulary.types import TopicPartition
 PARTITIONS = 4
 
 
-async def pair(cluster: LocalCluster, *, brief: bool = False, **config: object) -> tuple[Node, Node]:
-    ann = await cluster.node("ann", **({"session": SHORT_SESSION} if brief else {}))
+async def pair(cluster: LocalCluster, **config: object) -> tuple[Node, Node]:
+    ann = await cluster.node("ann")
     bob = await cluster.node("bob")
     await ann.service.create_topic("orders", PARTITIONS, config)
     await async_until(lambda: len(ann.leads()) == len(bob.leads()) == PARTITIONS // 2)
@@ -94,15 +94,15 @@ async def test_an_agent_that_joins_takes_its_share_while_producers_write(cluster
 
 @pytest.mark.slow
 async def test_partitions_of_an_agent_that_is_cut_off_are_offline_until_it_is_back(cluster: LocalCluster) -> None:
-    ann, bob = await pair(cluster, brief=True)
+    ann, bob = await pair(cluster)
     sent: dict[int, list[str]] = {partition: [f"first of {partition}"] for partition in range(PARTITIONS)}
     for partition, values in sent.items():
         await cluster.produce("orders", partition, *values)
     anns = ann.leads()
-    ann.store.reachable = False
+    await ann.lose_session()
+    assert ann.leads() == set()
     await async_until(lambda: len(bob.agent.offline) == len(anns))
     assert {partition.number for partition in bob.agent.offline} == anns
-    assert ann.leads() == set()
     for partition in anns:
         with pytest.raises(NotLeaderError, match="may be in WAL"):
             await bob.service.produce("orders", partition, batch("refused"))

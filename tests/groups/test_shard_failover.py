@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.support.cluster import SHORT_SESSION, LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node
 from tests.support.group import join_request
 from tests.support.waiting import async_until
 
@@ -159,13 +159,12 @@ async def test_groups_outlive_a_restart_of_the_only_agent(cluster: LocalCluster)
 async def test_an_agent_that_loses_its_session_coordinates_nothing_until_it_has_a_new_one(
     cluster: LocalCluster,
 ) -> None:
-    ann = await node(cluster, "ann", session=SHORT_SESSION)
+    ann = await node(cluster, "ann")
     consumers = Consumers(cluster)
     await consumers.join_all()
     for group_id in GROUP_IDS:
         await consumers.commit(group_id, 7)
-    ann.store.reachable = False
-    await async_until(lambda: ann.agent.counters.sessions_lost)
+    await ann.lose_session()
     with pytest.raises(NotCoordinatorError):
         await ann.agent.groups.describe("g1")
     ann.store.reachable = True

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.partitions import batch, records
+from tests.support.waiting import async_until
 
 from holdfast.agent import Agent, AgentSettings, running_agent
 from holdfast.agent.peers.peers import PeerEndpoint
@@ -29,7 +30,6 @@ from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.sockets import bind_one
 
-SHORT_SESSION = SessionSettings(ttl_ms=1_500, renew_ms=300, margin_ms=300, stall_ms=1_000, retry_ms=50)
 FEW_SHARDS = GroupSettings(shards=2, initial_delay_ms=10)  # each is a lease that every agent of every test would take
 
 
@@ -42,7 +42,7 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
         "rejoin_ms": 50,
         "hand_over_ms": 5_000,
         "drain_ms": 2_000,
-        # Long enough for a machine that is busy with something else; a test that waits for the end of a session says `BRIEF`.
+        # Long enough for a machine that is busy with something else; a test that needs the end of a session calls `lose_session`.
         "session": SessionSettings(ttl_ms=20_000, renew_ms=500, margin_ms=300, stall_ms=10_000, retry_ms=50),
         "membership": MembershipSettings(wait_for_id_ms=5_000),
         "planner": PlannerSettings(settle_ms=20, tick_ms=1_000),
@@ -117,6 +117,16 @@ class Node:
             session.deadline_ms = 0
             await self.world.store.close_session(session.id)
         await self.task
+
+    async def lose_session(self) -> None:
+        """Cut the agent off from the store until its session is lost, without waiting for its deadline. The store stays away."""
+        session, lost = self.agent.sessions.session, self.agent.counters.sessions_lost
+        assert session is not None
+        self.store.reachable, self.store.sessions_over = False, True
+        session.deadline_ms = 0
+        await async_until(lambda: self.agent.counters.sessions_lost > lost)
+        self.store.sessions_over = False
+        await self.world.store.close_session(session.id)  # which ends later than the agent's own deadline
 
     def leads(self) -> set[int]:
         return {partition.number for partition in self.agent.leading}

@@ -29,7 +29,8 @@ class FaultyStore:
     """Passes calls on to `store` and loses those that a test selects. Counts calls by method, and lost races.
 
     `reachable`: whether anything is sent at all. `answering`: whether answers come back; without them what was sent is done, the
-    outcome of commits is unknown, and everything else is unavailable.
+    outcome of commits is unknown, and everything else is unavailable. `sessions_over`: every keep-alive is answered, whatever else
+    is, with the end of its session.
     """
 
     def __init__(self, store: Store, *, random: Random) -> None:
@@ -41,6 +42,7 @@ class FaultyStore:
         self._watches: set[_FaultyWatch] = set()
         self.reachable = True
         self.answering = True
+        self.sessions_over = False
         self.calls: dict[str, int] = {}
         self.conflicts = 0  # commits with operations that lost their race
 
@@ -108,6 +110,8 @@ class FaultyStore:
         return opened
 
     async def keep_alive(self, session_id: str) -> bool:
+        if self.sessions_over:
+            return False
         self._pass("keep_alive")
         alive = await self._store.keep_alive(session_id)
         self._answer()
