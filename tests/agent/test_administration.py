@@ -27,6 +27,10 @@ async def agents(administration: ClusterAdministration) -> dict[str, AgentStatus
     return {each.id: each for each in await administration.agents()}
 
 
+async def as_planned(administration: ClusterAdministration) -> bool:
+    return all(each.leases == each.planned for each in await administration.agents())
+
+
 async def partition(administration: ClusterAdministration, number: int) -> PartitionStatus:
     return (await administration.partitions("orders"))[number]
 
@@ -34,6 +38,7 @@ async def partition(administration: ClusterAdministration, number: int) -> Parti
 async def test_a_cluster_is_listed(cluster: LocalCluster) -> None:
     ann, bob, administration = await pair(cluster)
     await cluster.produce("orders", 1, "a")
+    await async_until(lambda: as_planned(administration))  # group shards, too
     listed = await agents(administration)
     assert {name: (each.live, each.draining, each.leases == each.planned) for name, each in listed.items()} == {
         "ann": (True, False, True),
@@ -148,7 +153,7 @@ async def test_an_agent_that_leaves_is_drained_until_its_session_ends_and_what_a
 ) -> None:
     ann, bob, administration = await pair(cluster)
     await ann.stop()
-    assert bob.leads() == set(range(PARTITIONS))
+    await async_until(lambda: bob.leads() == set(range(PARTITIONS)))
     assert not (await agents(administration))["bob"].draining
     assert await drained_agents(cluster.store, clock=cluster.clock, random=cluster.random) == {}
     ann = await cluster.node("ann")

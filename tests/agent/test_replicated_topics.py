@@ -71,7 +71,9 @@ async def started(cluster: LocalCluster, *names: str, **settings: object) -> lis
 async def with_topic(cluster: LocalCluster, *names: str, **config: object) -> list[Node]:
     nodes = await started(cluster, *names)
     await nodes[0].service.create_topic("orders", PARTITIONS, config or QUORUM)
-    await async_until(lambda: sum(len(node.leads()) for node in nodes) == PARTITIONS)
+    await async_until(
+        lambda: all(node.leads() for node in nodes) and all(cluster.leader(each) for each in range(PARTITIONS))
+    )
     return nodes
 
 
@@ -106,11 +108,12 @@ async def test_a_leader_dies_while_producers_write_and_nothing_acknowledged_is_l
         assert victim is not None
         await victim.drop()
         await writers.more()
-        assert sets(cluster) == [2, 2, 2] or max(sets(cluster)) == 3  # a set with a dead member has the same quorum
+        # A set with a dead member has the same quorum.
+        await async_until(lambda: sets(cluster) == [2, 2, 2] or max(sets(cluster)) == 3)
         again = await cluster.node(victim.name)
         await async_until(lambda: sets(cluster) == [3, 3, 3])
         await writers.more()
-        assert again.agent.offline == {}
+        await async_until(lambda: again.agent.offline == {})
 
 
 async def test_all_agents_stop_at_once_and_start_again(cluster: LocalCluster) -> None:

@@ -12,7 +12,9 @@ from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Scan
 from holdfast.kernel import plan_actions, plan_executor
-from holdfast.kernel.keys import EPOCHS
+from holdfast.kernel.keys import EPOCHS, partition_resource
+from holdfast.kernel.lease import Lease
+from holdfast.kernel.plan_actions import PlanAction, ResourceView
 from holdfast.kernel.session import HeldSession
 from holdfast.log import lease_handler
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -127,13 +129,16 @@ async def test_first_appends_share_their_commits(cluster: LocalCluster) -> None:
 
 
 async def test_reserved_offsets_of_idle_partitions_are_released_in_few_commits(cluster: LocalCluster) -> None:
-    ann = await leading_many(cluster, idle_ms=200)
+    ann = await leading_many(cluster)
     await produce_to_each(ann)
     led = list(ann.agent.log.leading.values())
     for partition in led:
         partition.request_publish()
     await async_until(lambda: all(each.record.published == 1 for each in led))
     before = ann.store.calls["commit"]
+    for partition in led:  # all at once, however long they took to be written
+        partition.appended_at_ms -= fast_settings("ann").idle_ms
+        partition.mark_dirty()
     await async_until(lambda: all(each.record.clean for each in led))
     assert ann.store.calls["commit"] - before < MANY // 4
 
@@ -141,12 +146,20 @@ async def test_reserved_offsets_of_idle_partitions_are_released_in_few_commits(c
 async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=60_000))
-    await cluster.clock.sleep_ms(200)  # what was opened last is confirmed by the mirrors
-    decided = counted(monkeypatch, plan_actions, "_decide_owned")
+    real, decided = plan_actions._decide_owned, list[str]()
+
+    def decide_owned(view: ResourceView, lease: Lease) -> PlanAction | None:
+        decided.append(lease.resource)
+        return real(view, lease)
+
+    monkeypatch.setattr(plan_actions, "_decide_owned", decide_owned)
+    ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=3_600_000))
+    opened = {partition_resource(TopicPartition("orders", number)) for number in range(MANY)}
+    await async_until(lambda: opened <= set(decided))  # the mirrors have confirmed each, which decides it once more
+    decided.clear()
     await ann.service.create_topic("more", 1)
     await async_until(lambda: len(ann.agent.leading) == MANY + 1)
-    assert decided() < 10
+    assert len(decided) < 10
 
 
 class CountedWalks(dict[Any, Any]):
@@ -202,10 +215,11 @@ async def test_records_that_wait_for_their_time_are_not_looked_at_meanwhile(
 ) -> None:
     ann = await leading_many(cluster)
     await produce_to_each(ann)
-    await cluster.clock.sleep_ms(50)  # every partition has been placed where it belongs
+    await async_until(lambda: not ann.agent.log._dirty_partitions._marked)  # each has been placed where it belongs
     looked = counted(monkeypatch, DirtyPartitions, "drop_if_quiescent")
     scanned = counted(monkeypatch, DirtyPartitions, "dirty")
-    await cluster.clock.sleep_ms(100)  # ten rounds of the scheduler
+    rounds = counted(monkeypatch, DirtyPartitions, "take_marked")
+    await async_until(lambda: rounds() >= 10)
     assert looked() < MANY
     assert scanned() == 0
 

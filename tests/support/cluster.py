@@ -40,8 +40,6 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
         "open_retry_ms": 100,
         "idle_ms": 60_000,
         "rejoin_ms": 50,
-        "hand_over_ms": 5_000,
-        "drain_ms": 2_000,
         # Long enough for a machine that is busy with something else; a test that needs the end of a session calls `lose_session`.
         "session": SessionSettings(ttl_ms=20_000, renew_ms=500, margin_ms=300, stall_ms=10_000, retry_ms=50),
         "membership": MembershipSettings(wait_for_id_ms=5_000),
