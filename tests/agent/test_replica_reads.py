@@ -48,16 +48,25 @@ class ReplicaReader:
 
 @asynccontextmanager
 async def writing(cluster: LocalCluster, written: list[str]) -> AsyncIterator[None]:
+    """Write for the body. The last record is acknowledged: the log does not change afterwards."""
+    ending = False
+
     async def write() -> None:
         while True:
             value = f"record {len(written)}"
-            with suppress(HoldfastError):  # it is sent again, and may be there twice
+            try:
                 await cluster.produce("orders", 0, value)
-                written.append(value)
+            except HoldfastError:
+                continue  # it is sent again, and may be there twice
+            written.append(value)
+            if ending:
+                return
 
     task = asyncio.ensure_future(write())
     try:
         yield
+        ending = True
+        await task
     finally:
         task.cancel()
         await asyncio.wait([task])
