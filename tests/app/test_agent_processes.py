@@ -103,6 +103,7 @@ def test_agents_that_are_not_started_any_more_are_named(tmp_path: Path, caplog: 
 
 def test_three_agents_of_one_host(tmp_path: Path) -> None:
     server = ServeProcess(tmp_path / "host", *OPTIONS, *SHORT_SESSIONS, "--agents", "3")
+    server.port = 0  # the ports behind any other one may be somebody's
     try:
         server.start()
         addresses = json.loads(server.addresses.read_text())["agents"].split(",")
@@ -123,7 +124,7 @@ def test_three_agents_of_one_host(tmp_path: Path) -> None:
         # The first is killed: the others end with it, and the next one starts them again.
         server.kill()
         until(lambda: not any(map(is_running, others)), what="the others end with it")
-        server.port = 0  # the ports behind the one it had may be somebody's by now
+        server.port = 0
         server.start()
         for number in range(6):
             assert read(server.kafka, "orders", 2, partition=number) == ["a", "b"]

@@ -23,6 +23,15 @@ from holdfast.vocabulary.random import SystemRandom
 pytest.importorskip("chdb")
 
 
+class SkippingClock(RealClock):
+    """Time passes, and more of it when a test says so."""
+
+    skipped_ms = 0
+
+    def boot_ms(self) -> int:
+        return super().boot_ms() + self.skipped_ms
+
+
 def _beside(node: ServeProcess) -> ClickHouseServer:
     """Its client: the address it told, the password in its directory."""
     found = ClickHouseServer(node.directory, user="default")
@@ -89,16 +98,24 @@ async def test_one_that_is_frozen_is_killed_and_comes_back_with_what_it_had(tmp_
         store="memory:",
         objects="memory:",
         clickhouse="embedded",
-        embedded=EmbeddedSettings(ping_ms=300, hung_ms=3_000),
+        embedded=EmbeddedSettings(ping_ms=300),
     )
-    async with clickhouse_endpoint(settings, clock=RealClock(), random=SystemRandom()) as beside:
+    clock = SkippingClock()
+    async with clickhouse_endpoint(settings, clock=clock, random=SystemRandom()) as beside:
         assert beside.address is not None
         server = ClickHouseServer(tmp_path, user="default")
         server.port, server.password = beside.address.port, (tmp_path / "clickhouse" / "password").read_text().strip()
         await asyncio.to_thread(server.query, "CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY a")
         frozen = int((tmp_path / "clickhouse" / "lock").read_text())
         os.kill(frozen, signal.SIGSTOP)
-        await asyncio.to_thread(until, lambda: not Path(f"/proc/{frozen}").exists(), what="it is killed")
+
+        def killed() -> bool:
+            if Path(f"/proc/{frozen}").exists():
+                clock.skipped_ms += settings.embedded.hung_ms
+                return False
+            return True
+
+        await asyncio.to_thread(until, killed, what="it is killed")
         assert await asyncio.to_thread(server.query, "SELECT count() FROM t") == b"0\n"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.failpoints import FailpointFolder
-from tests.support.server_process import ServeProcess, started
+from tests.support.server_process import SHORT_SESSIONS, ServeProcess, started
 from tests.support.text_processes import ask, put_until_ok, read_to_the_end, session, state, text_process
 from tests.support.waiting import until
 
@@ -54,7 +54,7 @@ def _led_by_another(node: ServeProcess, segment: int) -> bool:
 @pytest.mark.parametrize("step", ["rotation.due", "rotation.published", "rotation.sealed"])
 def test_a_leader_killed_while_it_seals_loses_nothing_and_seals_once(tmp_path: Path, step: str) -> None:
     failpoints = FailpointFolder(tmp_path / "failpoints")
-    node = text_process(tmp_path, "ann", env={**EVERY_TEN, **failpoints.environment})
+    node = text_process(tmp_path, "ann", *SHORT_SESSIONS, env={**EVERY_TEN, **failpoints.environment})
     with started(node):
         failpoints.arm(step, "kill")
         for number in range(9):
@@ -89,7 +89,7 @@ def test_a_hundred_topics_in_exact_order_then_empty(nodes: list[ServeProcess]) -
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_resilience_nodes_killed_and_started_during_writes(tmp_path: Path) -> None:
-    made = [text_process(tmp_path, name, env=EVERY_TEN) for name in NAMES]
+    made = [text_process(tmp_path, name, *SHORT_SESSIONS, env=EVERY_TEN) for name in NAMES]
     acknowledged: dict[int, list[int]] = {writer: [] for writer in range(3)}
     stop = threading.Event()
 
@@ -123,16 +123,18 @@ def test_resilience_nodes_killed_and_started_during_writes(tmp_path: Path) -> No
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_recovery_all_killed_and_started_twice(nodes: list[ServeProcess]) -> None:
+def test_recovery_all_killed_and_started_twice(tmp_path: Path) -> None:
+    nodes = [text_process(tmp_path, name, *SHORT_SESSIONS, env=EVERY_TEN) for name in NAMES]
     expected = []
-    for turn in range(3):
-        for number in range(100):
-            expected.append(f"{turn}:{number}")
-            put_until_ok(lambda: nodes, f"PUT logs {expected[-1]}")
-        if turn < 2:
-            for node in nodes:
-                node.kill()
-            for node in nodes:
-                node.start()
-    read = read_to_the_end(nodes[1], "logs")
+    with started(*nodes):
+        for turn in range(3):
+            for number in range(100):
+                expected.append(f"{turn}:{number}")
+                put_until_ok(lambda: nodes, f"PUT logs {expected[-1]}")
+            if turn < 2:
+                for node in nodes:
+                    node.kill()
+                for node in nodes:
+                    node.start()
+        read = read_to_the_end(nodes[1], "logs")
     assert [each for at, each in enumerate(read) if each not in read[:at]] == expected

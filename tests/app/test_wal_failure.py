@@ -39,7 +39,7 @@ def test_a_wal_that_fails_ends_the_process_also_together_with_its_session(tmp_pa
         produce(node.kafka, "orders", "a")
         points.arm(FAILED, "fail")
         points.arm(FAILED, "pause")  # it stops in the middle of a write, and fails when it goes on
-        producer = Producer({"bootstrap.servers": node.kafka, "log_level": 0, "message.timeout.ms": 5_000})
+        producer = Producer({"bootstrap.servers": node.kafka, "log_level": 0})
         producer.produce("orders", b"b")
         producer.poll(0)
         pid = points.wait_taken(FAILED, "pause")

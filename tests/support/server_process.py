@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.waiting import WAIT_S, until
 
+from holdfast.testing.server_process import free_port
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.settings import MIB
 
@@ -43,7 +44,7 @@ class ServeProcess:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.data = directory, directory / "data"
         self.options, self._env = options, environment(**(env or {}))
-        self.port = 0
+        self.port = free_port()  # it is started again there: no outgoing connection takes it meanwhile
         self.process: subprocess.Popen[bytes]
 
     @property

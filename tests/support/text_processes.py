@@ -12,9 +12,8 @@ from tests.support.waiting import WAIT_S, until
 from holdfast.cli.text import TextSession
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
-# Sessions that end soon after their process, requests that wait for that, rotation without pauses.
+# Requests that wait for the end of a dead process's session, rotation without pauses.
 BRISK = (
-    *("--set", "session.ttl_ms=4000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500"),
     *("--set", "planner.settle_ms=50", "--set", "text.request_ms=60000", "--set", "agent.rotation_check_ms=20"),
     *("--set", "log.object_interval_ms=20", "--set", "cursors.save_ms=10"),
 )

@@ -23,8 +23,9 @@ from holdfast.vocabulary.errors import UnavailableError
 
 START_TIMEOUT_MS: Final = 30_000
 
-# Below the ephemeral range, so that no outgoing connection takes the port meanwhile; a stretch of its own per process.
-_ports: Final = itertools.count(20_000 + os.getpid() * 37 % 11_000)
+# Below the ephemeral range, so that no outgoing connection takes the port meanwhile; a stretch of its own per process: neighbours
+# among process ids, as those of parallel test runs are, begin hundreds of ports apart (the multiplier is the golden section).
+_ports: Final = itertools.count(20_000 + os.getpid() * 6_799 % 11_000)
 
 
 def free_port() -> int:
