@@ -415,7 +415,8 @@ async def test_an_agent_that_stops_says_goodbye_and_then_its_port_refuses(table:
             await ann.stream_to("bob")
         await async_until(lambda: Outcome.REFUSED in ann.events.outcomes())
         assert ann.events.outcomes()[0] is Outcome.CLOSED
-        assert Outcome.RESET not in ann.events.outcomes()
+        # An attempt may reach a port that is just being closed; the connection itself did not end so.
+        assert not any(each.outcome is Outcome.RESET and each.established for each in ann.events.observations)
         table.remove("bob")
         await async_until(lambda: not list(ann.peers.streams))
 
@@ -462,14 +463,18 @@ async def test_a_peer_that_accepts_and_does_not_answer_is_a_time_out(table: Memb
             assert set(ann.events.outcomes()) == {Outcome.TIMED_OUT}
 
 
-async def test_a_silent_connecting_end_is_closed(table: MemberTable) -> None:
-    impatient = replace(QUICK, keep_alive_ms=20, silent_ms=200, connect_ms=200)
+async def test_a_connecting_end_that_falls_silent_is_closed(table: MemberTable) -> None:
     table.put(RAW)
-    async with stream_node(table, "bob", settings=impatient) as bob:
-        with RawPeer(bob.peers.address) as mute, RawPeer(bob.peers.address) as raw:
+    async with stream_node(table, "bob", settings=replace(QUICK, keep_alive_ms=20, silent_ms=200)) as bob:
+        with RawPeer(bob.peers.address) as raw:
             raw.hello()
             await raw.receive(FrameKind.WELCOME)
             await raw.until_closed()
+
+
+async def test_a_connecting_end_that_says_nothing_is_closed(table: MemberTable) -> None:
+    async with stream_node(table, "bob", settings=replace(QUICK, connect_ms=200)) as bob:
+        with RawPeer(bob.peers.address) as mute:
             await mute.until_closed()
 
 
@@ -491,8 +496,7 @@ async def test_an_agent_that_connects_again_replaces_its_former_connection(table
 async def test_a_refused_stranger_that_reads_nothing_is_logged_once_and_closed(
     table: MemberTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = replace(QUICK, connect_ms=500)
-    async with stream_node(table, "bob", settings=settings, send_buffer_bytes=4_096) as bob:
+    async with stream_node(table, "bob", send_buffer_bytes=4_096) as bob:
         server = bob.peers.server
         with RawPeer(bob.peers.address) as raw:
             raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -501,6 +505,8 @@ async def test_a_refused_stranger_that_reads_nothing_is_logged_once_and_closed(
             await async_until(lambda: server.refused)
             assert server.handshakes == 1
             table.put(RAW)  # a change of the members admits nobody who is refused
+            for connection in server._arriving:
+                server._arriving[connection] -= QUICK.connect_ms  # its time is up
             await async_until(lambda: server.handshakes == 0, what="it is closed")
             assert not server.streams
         assert server.refused == 1
