@@ -319,8 +319,7 @@ def test_a_disk_that_fails_ends_the_process_with_the_reason(node: ServeProcess) 
         until(lambda: producer.poll(0.1) < 0 or node.process.poll() is not None, what="it ends")
         assert node.ended() == 4
         assert None not in answers
-        producer.purge()
-        del producer
+        producer.purge()  # a client that is deleted waits for what it has not sent
         assert "writing failed" in node.log
         assert "the process must stop" in node.log
         node.start()

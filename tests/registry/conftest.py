@@ -1,7 +1,9 @@
 """A registry on the engines without a server; on the others in `make test-long`. `test_store` runs on all of them always."""
 
+from collections.abc import AsyncIterator
+
 import pytest
-from tests.support.registry import RegistryWorld
+from tests.support.registry import RegistryWorld, world_in_fake_time
 from tests.support.store_engines import SERVERLESS_FIRST
 
 from holdfast.contracts.store import Store
@@ -17,6 +19,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def world(harness: StoreHarness, store: Store) -> RegistryWorld:
     return RegistryWorld(harness, store)
+
+
+@pytest.fixture
+async def fake_world() -> AsyncIterator[RegistryWorld]:
+    async with world_in_fake_time() as made:
+        yield made
 
 
 @pytest.fixture

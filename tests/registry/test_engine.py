@@ -187,32 +187,32 @@ async def test_an_assignment_of_the_same_epoch_twice_starts_one_handler(
 # --- heartbeats and stuck handlers
 
 
-async def test_an_idle_partition_is_kept_by_its_loop(world: RegistryWorld) -> None:
-    registry = await world.initialized(ttl_ms=world.short_ttl_ms)
-    coordinator = world.coordinator(registry)
-    async with world.engine(registry, "A", SimpleConsumer()).running() as engine:
+async def test_an_idle_partition_is_kept_by_its_loop(fake_world: RegistryWorld) -> None:
+    registry = await fake_world.initialized(ttl_ms=fake_world.short_ttl_ms)
+    coordinator = fake_world.coordinator(registry)
+    async with fake_world.engine(registry, "A", SimpleConsumer()).running() as engine:
         await coordinator.add_consumer(engine)
         await coordinator.tick()
-        await world.clock.sleep_ms(2 * world.short_ttl_ms)  # the one thing to see is that nothing happens
+        await fake_world.clock.sleep_ms(2 * fake_world.short_ttl_ms)  # the one thing to see is that nothing happens
         view = await registry.snapshot()
         assert view.expired() == ()
         assert {state.epoch for state in view.partitions.values()} == {1}
 
 
-async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_theirs(world: RegistryWorld) -> None:
+async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_theirs(fake_world: RegistryWorld) -> None:
     """PXRS's coordinator sent heartbeats on its consumers' behalf, so that a hung one stayed alive."""
-    registry = await world.initialized(ttl_ms=world.short_ttl_ms)
-    stuck, free, coordinator = Noting(), Noting(), world.coordinator(registry)
+    registry = await fake_world.initialized(ttl_ms=fake_world.short_ttl_ms)
+    stuck, free, coordinator = Noting(), Noting(), fake_world.coordinator(registry)
     stuck.stuck_at = 0
     async with AsyncExitStack() as stack:
         for name, handler in (("A", stuck), ("B", free)):
-            engine = await stack.enter_async_context(world.engine(registry, name, handler).running())
+            engine = await stack.enter_async_context(fake_world.engine(registry, name, handler).running())
             await coordinator.add_consumer(engine)
         await coordinator.tick()
         await stack.enter_async_context(coordinator.running())
-        put(world, 0, 1)
-        put(world, 1, 1)
-        await world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 2)
+        put(fake_world, 0, 1)
+        put(fake_world, 1, 1)
+        await fake_world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 2)
         view = await registry.snapshot()
         assert {1, 2, 3} < {state.id for state in view.owned_by("A")}
         assert {view.partitions[number].epoch for number in (1, 2, 3)} == {1}
@@ -222,22 +222,22 @@ async def test_a_stuck_handler_loses_its_partition_and_its_neighbours_keep_their
     assert stuck.cancelled == 1
 
 
-async def test_a_slow_but_honest_handler_keeps_its_partition(world: RegistryWorld) -> None:
-    registry = await world.initialized(ttl_ms=world.short_ttl_ms)
+async def test_a_slow_but_honest_handler_keeps_its_partition(fake_world: RegistryWorld) -> None:
+    registry = await fake_world.initialized(ttl_ms=fake_world.short_ttl_ms)
     epochs = []
 
     async def slow(delivery: Delivery) -> None:
-        until_ms = world.clock.boot_ms() + 2 * world.short_ttl_ms
-        while world.clock.boot_ms() < until_ms:
+        until_ms = fake_world.clock.boot_ms() + 2 * fake_world.short_ttl_ms
+        while fake_world.clock.boot_ms() < until_ms:
             assert await delivery.heartbeat()
-            await world.clock.sleep_ms(world.short_ttl_ms / 6)
+            await fake_world.clock.sleep_ms(fake_world.short_ttl_ms / 6)
         epochs.append(delivery.epoch)
 
-    coordinator = world.coordinator(registry)
-    async with world.engine(registry, "A", slow).running() as engine, coordinator.running():
+    coordinator = fake_world.coordinator(registry)
+    async with fake_world.engine(registry, "A", slow).running() as engine, coordinator.running():
         await coordinator.add_consumer(engine)
-        put(world, 0, 1)
-        await world.until_view(registry, lambda view: total(view) == 1)
+        put(fake_world, 0, 1)
+        await fake_world.until_view(registry, lambda view: total(view) == 1)
     assert epochs == [1]
 
 
@@ -411,8 +411,8 @@ async def test_a_blocking_handlers_error_and_heartbeat_work(world: RegistryWorld
     assert len(world.failures) == 2
 
 
-async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refused(world: RegistryWorld) -> None:
-    registry = await world.initialized(ttl_ms=world.short_ttl_ms)
+async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refused(fake_world: RegistryWorld) -> None:
+    registry = await fake_world.initialized(ttl_ms=fake_world.short_ttl_ms)
     entered, may_go, late = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
     heard: list[bool] = []
@@ -423,19 +423,19 @@ async def test_a_stuck_thread_loses_its_partition_and_what_it_does_late_is_refus
         heard.append(delivery.heartbeat())
         late.set()
 
-    note, coordinator = Noting(), world.coordinator(registry)
+    note, coordinator = Noting(), fake_world.coordinator(registry)
     async with AsyncExitStack() as stack:
-        ann = await stack.enter_async_context(world.engine(registry, "A", stuck).running())
+        ann = await stack.enter_async_context(fake_world.engine(registry, "A", stuck).running())
         await coordinator.add_consumer(ann)
         await coordinator.tick()
-        put(world, 0, 1)
+        put(fake_world, 0, 1)
         await entered.wait()
-        bob = await stack.enter_async_context(world.engine(registry, "B", note).running())
+        bob = await stack.enter_async_context(fake_world.engine(registry, "B", note).running())
         await coordinator.add_consumer(bob)
         await stack.enter_async_context(coordinator.running())
-        await world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 1)
-        put(world, 0, 1)
-        await world.until_view(registry, lambda view: total(view) == 2)
+        await fake_world.until_view(registry, lambda view: view.partitions[0].owner == "B" and total(view) == 1)
+        put(fake_world, 0, 1)
+        await fake_world.until_view(registry, lambda view: total(view) == 2)
         may_go.set()
         await asyncio.to_thread(late.wait, 10)
     assert heard == [False]

@@ -115,7 +115,7 @@ async def test_a_stale_heartbeat_makes_a_partition_expired(world: RegistryWorld)
     await (await world.initialized()).register("A")
     registry = world.registry(ttl_ms=world.short_ttl_ms)
     await registry.claim(3, "A", 0)
-    assert await registry.expired() == ()
+    await world.registry().claim(4, "A", 0)  # which is alive for long
     await world.until_view(registry, lambda view: [each.id for each in view.expired()] == [3])
     assert [each.id for each in await registry.expired()] == [3]
 
@@ -303,16 +303,16 @@ async def test_a_release_and_a_checkpoint_that_race_lose_nothing(world: Registry
         assert await state(registry, number) == PartitionState(id=number, epoch=2, checkpoint=10 if moved else 0)
 
 
-async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(world: RegistryWorld) -> None:
-    await world.initialized()
-    registry = world.registry(ttl_ms=world.short_ttl_ms)
+async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(fake_world: RegistryWorld) -> None:
+    await fake_world.initialized()
+    registry = fake_world.registry(ttl_ms=fake_world.short_ttl_ms)
     await registry.register("A")
     await registry.claim(3, "A", 0)
     await registry.claim(4, "A", 0)
     async with asyncio.timeout(20):
         while 4 in (await registry.snapshot()).heartbeats:  # which nobody renews
             assert await registry.heartbeat(3, 1)
-            await world.clock.sleep_ms(world.short_ttl_ms / 8)
+            await fake_world.clock.sleep_ms(fake_world.short_ttl_ms / 8)
     assert 3 in (await registry.snapshot()).heartbeats
 
 
@@ -323,9 +323,11 @@ async def test_renewal_after_expiry_fails_for_ever(world: RegistryWorld) -> None
     for _ in range(3):
         assert not await registry.heartbeat(3, 1)
     await registry.release(3, "A", 1)
-    await registry.claim(3, "A", 2)
+    lasting = world.registry()
+    await lasting.claim(3, "A", 2)
     assert not await registry.heartbeat(3, 1)
-    assert await registry.heartbeat(3, 3)
+    assert not await lasting.heartbeat(3, 1)
+    assert await lasting.heartbeat(3, 3)
 
 
 async def test_a_lapsed_claim_is_expired_at_once(registry: RegistryStore) -> None:
@@ -339,11 +341,11 @@ async def test_a_lapsed_claim_is_expired_at_once(registry: RegistryStore) -> Non
 
 
 async def test_a_registration_that_is_not_renewed_ends(world: RegistryWorld) -> None:
-    registry = await world.initialized(ttl_ms=world.short_ttl_ms)
-    info = await registry.register("A")
-    assert await registry.keep_registered(info)
-    await world.until_view(registry, lambda view: not view.consumers)
+    registry, lasting = await world.initialized(ttl_ms=world.short_ttl_ms), world.registry()
+    info, other = await registry.register("A"), await lasting.register("B")
+    await world.until_view(registry, lambda view: list(view.consumers) == ["B"])
     assert not await registry.keep_registered(info)
+    assert await lasting.keep_registered(other)
 
 
 async def test_registering_again_takes_the_place_of_the_first_registration(registry: RegistryStore) -> None:

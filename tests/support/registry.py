@@ -1,9 +1,11 @@
 """Registries, consumers and coordinators on one engine's store, for tests."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+
+from tests.support.store_engines.memory import MemoryStoreHarness
 
 from holdfast.contracts.store import Store
 from holdfast.registry import (
@@ -21,9 +23,11 @@ from holdfast.registry import (
     RegistryView,
     SimpleProducer,
 )
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing.harness import StoreHarness
-from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.clock import Clock, FakeClock, RealClock
 from holdfast.vocabulary.random import SystemRandom
+from holdfast.vocabulary.tasks import background_tasks
 
 LONG_TTL_MS = 30_000
 
@@ -31,9 +35,9 @@ LONG_TTL_MS = 30_000
 class RegistryWorld:
     """One engine's store, and registries, consumers and coordinators on it."""
 
-    def __init__(self, harness: StoreHarness, store: Store) -> None:
+    def __init__(self, harness: StoreHarness, store: Store, clock: Clock | None = None) -> None:
         self.harness, self.store = harness, store
-        self.clock, self.random = RealClock(), SystemRandom()
+        self.clock, self.random = clock or RealClock(), SystemRandom()
         self.settings = RegistrySettings(partitions=8, ttl_ms=LONG_TTL_MS, settle_ms=0)
         self.queues = PartitionQueues(8)
         self.producer = SimpleProducer(self.queues, clock=self.clock)
@@ -84,6 +88,19 @@ class RegistryWorld:
             async for view in views:
                 if condition(view):
                     return
+
+
+@asynccontextmanager
+async def world_in_fake_time() -> AsyncIterator[RegistryWorld]:
+    """One in which time passes with the turns of the event loop: however busy the machine, nothing expires that is renewed."""
+    clock = FakeClock()
+
+    async def pass_time() -> None:
+        while True:
+            await clock.run_for_ms(10, step_ms=10)
+
+    async with MemoryStore.open(clock=clock, random=SystemRandom()) as store, background_tasks(pass_time()):
+        yield RegistryWorld(MemoryStoreHarness(store), store, clock)
 
 
 class RecordingConsumer:
