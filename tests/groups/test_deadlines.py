@@ -187,3 +187,15 @@ def test_a_timer_is_early_at_worst() -> None:
     assert timers.due(60) == ["a"]
     assert timers.due(100) == ["b"]
     assert timers.next_ms() is None
+
+
+async def test_a_joining_member_that_hangs_up_is_removed(world: TimedWorld) -> None:
+    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
+    impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
+    patient = asyncio.ensure_future(ann.join("g"))
+    await world.pass_ms(10, step_ms=10)
+    assert ann.service.counters.joins == 2
+    impatient.cancel()
+    await world.pass_ms(1_000, step_ms=10)
+    joined = await patient
+    assert [each.id for each in joined.members] == [joined.member_id]

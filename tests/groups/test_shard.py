@@ -297,16 +297,6 @@ async def test_only_members_commit_for_a_group_that_has_some(world: CoordinatorW
     assert await ann.committed("g") == {("orders", 0): 3}
 
 
-async def test_a_joining_member_that_hangs_up_is_removed(world: CoordinatorWorld) -> None:
-    ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=300, session_min_ms=50))
-    impatient = asyncio.ensure_future(ann.join("g", session_timeout_ms=50))
-    patient = asyncio.ensure_future(ann.join("g"))
-    await async_until(lambda: ann.service.counters.joins == 2)
-    impatient.cancel()
-    joined = await patient
-    assert [each.id for each in joined.members] == [joined.member_id]
-
-
 async def test_closing_fails_waiting_calls_with_not_coordinator(world: CoordinatorWorld) -> None:
     ann = await world.coordinator(settings=GroupSettings(shards=1, initial_delay_ms=60_000))
     waiting = asyncio.ensure_future(ann.join("g"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.scripted_http import RecordedRequest, ScriptedAnswer, scripted_server
+from tests.support.waiting import async_until
 
 import holdfast.objects
 from holdfast.objects.io_threads import IoThreads
@@ -65,20 +66,23 @@ def test_the_driver_is_called_through_its_blocking_functions_alone() -> None:
 
 
 async def test_leaving_waits_for_calls_in_flight_even_when_cancelled() -> None:
-    go, ended = threading.Event(), threading.Event()
+    begun, go, ended, leaving = threading.Event(), threading.Event(), threading.Event(), asyncio.Event()
 
     def work() -> None:
-        go.wait(10)
+        begun.set()
+        go.wait(60)
         ended.set()
 
     async def use() -> None:
         async with IoThreads.running("test", threads_max=2) as threads:
             call = asyncio.ensure_future(threads.run(work))
-            await asyncio.wait({call}, timeout=0.01)
+            await async_until(begun.is_set)
             call.cancel()
             await asyncio.wait({call})
+            leaving.set()
 
     using = asyncio.ensure_future(use())
+    await leaving.wait()
     await asyncio.wait({using}, timeout=0.05)
     using.cancel()
     await asyncio.wait({using}, timeout=0.05)
@@ -90,16 +94,17 @@ async def test_leaving_waits_for_calls_in_flight_even_when_cancelled() -> None:
 
 
 async def test_a_call_that_runs_to_its_end_has_ended_when_its_caller_is_cancelled() -> None:
-    go, ended = threading.Event(), threading.Event()
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
-        go.wait(10)
+        begun.set()
+        go.wait(60)
         ended.set()
         raise OSError("not retrieved")
 
     async with IoThreads.running("test", threads_max=1) as threads:
         call = asyncio.ensure_future(threads.run_to_end(work))
-        await asyncio.wait({call}, timeout=0.01)
+        await async_until(begun.is_set)
         call.cancel()
         await asyncio.wait({call}, timeout=0.02)
         call.cancel()

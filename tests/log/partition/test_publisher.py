@@ -231,17 +231,28 @@ async def test_appends_go_on_while_a_segment_is_uploaded(world: PartitionWorld) 
     assert records(partition.read_tail(1, bytes_max=1) or []) == [(1, "b")]
 
 
-async def test_producers_wait_while_too_much_is_unpublished_and_fail_in_the_end(world: PartitionWorld) -> None:
-    world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB, room_wait_ms=200)
+async def test_producers_wait_while_too_much_is_unpublished(world: PartitionWorld) -> None:
+    world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB)
+    ann = await world.owner()
+    partition = await ann.open()
+    await append(partition, batch("x" * 5_000))
+    waiting = asyncio.ensure_future(append(partition, batch("z")))
+    await async_until(lambda: partition.publish_requested)
+    assert not waiting.done()
+    await ann.publisher.publish([partition])
+    assert (await waiting).base_offset == 1
+
+
+async def test_producers_that_waited_too_long_for_a_publication_fail(world: PartitionWorld) -> None:
+    world.settings = LogSettings(reserve_offsets=100, unpublished_bytes_max=4 * KIB, room_wait_ms=50)
     ann = await world.owner()
     partition = await ann.open()
     await append(partition, batch("x" * 5_000))
     with pytest.raises(UnavailableError, match="unpublished bytes exceed the limit"):
         await append(partition, batch("y"))
     assert partition.publish_requested
-    waiting = asyncio.ensure_future(append(partition, batch("z")))
     await ann.publisher.publish([partition])
-    assert (await waiting).base_offset == 1
+    assert (await append(partition, batch("z"))).base_offset == 1
 
 
 @pytest.mark.parametrize("waits_for", ["room", "offsets", "nothing"])
