@@ -104,7 +104,7 @@ async def claiming(status: pb.StatusResponse | None) -> AsyncIterator[str]:
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
-        yield f"etcd://127.0.0.1:{port}?timeout_ms=500"
+        yield f"etcd://127.0.0.1:{port}?"
     finally:
         await server.stop(None)
 

@@ -94,7 +94,7 @@ class TestCluster(ContractSuite):
     async def test_without_a_majority_nothing_is_acknowledged_and_afterwards_the_store_recovers(
         self, servers: list[EtcdServer]
     ) -> None:
-        async with opening(*servers, timeout_ms=1_500) as store:
+        async with opening(*servers) as store:
             version = await put(store, "kept")
             for server in servers[1:]:
                 server.kill()

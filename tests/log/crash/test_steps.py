@@ -61,7 +61,10 @@ CLOSING = (
 )
 STEPS = (*OPENING, *MENDING, *WORKING, *CLOSING)
 ONCE_PER_LIFE = ("before the WAL opens", "WAL opened", *MENDING, *CLOSING)
-TOLD = {"wal.file-zeroed": ("--spares", "0"), "wal.space-refused": ("--disk-full-ms", "400")}
+TOLD = {
+    "wal.file-zeroed": ("--spares", "0"),
+    "wal.space-refused": ("--disk-full-ms", "3600000"),  # for as long as it takes to be refused so often
+}
 
 
 def die(world: CrashWorld, step: str, nth: int, leftovers: str) -> None:

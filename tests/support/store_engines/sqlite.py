@@ -23,8 +23,8 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-TIMEOUT_MS: Final = 1_500
-_PAST_TIMEOUT_S: Final = (TIMEOUT_MS + 200) / 1000
+SETTINGS: Final = SqliteSettings()
+_PAST_TIMEOUT_S: Final = (SETTINGS.timeout_ms + 200) / 1000
 
 # Writes in short transactions until it is killed; with a second argument, once. Leaves no version and no key behind.
 _WRITER: Final = """
@@ -121,7 +121,7 @@ class SqliteHarness:
             self.path,
             clock=RealClock(),
             random=SystemRandom(),
-            settings=SqliteSettings(timeout_ms=TIMEOUT_MS),
+            settings=SETTINGS,
             connection_class=self._kind,
         ) as store:
             yield store

@@ -5,7 +5,7 @@ import asyncio
 from holdfast.contracts.store import Absent, Change, Committed, Conflict, Entry, Put, Store
 from holdfast.testing.harness import StoreHarness
 from holdfast.testing.store_contract.owners import running_owner
-from holdfast.testing.store_contract.suite import ContractSuite, put, text, write
+from holdfast.testing.store_contract.suite import ContractSuite, brief_session, put, text, write
 
 SLACK_MS = 300  # how much later than its deadline a session must be dead to any call
 
@@ -18,8 +18,8 @@ class StoreExpiry(ContractSuite):
     ) -> None:
         stays = await put(store, "due/stays")
         opened_at_ms = self.clock.boot_ms()
-        session = await store.open_session(self.ttl_ms(harness))
-        last = await write(store, *(Put(f"due/{n}", b"1", session.id) for n in range(5)))
+        keys = {f"due/{n}": 1 for n in range(5)}
+        session, last = await brief_session(store, self.ttl_ms(harness), keys, clock=self.clock)
         async with harness.client() as other, self.watching(other, "due/", from_version=last) as follower:
             await follower.until(bool, "the end of the session")
             lived_ms = self.clock.boot_ms() - opened_at_ms
@@ -35,8 +35,7 @@ class StoreExpiry(ContractSuite):
         assert lived_ms >= session.ttl_ms * 0.95 - 5, f"ended after {lived_ms} ms of {session.ttl_ms} ms"
 
     async def test_a_key_vanishes_only_with_a_commit(self, harness: StoreHarness, store: Store) -> None:
-        session = await store.open_session(self.ttl_ms(harness))
-        version = await put(store, "vanish", 1, session=session.id)
+        _, version = await brief_session(store, self.ttl_ms(harness), {"vanish": 1}, clock=self.clock)
         async with harness.client() as reader:
 
             async def gone() -> bool:
@@ -54,8 +53,8 @@ class StoreExpiry(ContractSuite):
         self, harness: StoreHarness, store: Store
     ) -> None:
         opened_at_ms = self.clock.boot_ms()
-        session = await store.open_session(self.ttl_ms(harness))
-        held = Entry("seat", b'"ann"', await put(store, "seat", "ann", session=session.id), session.id)
+        session, version = await brief_session(store, self.ttl_ms(harness), {"seat": "ann"}, clock=self.clock)
+        held = Entry("seat", b'"ann"', version, session.id)
         async with harness.client() as contender:
 
             async def taken() -> bool:
@@ -77,10 +76,9 @@ class StoreExpiry(ContractSuite):
 
     async def test_an_overdue_session_is_dead_to_every_call(self, harness: StoreHarness, store: Store) -> None:
         ttl_ms = self.ttl_ms(harness)
-        bare, holding, left = [await store.open_session(ttl_ms) for _ in range(3)]
-        await put(store, "overdue/1", 1, session=holding.id)
-        await put(store, "overdue/2", 1, session=left.id)
-        await self.clock.sleep_ms(bare.ttl_ms + SLACK_MS)  # what is waited for is time itself
+        bare = await store.open_session(ttl_ms)
+        holding, left = [(await brief_session(store, ttl_ms, {f"overdue/{n}": 1}, clock=self.clock))[0] for n in (1, 2)]
+        await self.clock.sleep_ms(max(holding.ttl_ms, left.ttl_ms) + SLACK_MS)  # what is waited for is time itself
         for session in (bare, holding):
             assert not await store.keep_alive(session.id), "an overdue session was renewed"
         assert await store.get("overdue/1") is None
@@ -93,7 +91,10 @@ class StoreExpiry(ContractSuite):
         # A renewal that is late because this process was held up proves nothing: begin again with a longer TTL.
         for at_least in (600, 2_000, 6_000):
             session = await store.open_session(self.ttl_ms(harness, at_least=at_least))
-            version = await put(store, "kept", 1, session=session.id)
+            kept = await store.commit(apply=[Put("kept", b"1", session.id)])
+            if isinstance(kept, Conflict):
+                assert kept.dead_session == session.id
+                continue
             begun_at_ms = sent_at_ms = self.clock.boot_ms()
             alive, late = await store.keep_alive(session.id), False
             while alive and self.clock.boot_ms() - begun_at_ms < 1.6 * session.ttl_ms:
@@ -105,7 +106,7 @@ class StoreExpiry(ContractSuite):
                 await store.close_session(session.id)
                 continue
             assert alive, "a session renewed in time was ended"
-            assert await store.get("kept") == Entry("kept", b"1", version, session.id)
+            assert await store.get("kept") == Entry("kept", b"1", kept.version, session.id)
             await store.close_session(session.id)
             return
         raise AssertionError("this machine is too slow to renew in time, even every 1.5 s")
@@ -117,8 +118,7 @@ class StoreExpiry(ContractSuite):
 
         async def renew_at(offset_ms: int) -> bool:
             key = f"edge/{offset_ms:+}"
-            session = await store.open_session(ttl_ms)
-            await put(store, key, 1, session=session.id)
+            session, _ = await brief_session(store, ttl_ms, {key: 1}, clock=self.clock)
             await self.clock.sleep_ms(session.ttl_ms + offset_ms)
             sent_at_ms = self.clock.boot_ms()
             alive = await store.keep_alive(session.id)
@@ -137,18 +137,19 @@ class StoreExpiry(ContractSuite):
         assert not outcomes[-1], "a session long overdue was renewed"
 
     async def test_each_session_ends_independently(self, harness: StoreHarness, store: Store) -> None:
-        ttl_ms = self.ttl_ms(harness)
-        short, long, freed = (
-            await store.open_session(ttl_ms), await store.open_session(60_000), await store.open_session(ttl_ms)
-        )  # fmt: skip
-        await write(
-            store,
-            Put("apart/freed", b"1", freed.id),
-            Put("apart/long", b"1", long.id),
-            Put("apart/moved", b"1", short.id),
-            Put("apart/short", b"1", short.id),
-        )
-        last = await write(store, Put("apart/freed", b"2"), Put("apart/moved", b"2", long.id))
+        ttl_ms, long = self.ttl_ms(harness), await store.open_session(60_000)
+        while True:
+            freed, _ = await brief_session(store, ttl_ms, {"apart/freed": 1}, clock=self.clock)
+            short, _ = await brief_session(store, ttl_ms, {"apart/moved": 1, "apart/short": 1}, clock=self.clock)
+            last = await write(
+                store,
+                Put("apart/freed", b"2"),
+                Put("apart/long", b"1", long.id),
+                Put("apart/moved", b"2", long.id),
+            )
+            if await store.get("apart/short") is not None:
+                break
+            ttl_ms = 2 * short.ttl_ms  # it ended too early, because this process was held up
         async with self.watching(store, "apart/", from_version=last) as follower:
             await follower.until(lambda commits: bool(commits), "the end of the short session")
 

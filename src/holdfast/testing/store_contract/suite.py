@@ -1,7 +1,7 @@
 """Steps shared by the suite: writes, watches that are read in the background, waiting for conditions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Changed, Committed, Entry, Operation, Put, Resync, Store
+from holdfast.contracts.store import Changed, Committed, Entry, Operation, Put, Resync, Session, Store
 from holdfast.testing.harness import StoreHarness
 from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
@@ -34,6 +34,23 @@ async def write(store: Store, *operations: Operation) -> int:
 async def put(store: Store, key: str, value: object = 0, *, session: str | None = None) -> int:
     """Put one key; the version it got."""
     return await write(store, Put(key, text(value), session))
+
+
+async def brief_session(store: Store, ttl_ms: int, keys: Mapping[str, object], *, clock: Clock) -> tuple[Session, int]:
+    """A session that will not be renewed, with these keys, and their version.
+
+    One that has ended before it had them, because this process was held up, shows nothing: the next one has twice the TTL.
+    """
+    while True:
+        opened_at_ms = clock.boot_ms()
+        session = await store.open_session(ttl_ms)
+        outcome = await store.commit(apply=[Put(key, text(value), session.id) for key, value in keys.items()])
+        if isinstance(outcome, Committed):
+            return session, outcome.version
+        assert outcome.dead_session == session.id, f"a commit without requirements was answered {outcome}"
+        lived_ms = clock.boot_ms() - opened_at_ms
+        assert lived_ms >= session.ttl_ms * 0.95 - 5, f"ended after {lived_ms} ms of {session.ttl_ms} ms"
+        ttl_ms = 2 * session.ttl_ms
 
 
 async def head(store: Store) -> int:
