@@ -7,7 +7,17 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndTimestamp
-from tests.support.aiokafka_client import CLOCK, administering, consuming, producing, read, rest, send, take
+from tests.support.aiokafka_client import (
+    CLOCK,
+    READ_TIMEOUT_S,
+    administering,
+    consuming,
+    producing,
+    read,
+    rest,
+    send,
+    take,
+)
 from tests.support.broker import Broker
 from tests.support.record_shapes import KEEP
 
@@ -134,19 +144,16 @@ async def test_a_position_at_the_end_is_in_range(broker: Broker) -> None:
 
 async def test_a_long_poll_is_woken_by_a_record(broker: Broker) -> None:
     topic = broker.create_topic("poll")
-    async with producing(broker) as producer, consuming(broker, fetch_max_wait_ms=20_000) as consumer:
+    patient = {"fetch_max_wait_ms": 200_000, "request_timeout_ms": 250_000}  # far longer than `take` waits
+    async with producing(broker) as producer, consuming(broker, **patient) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         await producer.send_and_wait(topic, b"first")
         await take(consumer, 1)  # the next fetch finds nothing and waits
-        slowest_ms = 0
         for number in range(5):
             waiting = asyncio.create_task(take(consumer, 1))
             await CLOCK.sleep_ms(100)
-            began_ms = CLOCK.boot_ms()
             await producer.send_and_wait(topic, b"%d" % number)
             assert [record.value for record in await waiting] == [b"%d" % number]
-            slowest_ms = max(slowest_ms, CLOCK.boot_ms() - began_ms)
-        assert slowest_ms < 5_000
 
 
 async def test_an_empty_long_poll_ends_in_time(broker: Broker) -> None:
@@ -163,8 +170,11 @@ async def test_an_empty_long_poll_ends_in_time(broker: Broker) -> None:
             return await send_as_it_was(node, request, **more)
 
         client.send = counting
-        await consumer.getmany(timeout_ms=1_500)
-        assert 2 <= asked <= 7  # one each 300 ms: it neither hangs nor spins
+        began_ms = CLOCK.boot_ms()
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            while asked < 4:  # it does not hang
+                await consumer.getmany(timeout_ms=300)
+        assert asked <= 2 + (CLOCK.boot_ms() - began_ms) // 300  # one each 300 ms: it does not spin either
 
 
 async def test_min_bytes_are_waited_for(broker: Broker) -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from tests.support.broker import Broker
-from tests.support.kafka_python_client import CLOCK, TIMEOUT_S, administering, consuming, producing, read, send, take
+from tests.support.kafka_python_client import TIMEOUT_S, administering, consuming, producing, read, send, take
 from tests.support.kafka_python_import import TopicPartition, errors
 from tests.support.record_shapes import KEEP
 from tests.support.waiting import until
@@ -129,17 +129,16 @@ def test_a_position_out_of_range_is_reset(broker: Broker) -> None:
 
 def test_a_long_poll_is_woken_by_a_record(broker: Broker) -> None:
     topic = broker.create_topic("poll")
-    with producing(broker) as producer, consuming(broker, fetch_max_wait_ms=20_000) as consumer:
+    patient = {"fetch_max_wait_ms": 200_000, "request_timeout_ms": 250_000}  # far longer than `take` waits
+    with producing(broker) as producer, consuming(broker, **patient) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         send(producer, topic, [b"first"])
         take(consumer, 1)
         for number in range(3):
             consumer.poll(timeout_ms=100)  # a fetch is under way and finds nothing
             sending = threading.Timer(0.1, lambda: producer.send(topic, b"late"))
-            began_ms = CLOCK.boot_ms()
             sending.start()
             assert [record.offset for record in take(consumer, 1)] == [number + 1]
-            assert CLOCK.boot_ms() - began_ms < 5_000
             sending.join()
 
 
@@ -167,4 +166,5 @@ def test_a_batch_larger_than_the_bite_still_comes(broker: Broker) -> None:
 def test_iterating_ends_when_nothing_comes(broker: Broker) -> None:
     topic = numbered(broker, "iterated", 25)
     with consuming(broker, topic, group_id=broker.unique("iterates"), consumer_timeout_ms=1_500) as consumer:
-        assert [record.offset for record in consumer] == list(range(25))
+        (first,) = take(consumer, 1)  # it has joined its group, and fetched the rest
+        assert [first.offset, *(record.offset for record in consumer)] == list(range(25))

@@ -11,6 +11,8 @@ from tests.support.waiting import until
 
 from holdfast.kafka.error_codes import ErrorCode
 
+PATIENCE_MS = 200_000  # how long a fetch may wait: far longer than `Wire` waits for an answer
+
 
 @pytest.fixture(scope="module")
 def filled(broker: Broker) -> str:
@@ -77,13 +79,11 @@ def test_an_offset_outside_the_log_gets_its_code_at_once(broker: Broker) -> None
     send_values(broker, topic, [b"x"] * 3)
     with Wire(broker.bootstrap) as wire:
         for offset in (-1, 4, 2**62):
-            began_ms = CLOCK.boot_ms()
-            wire.send(fetch(1, topic, offset, wait_ms=20_000))
+            wire.send(fetch(1, topic, offset, wait_ms=PATIENCE_MS))
             assert wire.fetched().error == ErrorCode.OFFSET_OUT_OF_RANGE
-            assert CLOCK.boot_ms() - began_ms < 10_000
-        wire.send(fetch(1, topic, 0, partition=5, wait_ms=20_000))
+        wire.send(fetch(1, topic, 0, partition=5, wait_ms=PATIENCE_MS))
         assert wire.fetched().error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        wire.send(fetch(1, broker.unique("never"), 0, wait_ms=20_000))
+        wire.send(fetch(1, broker.unique("never"), 0, wait_ms=PATIENCE_MS))
         assert wire.fetched().error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -91,11 +91,9 @@ def test_a_topic_that_is_deleted_answers_those_who_wait(broker: Broker) -> None:
     topic = broker.create_topic("deleted")
     send_values(broker, topic, [b"x"])
     with Wire(broker.bootstrap) as wire:
-        wire.send(fetch(1, topic, 1, wait_ms=18_000))
-        began_ms = CLOCK.boot_ms()
+        wire.send(fetch(1, topic, 1, wait_ms=PATIENCE_MS))
         broker.admin.delete_topics([topic])[topic].result(20)
         assert wire.fetched().error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert CLOCK.boot_ms() - began_ms < 12_000
 
 
 def test_many_writers_and_readers_agree_on_one_order(broker: Broker) -> None:
