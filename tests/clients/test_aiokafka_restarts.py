@@ -20,6 +20,7 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.structs import OffsetAndMetadata
 from tests.support.aiokafka_client import CLOCK, administering, consuming, producing, read, send, take
 from tests.support.broker import Broker
+from tests.support.waiting import async_until
 from tests.support.workload import Verdict, judge, keyed
 
 
@@ -42,8 +43,9 @@ async def offsets_of(admin: AIOKafkaAdminClient, group: str) -> dict[TopicPartit
             await CLOCK.sleep_ms(20)
 
 
-async def killed_and_started(broker: Broker, after_ms: int) -> None:
-    await CLOCK.sleep_ms(after_ms)
+async def killed_and_started(broker: Broker, acknowledged: list[bytes]) -> None:
+    """Kill the broker and start it again once it has acknowledged some."""
+    await async_until(lambda: len(acknowledged) > 10)
     await asyncio.to_thread(broker.restart)
 
 
@@ -146,7 +148,7 @@ async def test_what_was_acknowledged_is_there_after_a_kill(own_broker: Broker) -
     acknowledged: list[bytes] = []
     unknown: list[bytes] = []
     async with producing(own_broker, acks=1, request_timeout_ms=3_000, retry_backoff_ms=50) as producer:
-        killing = asyncio.create_task(killed_and_started(own_broker, 400))
+        killing = asyncio.create_task(killed_and_started(own_broker, acknowledged))
         for item in keyed(100_000):
             if killing.done():
                 break

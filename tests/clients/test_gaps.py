@@ -12,7 +12,7 @@ from tests.support.broker import CHOICE, Broker, serving
 from tests.support.clients.java import runner
 from tests.support.kafka_python_import import TopicPartition as KafkaPythonPartition
 from tests.support.librdkafka_client import consuming, read_all, send_values, values
-from tests.support.waiting import until
+from tests.support.waiting import async_until, until
 
 from holdfast.client.brokers import BrokerClient
 from holdfast.client.cluster_access import ClusterAccess
@@ -111,11 +111,12 @@ async def test_aiokafka_moves_its_position_to_the_end(gaps: Gaps) -> None:
             partition = Partition(topic, 0)
             consumer.assign([partition])
             end = (await consumer.end_offsets([partition]))[partition]
-            for _ in range(50):
+
+            async def at_end(consumer=consumer, partition=partition, end=end) -> bool:  # type: ignore[no-untyped-def]
                 await consumer.getmany(partition, timeout_ms=100)
-                if await consumer.position(partition) == end:
-                    break
-            assert await consumer.position(partition) == end
+                return bool(await consumer.position(partition) == end)
+
+            await async_until(at_end, what=f"the end of {topic}")
 
 
 async def test_a_range_over_gaps_is_read_from_brokers(gaps: Gaps) -> None:
