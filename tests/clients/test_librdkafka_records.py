@@ -31,6 +31,7 @@ from tests.support.librdkafka_client import (
     values,
 )
 from tests.support.record_shapes import COMPRESSIONS, FAR_FUTURE_MS, KEEP, SHAPES, Shape
+from tests.support.waiting import until
 from tests.support.workload import judge, keyed
 
 SENT = [shape for shape in SHAPES if shape.timestamp_ms != 0]  # to this client time 0 means now
@@ -133,11 +134,8 @@ def test_records_without_acknowledgement_arrive_too(broker: Broker) -> None:
     topic = broker.create_topic("acks-0")
     sent = send_values(broker, topic, [b"%d" % index for index in range(500)], {"acks": "0", "linger.ms": 20})
     assert len(sent) == 500
-    found: list[Got] = []
-    for _ in range(100):  # nobody says when they have arrived
-        if len(found := read_all(broker, topic)) == 500:
-            break
-    assert values(found) == [b"%d" % index for index in range(500)]
+    until(lambda: len(read_all(broker, topic)) == 500, what="they have arrived: nobody says when")
+    assert values(read_all(broker, topic)) == [b"%d" % index for index in range(500)]
 
 
 def test_acks_0_1_and_all_on_one_topic(broker: Broker) -> None:
