@@ -96,6 +96,7 @@ def soak(broker: Broker, folder: Path, plan: Plan) -> Report:
     with processes("writer.py", writers, folder) as write, processes("reader.py", readers, folder) as read:
         with Chaos(broker, plan=plan) as chaos:
             threading.Event().wait(plan.seconds)
+            until(lambda: chaos.deeds.kills and chaos.deeds.terms and chaos.deeds.pauses, what="one of each kind")
         end(write)
         last = ends(broker, topic, plan.partitions)
         with suppress(AssertionError):  # the report says how many
