@@ -23,12 +23,10 @@ def holdfast(broker: Broker) -> Broker:
 
 def test_transactions_are_refused_at_once_with_the_reason(holdfast: Broker) -> None:
     client = Producer({"bootstrap.servers": holdfast.bootstrap, "transactional.id": holdfast.unique("transactions")})
-    began_ms = CLOCK.boot_ms()
     with pytest.raises(KafkaException) as refused:
         client.init_transactions(30)
-    assert CLOCK.boot_ms() - began_ms < 10_000
     error = refused.value.args[0]
-    assert error.fatal()
+    assert error.fatal()  # what is not answered in time is not
     assert "transactions are not supported" in error.str()
 
 
