@@ -14,11 +14,13 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from tests.support.cluster import LocalCluster, Node
+from tests.support.waiting import async_until
 
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.leaders import broker
+from holdfast.gateways.kafka.placement_wait import PlacementWait
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
@@ -217,10 +219,9 @@ async def gateway_on(
             agent = gateway.node.agent
             for name, partitions in (topics or {}).items():
                 await agent.service.create_topic(name, partitions, config)
-            wanted = sum((topics or {}).values())
-            async with asyncio.timeout(20):
-                while len(agent.leading) < wanted or gateway.backend.me() is None:  # the view of the cluster lags
-                    await cluster.clock.sleep_ms(5)
+            # Led, and shown as such: the view of the cluster lags behind the store.
+            placed = PlacementWait(gateway.backend, topics or {})
+            await async_until(lambda: gateway.backend.cluster.members and gateway.backend.me() and placed.done())
             yield gateway
     finally:
         await cluster.end()

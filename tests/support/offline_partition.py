@@ -61,6 +61,14 @@ async def ann_crashed(directory: Path) -> AsyncIterator[Outage]:
                 ann_node = ann.node.agent.member.node
                 await ann.node.drop()
             await async_until(lambda: bob.node.agent.offline or carl.node.agent.offline)
+            await async_until(lambda: all(_is_offline(each, number) for each in (bob, carl)))
             yield Outage(cluster, bob, carl, number, ann_node)
     finally:
         await cluster.end()
+
+
+def _is_offline(gateway: KafkaGateway, number: int) -> bool:
+    """Whether this node shows the partition as offline: its view of the cluster lags behind the store."""
+    cluster = gateway.backend.cluster
+    held = cluster.leader(TOPIC, number)
+    return held is not None and cluster.offline(held) is not None
