@@ -1,6 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: every version, every time that is none, and leaders nobody knows of."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from tests.support.kafka_admin import Admin, admin_of, code, versions
 from tests.support.kafka_wire import WireClient
 from tests.support.partitions import batch
-from tests.support.stalled_gateway import stalled_gateway
+from tests.support.stalled_gateway import StalledGateway, stalled_gateway
+from tests.support.waiting import async_until
 
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
@@ -163,21 +165,52 @@ async def test_a_partition_named_twice_is_refused(tmp_path: Path) -> None:
         ]
 
 
+class Lookups:
+    """The lookups of a gateway: how many have ended, and their time limits, which pass when the test says so."""
+
+    def __init__(self, world: StalledGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done = 0
+        self._limits: list[asyncio.Timeout] = []
+        self._look_up, self._timeout_at = world.log.offset_for_timestamp, asyncio.timeout_at
+        monkeypatch.setattr(world.log, "offset_for_timestamp", self._counted)
+        monkeypatch.setattr(asyncio, "timeout_at", self._endless)
+
+    async def _counted(self, *args: Any, **options: Any) -> Any:
+        reached = await self._look_up(*args, **options)
+        self.done += 1
+        return reached
+
+    def _endless(self, _: float) -> asyncio.Timeout:
+        self._limits.append(self._timeout_at(None))
+        return self._limits[-1]
+
+    def time_out(self) -> None:
+        """The time of those under way is over."""
+        for limit in self._limits:
+            with suppress(RuntimeError):  # it has ended
+                limit.reschedule(asyncio.get_running_loop().time())
+
+
 async def looked_up(client: WireClient, *topics: dict[str, Any]) -> list[list[tuple[ErrorCode, int]]]:
     async with asyncio.timeout(5):  # an object that is stalled does not answer at all
         answer = await client.ask(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": topics})
     return [[(code(each), each.offset) for each in topic.partitions] for topic in answer.topics]
 
 
-async def test_an_object_that_does_not_answer_costs_the_lookup_of_its_own_partition_alone(tmp_path: Path) -> None:
-    async with stalled_gateway(tmp_path, 2, topics=("orders", "clicks"), lookup_ms=300) as world:
+async def test_an_object_that_does_not_answer_costs_the_lookup_of_its_own_partition_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stalled_gateway(tmp_path, 2, topics=("orders", "clicks")) as world:
         for topic in ("orders", "clicks"):
             for number in range(2):
                 await world.publish(number, "old", topic=topic)
         world.stall(0)
-        client = await world.gateway.client()
-        found = await looked_up(client, wanted("orders", {0: 500, 1: 500}), wanted("clicks", {0: 500, 1: LATEST}))
-        assert found == [
+        client, lookups = await world.gateway.client(), Lookups(world, monkeypatch)
+        asked = (wanted("orders", {0: 500, 1: 500}), wanted("clicks", {0: 500, 1: LATEST}))
+        asking = asyncio.ensure_future(looked_up(client, *asked))
+        await async_until(lambda: world.objects.waiting and lookups.done == 3)
+        lookups.time_out()
+        assert await asking == [
             [(ErrorCode.REQUEST_TIMED_OUT, -1), (ErrorCode.NONE, 0)],
             [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)],
         ]
@@ -185,13 +218,18 @@ async def test_an_object_that_does_not_answer_costs_the_lookup_of_its_own_partit
         assert await looked_up(client, wanted("orders", {0: 500})) == [[(ErrorCode.NONE, 0)]]
 
 
-async def test_lookups_that_wait_for_object_storage_do_not_keep_others_from_beginning(tmp_path: Path) -> None:
-    async with stalled_gateway(tmp_path, 3, lookups_max=1, lookup_slow_ms=50, lookup_ms=1_000) as world:
+async def test_lookups_that_wait_for_object_storage_do_not_keep_others_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stalled_gateway(tmp_path, 3, lookups_max=1, lookup_slow_ms=50) as world:
         for number in range(3):
             await world.publish(number, "old")
         world.stall(0, 1)
-        found = await looked_up(await world.gateway.client(), wanted("orders", {0: 500, 1: 500, 2: 500}))
-        assert found == [[(ErrorCode.REQUEST_TIMED_OUT, -1)] * 2 + [(ErrorCode.NONE, 0)]]
+        client, lookups = await world.gateway.client(), Lookups(world, monkeypatch)
+        asking = asyncio.ensure_future(looked_up(client, wanted("orders", {0: 500, 1: 500, 2: 500})))
+        await async_until(lambda: world.objects.waiting == 2 and lookups.done == 1)
+        lookups.time_out()
+        assert await asking == [[(ErrorCode.REQUEST_TIMED_OUT, -1)] * 2 + [(ErrorCode.NONE, 0)]]
 
 
 async def test_a_lookup_takes_no_longer_than_its_request_allows(tmp_path: Path) -> None:
