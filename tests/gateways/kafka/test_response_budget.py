@@ -90,7 +90,7 @@ async def test_clients_that_do_not_read_hold_no_more_than_the_budget(tmp_path: P
                 await gateway.backend.clock.sleep_ms(10)
             assert 0 < most <= BUDGET
         await async_until(lambda: not gateway.server.connections)
-        assert gateway.backend.responses.used_bytes == 0
+        await async_until(lambda: gateway.backend.responses.used_bytes == 0)
 
 
 async def test_the_slowest_are_closed_for_those_who_read_and_that_is_counted_and_logged(
@@ -143,19 +143,21 @@ async def test_answers_without_records_count_too(tmp_path: Path) -> None:
 
 
 async def test_a_connection_with_unread_responses_has_a_reason_to_be_closed(tmp_path: Path) -> None:
-    async with filled_gateway(tmp_path, write_ms=1_000) as gateway, sleepers(gateway, 1):
+    async with filled_gateway(tmp_path) as gateway, sleepers(gateway, 1):
         await async_until(lambda: unsent(gateway) > 0)
         (connection,) = gateway.server.connections
         now_ms = gateway.backend.clock.boot_ms()
         gateway.backend.responses.refresh(now_ms)
         assert connection.close_reason(now_ms) is None
-        assert connection.close_reason(now_ms + 2_000) == "responses unread for 1000 ms"
+        assert connection.close_reason(now_ms + 121_000) == "responses unread for 120000 ms"
 
 
 async def test_a_connection_has_a_limited_number_of_requests_in_flight(tmp_path: Path) -> None:
     async with asyncio.timeout(60), gateway_on(tmp_path, topics={"orders": 1}, requests_in_flight_max=8) as gateway:
         client = await gateway.client()
-        poll = request_frame(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=300), correlation=0, client_id="tests")
+        poll = request_frame(
+            FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000), correlation=0, client_id="tests"
+        )
         stream = len(poll).to_bytes(4, "big") + poll
         for number in range(1, 501):
             frame = request_frame(API_VERSIONS, 0, {}, correlation=number, client_id="tests")
@@ -164,4 +166,5 @@ async def test_a_connection_has_a_limited_number_of_requests_in_flight(tmp_path:
         await async_until(lambda: gateway.server.requests == 1)
         (connection,) = gateway.server.connections
         assert len(connection._queued) + len(connection._in_flight) == 8
+        await gateway.backend.log.produce("orders", 0, encode([Record(0, 1, None, b"ends the poll")]))
         assert [(await client.receive())[0] for _ in range(501)] == list(range(501))
