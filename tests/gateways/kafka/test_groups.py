@@ -16,6 +16,7 @@ from tests.support.kafka_groups import committed, join_request, joined, stable, 
 from tests.support.kafka_wire import version_params
 from tests.support.waiting import async_until
 
+from holdfast.gateways.kafka import groups
 from holdfast.gateways.kafka.errors import code_of, group_code_of
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
@@ -76,7 +77,10 @@ async def _is_found(admin: Admin, group: str) -> bool:
     return code(await found(admin, 3, group)) is ErrorCode.NONE
 
 
-async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(admin: Admin) -> None:
+async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_PLACED_WAIT_MS", 60_000)
     backend = admin.backend
     await async_until(lambda: _is_found(admin, "g"), what="the shard is led")
     shard = await backend.groups.coordinator("g")
@@ -91,6 +95,7 @@ async def test_find_coordinator_waits_a_moment_for_a_shard_without_a_leader(admi
     backend.cluster.changed.notify()
     assert code(await asking) is ErrorCode.NONE
     del holders[key]
+    monkeypatch.setattr(groups, "_PLACED_WAIT_MS", 100)
     assert code(await found(admin, 3, "g")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -173,13 +178,19 @@ async def test_the_response_to_leave_group_is_delayed(admin: Admin) -> None:
     assert KafkaSettings().leave_answer_ms > 0
 
 
+def group_of(admin: Admin, name: str = "g") -> Any:
+    assert admin.backend.groups.leading is not None
+    (found,) = (each.groups[name] for each in admin.backend.groups.leading.shards() if name in each.groups)
+    return found
+
+
 async def test_several_members_leave_by_instance_id(admin: Admin) -> None:
     other = await admin.gateway.client()
-    one, two = await asyncio.gather(
-        admin.client.ask(11, 9, join_request("g", group_instance_id="a")),
-        other.ask(11, 9, join_request("g", group_instance_id="b")),
-    )
-    assert one.generation_id == two.generation_id == 1
+    first = await joined(admin, "g", 9, group_instance_id="a")
+    joining = asyncio.ensure_future(other.ask(11, 9, join_request("g", group_instance_id="b")))
+    await async_until(lambda: len(group_of(admin).members) == 2)
+    one = await joined(admin, "g", 9, member=first.member_id, group_instance_id="a")
+    assert one.generation_id == (await joining).generation_id == 2
     answer = await admin.ask(
         "LeaveGroup",
         group_id="g",
@@ -281,8 +292,7 @@ async def test_a_new_member_that_hangs_up_while_it_waits_is_removed(admin: Admin
     member = await stable(admin)
     other = await admin.gateway.client()
     await other.send(11, 0, join_request("g"))
-    assert admin.backend.groups.leading is not None
-    (group,) = (each.groups["g"] for each in admin.backend.groups.leading.shards() if "g" in each.groups)
+    group = group_of(admin)
     await async_until(lambda: len(group.members) == 2)
     other.close()
     await async_until(lambda: len(group.members) == 1)
