@@ -170,7 +170,7 @@ def test_a_wrong_call_says_what_is_wrong(kafka: Run, refusing: str, argv: list[s
 def test_a_rate_is_kept(start: Start, kafka: Run, broker: Broker) -> None:
     topic = broker.create_topic("rate")
     done = kafka("produce", topic, "--rate", "50", "--json", stdin=b"x\n" * 26)
-    assert 0.5 <= done.rows[0]["took_s"] < 5
+    assert done.rows[0]["took_s"] >= 0.5
 
 
 def test_ctrl_c_stops_reading_and_still_sends_what_was_read(start: Start, kafka: Run, broker: Broker) -> None:
@@ -199,7 +199,7 @@ def test_a_broker_that_does_not_answer_gets_nothing(own_broker: Broker, run: Run
 
 def test_records_that_nobody_acknowledged_are_counted(own_broker: Broker, start: Start) -> None:
     topic = own_broker.create_topic("frozen")
-    sending = start("produce", topic, "--bootstrap", own_broker.bootstrap, "--delivery-timeout-s", "2")
+    sending = start("produce", topic, "--bootstrap", own_broker.bootstrap, "--delivery-timeout-s", "8")
     assert sending.stdin is not None
     sending.stdin.write(b"first\n")
     sending.stdin.flush()
@@ -264,9 +264,10 @@ def test_a_broker_that_crashes_between_loses_and_repeats_nothing(own_broker: Bro
     assert sending.stdin is not None
     sending.stdin.write(b"".join(b"%d\n" % number for number in range(300)))
     sending.stdin.close()
+    assert reading.stdout is not None
+    assert reading.stdout.readline() == b"0\n"  # without a broker it would not even begin
     until(lambda: _latest(own_broker, topic) > 50, what="some records arrived")
     own_broker.restart()
     assert sending.wait(60) == 0
-    assert reading.stdout is not None
-    assert reading.stdout.read().split() == [b"%d" % number for number in range(300)]
+    assert reading.stdout.read().split() == [b"%d" % number for number in range(1, 300)]
     assert reading.wait(30) == 0
