@@ -5,24 +5,33 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from tests.support.broker import Broker
 
 from holdfast.client.brokers import CONTACT_MS, BrokerClient
-from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
-CLOCK = RealClock()
-WITHIN_MS = 5_000
+IN_TIME = f"no broker answered within {CONTACT_MS / 1_000:g} s"
 
 
 @contextmanager
-def silent_port() -> Iterator[int]:
+def silent_port() -> Iterator[socket.socket]:
     """A port whose connections are accepted, by the kernel, and never answered."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening.getsockname()[1]
+        yield listening
+
+
+def connections(listening: socket.socket) -> int:
+    """How many connections were made since the last look."""
+    count = 0
+    listening.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            listening.accept()[0].close()
+            count += 1
+    return count
 
 
 def closed_port() -> int:
@@ -30,45 +39,43 @@ def closed_port() -> int:
         return int(listening.getsockname()[1])
 
 
-async def fails_within(bootstrap: str) -> tuple[str, int]:
-    begun_ms = CLOCK.boot_ms()
+async def failure_of(bootstrap: str) -> str:
     with pytest.raises(UnavailableError) as failed:
         async with asyncio.timeout(20):
             await BrokerClient.fetch_cluster_urls(bootstrap, contact_ms=CONTACT_MS)
-    return str(failed.value), CLOCK.boot_ms() - begun_ms
+    return str(failed.value)
 
 
-async def test_an_address_where_nobody_listens_fails_within_five_seconds() -> None:
+def test_the_first_contact_takes_less_than_five_seconds() -> None:
+    assert CONTACT_MS < 5_000
+
+
+async def test_an_address_where_nobody_listens_fails_in_time() -> None:
     bootstrap = f"127.0.0.1:{closed_port()}"
-    message, took_ms = await fails_within(bootstrap)
-    assert message.startswith(f"Kafka at {bootstrap} is unavailable: no broker answered within ")
+    message = await failure_of(bootstrap)
+    assert message.startswith(f"Kafka at {bootstrap} is unavailable: {IN_TIME}")
     assert "refused" in message.lower()
-    assert took_ms < WITHIN_MS
 
 
-async def test_addresses_that_never_answer_fail_within_five_seconds() -> None:
+async def test_addresses_that_never_answer_fail_in_time() -> None:
     with silent_port() as one, silent_port() as two:
-        message, took_ms = await fails_within(f"127.0.0.1:{one},127.0.0.1:{two}")
-    assert "no broker answered within " in message
-    assert took_ms < WITHIN_MS
+        addresses = (each.getsockname()[1] for each in (one, two))
+        message = await failure_of(",".join(f"127.0.0.1:{port}" for port in addresses))
+    assert IN_TIME in message
 
 
 async def test_a_name_that_does_not_resolve_is_named() -> None:
-    message, took_ms = await fails_within("broker.invalid:9092")
-    assert "broker.invalid:9092" in message
-    assert took_ms < WITHIN_MS
+    assert "broker.invalid:9092" in await failure_of("broker.invalid:9092")
 
 
 async def test_one_address_that_answers_is_enough(broker: Broker) -> None:
     with silent_port() as silent:
-        client = BrokerClient(f"127.0.0.1:{silent},{broker.bootstrap}", contact_ms=CONTACT_MS)
+        client = BrokerClient(f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}", contact_ms=2 * CONTACT_MS)
         try:
-            begun_ms = CLOCK.boot_ms()
             assert (await client.urls()).store
-            assert CLOCK.boot_ms() - begun_ms < WITHIN_MS
-            begun_ms = CLOCK.boot_ms()
-            await client.topics()  # the silent one is not tried again
-            assert CLOCK.boot_ms() - begun_ms < 2_000
+            assert connections(silent) == 1
+            await client.topics()
+            assert connections(silent) == 0, "the silent one is not tried again"
         finally:
             await client.close()
 
