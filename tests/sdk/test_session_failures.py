@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.waiting import until_in_fake_time
 
 import holdfast
 from holdfast.contracts.store import Delete
-from holdfast.vocabulary.clock import RealClock
+from holdfast.stores.memory import MemoryStore
+from holdfast.vocabulary.clock import FakeClock, RealClock
+from holdfast.vocabulary.random import SeededRandom
 
 CLOCK = RealClock()
 
@@ -92,15 +95,21 @@ async def test_a_waiter_is_told_when_its_session_ends(hf: holdfast.Holdfast) -> 
             await asyncio.wait_for(waiting, 10)
 
 
-@pytest.mark.slow
-async def test_waiting_for_a_lease_is_no_stall(hf: holdfast.Holdfast) -> None:
-    async with hf.session("ann") as ann, hf.session("bob", ttl_ms=600, stall_ms=300) as standby:
+async def test_waiting_for_a_lease_is_no_stall() -> None:
+    clock, random = FakeClock(), SeededRandom(1)
+    async with (
+        MemoryStore.open(clock=clock, random=random) as store,
+        holdfast.connect(store, runtime=holdfast.Runtime(clock=clock, random=random)) as hf,
+        hf.session("ann") as ann,
+        hf.session("bob", ttl_ms=3_000, stall_ms=2_000) as standby,
+    ):
         lease = await leased(ann)
         waiting = asyncio.ensure_future(standby.acquire("report", wait=True))
-        await CLOCK.sleep_ms(1_500)
+        await clock.run_for_ms(20_000)
         assert standby.alive
         await lease.release()
-        assert await asyncio.wait_for(waiting, 10)
+        await until_in_fake_time(clock, waiting.done)
+        assert await waiting
 
 
 async def test_a_session_of_many_short_leases_does_not_grow(hf: holdfast.Holdfast) -> None:
@@ -124,7 +133,7 @@ async def test_an_error_of_the_body_leaves_the_session_as_it_was_raised(hf: hold
 
 
 async def commits_on_its_way_out(hf: holdfast.Holdfast) -> None:
-    async with hf.session(ttl_ms=600) as session:
+    async with hf.session(ttl_ms=3_000) as session:
         lease = await leased(session)
         try:
             await hf.store.close_session(session.id)

@@ -69,7 +69,7 @@ async def test_a_lost_session_cancels_the_body_and_says_so(hf: holdfast.Holdfast
     leases = []
 
     async def work() -> None:
-        async with asyncio.timeout(20), hf.session("ann", ttl_ms=300) as session:
+        async with asyncio.timeout(20), hf.session("ann", ttl_ms=3_000) as session:
             leases.append(await leased(session))
             await hf.store.close_session(session.id)
             await asyncio.Event().wait()
@@ -114,7 +114,7 @@ async def test_waiting_returns_when_the_holder_has_released(hf: holdfast.Holdfas
 
 async def test_waiting_returns_when_the_holder_has_died(hf: holdfast.Holdfast) -> None:
     async with asyncio.timeout(20), hf.session("bob") as bob:
-        dead = await hf.store.open_session(300)  # nobody keeps it alive
+        dead = await hf.store.open_session(2_000)  # nobody keeps it alive
         assert await kernel_acquire(
             hf.store, "report", holder="ann", session=dead.id, clock=CLOCK, random=hf.runtime.random
         )
