@@ -22,6 +22,7 @@ def test_checksums_are_those_the_engine_writes(clickhouse: ClickHouseServer, cli
         "CREATE TABLE t (n UInt64, s String) ENGINE = MergeTree ORDER BY n SETTINGS min_bytes_for_wide_part = 0",
         database=clickhouse_database,
     )
+    clickhouse.query("SYSTEM STOP MERGES t", database=clickhouse_database)  # which write files, and remove them
     for rows in (1, 2, 3, 5, 8, 20, 100, 5_000, 200_000):
         clickhouse.query(
             f"INSERT INTO t SELECT number, toString(cityHash64(number)) FROM numbers({rows})",

@@ -102,7 +102,7 @@ def test_writers_do_not_hold_readers_up(clickhouse: ClickHouseServer, clickhouse
 
 def test_too_many_at_once_wait_and_are_then_refused(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
-    limits = ["--queries-max", "1", "--queue-ms", "1500", "--body-bytes-max", "100000", "--query-bytes-max", "5000"]
+    limits = ["--queries-max", "1", "--queue-ms", "5000", "--body-bytes-max", "100000", "--query-bytes-max", "5000"]
     with clickhouse_server(tmp_path, options=limits) as server:
         running = BackgroundCall(lambda: send_query(server, ENDLESS_QUERY, query_id="only"))
         until(lambda: is_running(server, "only"))
