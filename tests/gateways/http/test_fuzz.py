@@ -1,5 +1,6 @@
 """Random requests: every one is answered, none with an internal error."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -127,14 +128,14 @@ async def test_odd_paths_and_queries_never_cause_an_internal_error(client: httpx
 async def test_noise_on_the_socket_affects_no_other_connection(seed: int) -> None:
     rng = SeededRandom(seed).random
     good = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
-    async with running_http_gateway(factory=behind_middleware(echo), head_ms=200, body_ms=200, idle_ms=1_000) as served:
-        for _ in range(15):
-            await _send_noise(served, rng, good)
+    limits = {"head_ms": 2_000, "body_ms": 2_000, "idle_ms": 2_000}
+    async with running_http_gateway(factory=behind_middleware(echo), **limits) as served:
+        await asyncio.gather(*(_send_noise(served, _noise(rng, good)) for _ in range(15)))
         answer = await served.client.get("/")
         assert answer.status_code == 200
 
 
-async def _send_noise(served: RunningHttpGateway, rng: Any, good: bytes) -> None:
+def _noise(rng: Any, good: bytes) -> bytes:
     sent = bytearray(good)
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(sent))
@@ -145,8 +146,12 @@ async def _send_noise(served: RunningHttpGateway, rng: Any, good: bytes) -> None
                 del sent[at : at + rng.randrange(1, 8)]
             case _:
                 sent[at:at] = rng.randbytes(rng.randrange(1, 8))
+    return bytes(sent)
+
+
+async def _send_noise(served: RunningHttpGateway, sent: bytes) -> None:
     try:
-        said = await served.raw(bytes(sent))
+        said = await served.raw(sent)
     except ConnectionError:
         return
-    assert not said.startswith(b"HTTP/1.1 5"), (bytes(sent), said)
+    assert not said.startswith(b"HTTP/1.1 5"), (sent, said)
