@@ -35,6 +35,7 @@ def actors(world: WorkerCluster) -> set[str]:
 
 
 async def test_scaling_one_three_one_over_three_workers(world: WorkerCluster) -> None:
+    world.settings = brief(20_000)  # no session ends
     await world.pipeline("p", partitions=6)
     await world.hire_apart("ann", "bob", "cat")
     await world.run_until(lambda: len(world.acting()) == 6)
@@ -48,6 +49,7 @@ async def test_scaling_one_three_one_over_three_workers(world: WorkerCluster) ->
 
 
 async def test_a_crashed_workers_slot_and_partitions_are_taken_over_with_the_open_range(world: WorkerCluster) -> None:
+    world.settings = brief(8_000)  # long enough for those who live, on a busy machine
     await world.pipeline("p", partitions=4)
     await world.hire_apart("ann", "bob")
     await world.run_until(lambda: len(world.acting()) == 4)
