@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 from tests.support.broker import Broker
+from tests.support.waiting import until
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.client.loop_thread import loop_thread, run
@@ -148,15 +149,17 @@ def open_driver_cluster(broker: Broker, address: ClusterAddress | None = None) -
     ), lambda: loop_thread().submit(context.__aexit__(None, None, None)).result()
 
 
-def drain(work: SlotProcessor, claims: dict[int, int], reached: dict[int, int], *, turns_max: int = 200) -> None:
+def drain(work: SlotProcessor, claims: dict[int, int], reached: dict[int, int]) -> None:
     """Let a slot work until its positions are these."""
-    for _ in range(turns_max):
+
+    def is_reached() -> bool:
         work.turn(claims)
-        if all(number in work.owned and work.owned[number].position == end for number, end in reached.items()):
-            return
-        RealClockPause.wait(0.02)
-    at = {number: owned.position for number, owned in work.owned.items()}
-    raise AssertionError(f"at {at}, expected {reached}; blocked: {work.blocked}")
+        return reached.items() <= positions().items()
+
+    def positions() -> dict[int, int]:
+        return {number: owned.position for number, owned in work.owned.items()}
+
+    until(is_reached, what=lambda: f"at {positions()}, expected {reached}; blocked: {work.blocked}")
 
 
 class RealClockPause:

@@ -123,7 +123,7 @@ def test_only_what_was_committed_is_read_and_added_partitions_are_noticed(
     for number in range(500, 520):
         plain.produce(topic, event(number), partition=1)
     assert plain.flush(30) == 0
-    drain(work, claims, {0: 203}, turns_max=1)
+    drain(work, claims, {0: 203})
     until(lambda: (work.turn(claims), work.progress().source_partitions)[1] == 2, what="the driver sees the second")
     run(ensure_partitions(world.store, registry.settings.namespace, 2, clock=world.clock, random=world.random))
     drain(work, {**claims, **world.claim(registry, "ann", [1])}, {0: 203, 1: 20})

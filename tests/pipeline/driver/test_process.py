@@ -59,17 +59,18 @@ def test_a_drivers_life(world: DriverCluster, clickhouse: ClickHouseDatabase, tm
 
         # Claims that end are not worked for: what comes then waits for the next ones.
         driver.lapse("ann")
-        until(lambda: world.clock.boot_ms() - driver.alive_ms < 500, what="alive after that")
+        driver.tell(RunSlot(slot="eve", pipeline_id="nowhere", generation=1))
+        driver.tell(SlotClaims(slot="eve", epochs={"0": 1}, until_ms=world.clock.boot_ms() + 60_000))
+        blocked = "eve is blocked, and the driver has read what it was told before"
+        until(
+            lambda: [each for each in driver.heard(SlotProgress) if each.slot == "eve" and each.blocked], what=blocked
+        )
         world.produce(topic, map(event, range(500, 520)), partition=0)
         before = len(driver.heard(SlotProgress))
         until(lambda: len(driver.heard(SlotProgress)) > before + 1, what="two more reports")
         assert totals(clickhouse)[0] == 1_200 + 50 + 100
         driver.work("ann", pipeline.id, {0: ann[0]}, run=False)
         until(lambda: driver.reached("ann").get(0) == 520, within_s=60, what="ann goes on")
-
-        driver.tell(RunSlot(slot="eve", pipeline_id="nowhere", generation=1))
-        driver.tell(SlotClaims(slot="eve", epochs={"0": 1}, until_ms=world.clock.boot_ms() + 20_000))
-        until(lambda: [each for each in driver.heard(SlotProgress) if each.slot == "eve" and each.blocked], what="eve")
 
         driver.tell(HaltSlot(slot="bob"))
         until(lambda: SlotHalted(slot="bob") in driver.hear(), what="bob halts")
