@@ -10,6 +10,7 @@ from types import TracebackType
 from tests.support.cluster import LocalCluster, Node
 from tests.support.waiting import async_until
 
+from holdfast.cursors.keys import shard_resource
 from holdfast.cursors.settings import CursorSettings
 from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.frames import encode_frames
@@ -118,11 +119,17 @@ class TextCluster(LocalCluster):
 
 @asynccontextmanager
 async def text_cluster(directory: Path, *names: str, settings: TextSettings = PATIENT) -> AsyncIterator[TextCluster]:
-    """Nodes of these names for the body."""
+    """Nodes of these names for the body, each with its share of the cursors, and known to the others with it."""
     cluster = TextCluster(directory)
     try:
         for name in names:
             await cluster.text_node(name, settings)
+        await async_until(lambda: all(_cursor_owners(each) == {*names} for each in cluster.text.values()))
         yield cluster
     finally:
         await cluster.end()
+
+
+def _cursor_owners(node: TextNode) -> set[str]:
+    held = [node.node.agent.cluster.holder(shard_resource(number)) for number in range(FEW_CURSORS.shards)]
+    return {"" if each is None else each.holder for each in held}
