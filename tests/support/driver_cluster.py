@@ -141,7 +141,7 @@ class DriverCluster:
 
 def open_driver_cluster(broker: Broker, address: ClusterAddress | None = None) -> tuple[DriverCluster, Any]:
     """A world, and what closes its store. Without an `address`, what the brokers advertise."""
-    cluster_address = address or discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
+    cluster_address = address or discover_urls(ClusterAddress(bootstrap=broker.bootstrap), contact_ms=None)
     context = open_store(cluster_address.store, clock=RealClock(), random=SystemRandom())
     store = loop_thread().submit(context.__aenter__()).result()
     return DriverCluster(

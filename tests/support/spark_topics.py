@@ -64,7 +64,7 @@ def numbered(count: int, partitions: int = 1, first: int = 0) -> list[Sent]:
 
 def address_of(broker: Broker) -> ClusterAddress:
     """Brokers, store and objects."""
-    return discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
+    return discover_urls(ClusterAddress(bootstrap=broker.bootstrap), contact_ms=None)
 
 
 def published_address_of(broker: Broker) -> ClusterAddress:

@@ -32,7 +32,7 @@ def target(broker: Broker) -> SinkTarget:
     topic = broker.create_topic("sink", 2)
     broker.admin.create_topics([_new(f"{topic}.dlq")])[f"{topic}.dlq"].result(20)
     broker.await_leaders(f"{topic}.dlq")
-    cluster_address = discover_urls(ClusterAddress(bootstrap=broker.bootstrap))
+    cluster_address = discover_urls(ClusterAddress(bootstrap=broker.bootstrap), contact_ms=None)
     return target_of(
         TopicSinkConfig(topic=topic, key_column="name"), cluster_address=cluster_address, pipeline_id=topic
     )
