@@ -128,7 +128,7 @@ async def test_odd_paths_and_queries_never_cause_an_internal_error(client: httpx
 async def test_noise_on_the_socket_affects_no_other_connection(seed: int) -> None:
     rng = SeededRandom(seed).random
     good = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
-    limits = {"head_ms": 2_000, "body_ms": 2_000, "idle_ms": 2_000}
+    limits: dict[str, Any] = {"head_ms": 2_000, "body_ms": 2_000, "idle_ms": 2_000}
     async with running_http_gateway(factory=behind_middleware(echo), **limits) as served:
         await asyncio.gather(*(_send_noise(served, _noise(rng, good)) for _ in range(15)))
         answer = await served.client.get("/")
