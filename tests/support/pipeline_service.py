@@ -22,7 +22,7 @@ MAPPING: dict[str, Any] = {
         {"fieldPath": "amount", "column": "amount", "type": "Decimal(9, 2)", "nullable": True},
     ]
 }
-QUICK = ServiceSettings(source_timeout_ms=5_000, clickhouse_timeout_ms=20_000)
+DEFAULTS = ServiceSettings()
 
 
 class PipelineServiceHarness:
@@ -34,7 +34,7 @@ class PipelineServiceHarness:
         self.name = f"t{self.random.token()[:12]}"
         self.service = self.another()
 
-    def another(self, settings: ServiceSettings = QUICK, store: Store | None = None) -> PipelineService:
+    def another(self, settings: ServiceSettings = DEFAULTS, store: Store | None = None) -> PipelineService:
         """A service as another process would have it."""
         return PipelineService(
             store or self.store,
