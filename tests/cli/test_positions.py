@@ -4,7 +4,7 @@ import time  # noqa: TID251 (for its time zone)
 
 import pytest
 
-from holdfast.cli.kafka.positions import AtOffset, AtTime, Beginning, End, Position, parse_position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position, parse_position
 from holdfast.vocabulary.errors import InvalidError
 
 NOW_MS = 1_700_000_000_000

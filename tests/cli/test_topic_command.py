@@ -198,7 +198,7 @@ def test_a_change_without_an_answer_is_of_unknown_outcome(own_broker: Broker, ru
     connection = KafkaClient(Bootstrap(servers=own_broker.bootstrap, timeout_s=1))
     own_broker.stop()
     try:
-        from holdfast.cli.kafka.topics import delete_topics
+        from holdfast.client.admin.topics import delete_topics
 
         error = delete_topics(connection, ["orders"])["orders"]
     finally:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.agent import Agent
 from holdfast.agent.cluster import Cluster
 from holdfast.app.addresses import Address
@@ -17,6 +18,7 @@ from holdfast.contracts.store import Store
 from holdfast.gateways.http.access_policy import AccessPolicy
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.health import HealthCheck, store_check
+from holdfast.gateways.http.log.backend import LogBackend
 from holdfast.gateways.http.metrics.agent import agent_metrics, cluster_metrics
 from holdfast.gateways.http.metrics.etcd_member import EtcdMemberFigures, etcd_member_metrics
 from holdfast.gateways.http.metrics.exposition import MetricSource
@@ -29,6 +31,7 @@ from holdfast.gateways.http.server import HttpServer, serving_http
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.server import KafkaServer
 from holdfast.groups.service import GroupService
+from holdfast.log.service import LogService
 from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
 from holdfast.vocabulary.clock import Clock
@@ -48,6 +51,8 @@ class HttpServices:
     objects: CachingObjects
     requests: ObjectCounters
     cluster: Cluster
+    log: LogService
+    administration: ClusterAdministration
     groups: GroupService
     agent: Agent | None
     kafka: KafkaServer
@@ -66,6 +71,17 @@ class HttpServices:
 
         return PipelineService(
             self.store, clock=self.clock, random=self.random, bootstrap=self.bootstrap, embedded=self.clickhouse
+        )
+
+    def log_backend(self) -> LogBackend:
+        """What the routes of the log stand on."""
+        return LogBackend(
+            log=self.log,
+            cluster=self.cluster,
+            administration=self.administration,
+            bootstrap=self.bootstrap,
+            clock=self.clock,
+            random=self.random,
         )
 
     def checks(self) -> list[HealthCheck]:
@@ -118,6 +134,7 @@ class HttpGateway:
             open_pipelines=node.open_pipelines,
             clock=node.clock,
             random=node.random,
+            log=node.log_backend(),
             settings=self._settings,
             counters=counters,
         )

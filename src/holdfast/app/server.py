@@ -335,6 +335,8 @@ def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpS
         objects=parts.objects,
         requests=parts.requests,
         cluster=node.services.cluster,
+        log=node.services.service,
+        administration=ClusterAdministration(parts.store, clock=parts.clock, random=parts.random),
         groups=node.services.groups,
         agent=node.agent,
         kafka=kafka,

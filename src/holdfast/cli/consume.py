@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from holdfast.cli.arguments import parse_int
 from holdfast.cli.kafka.connection import connect
 from holdfast.cli.kafka.options import add_command, bootstrap_from
-from holdfast.cli.kafka.positions import POSITIONS, Beginning, End, Position, parse_position
 from holdfast.cli.kafka.record_format import (
     FORMAT,
     ConsumedRecord,
@@ -23,6 +22,7 @@ from holdfast.cli.kafka.record_format import (
 from holdfast.cli.kafka.record_parser import unescape
 from holdfast.cli.kafka.signals import StopFlag, stop_on_signals
 from holdfast.cli.output import OK
+from holdfast.client.admin.positions import POSITIONS, Beginning, End, Position, parse_position
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UsageError
 

@@ -6,8 +6,8 @@ import re
 from holdfast.cli.arguments import add_family, parse_int
 from holdfast.cli.kafka.connection import connect
 from holdfast.cli.kafka.options import add_command, bootstrap_from
-from holdfast.cli.kafka.positions import POSITIONS, parse_position
 from holdfast.cli.output import OK, print_json, print_line, print_outcomes, print_rows, print_table
+from holdfast.client.admin.positions import POSITIONS, parse_position
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.host_port import join_host_port
@@ -72,7 +72,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run_list(args: argparse.Namespace) -> int:
     """Print one group per line."""
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.groups import list_groups, state_name
+    from holdfast.client.admin.groups import list_groups, state_name
 
     rows = [
         {"group": found.group_id, "state": state_name(found), "simple": found.is_simple_consumer_group}
@@ -85,8 +85,8 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     """Print the group, its members and its lag."""
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.groups import describe_group, progress_of, state_name
-    from holdfast.client.kafka_errors import KafkaRefusedError
+    from holdfast.client.admin.groups import describe_group, progress_of, state_name
+    from holdfast.client.types import KafkaRefusedError
 
     connection = connect(bootstrap)
     found = describe_group(connection, args.group)
@@ -121,7 +121,7 @@ def run_reset(args: argparse.Namespace) -> int:
     to = None if args.to is None else parse_position(args.to, option="--to", now_ms=RealClock().now_ms())
     if args.shift is not None and not re.fullmatch(r"[+-]?\d{1,18}", args.shift):
         raise InvalidError("--shift", args.shift, "an integer such as +10 or -10")
-    from holdfast.cli.kafka.groups import apply_reset, plan_reset, require_no_members
+    from holdfast.client.admin.groups import apply_reset, plan_reset, require_no_members
 
     connection = connect(bootstrap)
     if args.execute:
@@ -146,6 +146,6 @@ def run_reset(args: argparse.Namespace) -> int:
 def run_delete(args: argparse.Namespace) -> int:
     """Delete groups; the code is that of the first that could not be deleted."""
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.groups import delete_groups
+    from holdfast.client.admin.groups import delete_groups
 
     return print_outcomes(delete_groups(connect(bootstrap), args.groups), "group", "deleted", as_json=args.json)

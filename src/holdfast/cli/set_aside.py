@@ -118,7 +118,7 @@ async def run_append(args: argparse.Namespace) -> int:
         _print_settled(tail, args.json)
         return OK
     from holdfast.cli.kafka.connection import connect
-    from holdfast.cli.kafka.topics import topic_settings
+    from holdfast.client.admin.topics import topic_settings
     from holdfast.client.producer import KafkaIdempotentProducer, TopicRef
     from holdfast.client.set_aside_append import append_tail
 

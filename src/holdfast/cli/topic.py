@@ -103,8 +103,8 @@ def run_create(args: argparse.Namespace) -> int:
         parse_int(args.replication_factor, "--replication-factor", least=1),
     )
     config, bootstrap = dict(parse_pairs(args.config, "--config")), bootstrap_from(args)
-    from holdfast.cli.kafka.topics import create_topic
-    from holdfast.client.kafka_errors import KafkaRefusedError
+    from holdfast.client.admin.topics import create_topic
+    from holdfast.client.types import KafkaRefusedError
 
     created = create_topic(
         connect(bootstrap),
@@ -126,7 +126,7 @@ def run_create(args: argparse.Namespace) -> int:
 def run_list(args: argparse.Namespace) -> int:
     """Print one topic per line."""
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.topics import list_topics
+    from holdfast.client.admin.topics import list_topics
 
     rows = [
         {
@@ -146,7 +146,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     """Print each topic's partitions and its own settings."""
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.topics import TOPIC_SOURCE, partition_rows, topic_settings
+    from holdfast.client.admin.topics import TOPIC_SOURCE, partition_rows, topic_settings
 
     connection = connect(bootstrap)
     described = connection.describe(args.names)
@@ -172,7 +172,7 @@ def run_alter(args: argparse.Namespace) -> int:
     if partitions is None and factor is None:
         raise UsageError("nothing to change: give --partitions or --replication-factor")
     bootstrap = bootstrap_from(args)
-    from holdfast.cli.kafka.topics import add_partitions, set_replication_factor
+    from holdfast.client.admin.topics import add_partitions, set_replication_factor
 
     connection, done = connect(bootstrap), dict[str, object]()
     if factor is not None:
@@ -198,7 +198,7 @@ def _print_topic(name: str, rows: list[dict[str, object]], own: Mapping[str, str
 def run_delete(args: argparse.Namespace) -> int:
     """Delete topics after asking; the code is that of the first that could not be deleted."""
     names, bootstrap = list(dict.fromkeys(args.names)), bootstrap_from(args)
-    from holdfast.cli.kafka.topics import delete_topics
+    from holdfast.client.admin.topics import delete_topics
 
     connection = connect(bootstrap)
     if not confirmed(args, f"Delete {', '.join(names)} at {bootstrap} with all records?"):
@@ -212,7 +212,7 @@ def run_config(args: argparse.Namespace) -> int:
     to, bootstrap = dict(parse_pairs(args.set, "--set")), bootstrap_from(args)
     if both := sorted({*to} & {*args.unset}):
         raise UsageError(f"--set and --unset both name {both[0]}: give one of them")
-    from holdfast.cli.kafka.topics import alter_topic_settings, topic_settings
+    from holdfast.client.admin.topics import alter_topic_settings, topic_settings
 
     connection = connect(bootstrap)
     connection.describe([args.name])

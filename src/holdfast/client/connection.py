@@ -5,12 +5,15 @@ response to the abandoned request.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 from holdfast.client.addresses import BrokerAddress
 from holdfast.kafka.codec import decode_response, encode_request
 from holdfast.kafka.wire import INT32
 from holdfast.vocabulary.errors import UnavailableError
+
+T = TypeVar("T")
 
 _CLIENT_ID: Final = "holdfast-spark"
 _RESPONSE_BYTES_MAX: Final = 512 << 20
@@ -25,12 +28,19 @@ class BrokerConnection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._correlation_id = 0
 
+    async def connect(self) -> None:
+        """Open the connection, unless it is open. `UnavailableError`: nothing was sent."""
+        await self._exclusively(self._open)
+
     async def request(self, request: Any) -> Any:
         """The response to a kio request. `UnavailableError` if there is none in time."""
+        return await self._exclusively(lambda: self._request(request))
+
+    async def _exclusively(self, work: Callable[[], Awaitable[T]]) -> T:
         async with self._lock:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    return await self._request(request)
+                    return await work()
             except (OSError, EOFError, TimeoutError) as error:
                 await self._drop()
                 reason = _reason(error) or f"no answer within {self._timeout_s:g} s"
@@ -44,10 +54,14 @@ class BrokerConnection:
         async with self._lock:
             await self._drop()
 
-    async def _request(self, request: Any) -> Any:
-        if self._streams is None:
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is None or self._streams[0].at_eof():
+            await self._drop()
             self._streams = await asyncio.open_connection(self._address.host, self._address.port)
-        reader, writer = self._streams
+        return self._streams
+
+    async def _request(self, request: Any) -> Any:
+        reader, writer = await self._open()
         self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         writer.write(encode_request(request, self._correlation_id, client_id=_CLIENT_ID))
         await writer.drain()

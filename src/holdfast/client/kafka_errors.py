@@ -8,21 +8,14 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from holdfast.client.addresses import Bootstrap
+from holdfast.client.types import KafkaConflictError, KafkaNotFoundError, KafkaRefusedError
 from holdfast.vocabulary.errors import (
     CorruptError,
     ExpiredError,
     HoldfastError,
-    InvalidError,
     OutcomeUnknownError,
     UnavailableError,
 )
-
-
-class KafkaRefusedError(InvalidError):
-    """The broker refused the request."""
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.given} {self.allowed}"
 
 
 class KafkaOutcomeUnknownError(OutcomeUnknownError):
@@ -81,6 +74,7 @@ _MISSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
+_CONFLICTS: Final = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.TOPIC_ALREADY_EXISTS})
 _REFUSED: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "was refused: a record is larger than the topic's max.message.bytes",
     KafkaError.NON_EMPTY_GROUP: "has active members: stop them first",
@@ -104,10 +98,11 @@ def to_holdfast_error(
     if code in _CORRUPT:
         return CorruptError(f"{what} {given}", text)
     if code == KafkaError._UNKNOWN_PARTITION and what == "topic":
-        return KafkaRefusedError(what, given, f"has no such partition at {bootstrap}")
+        return KafkaNotFoundError(what, given, f"has no such partition at {bootstrap}")
     if code in _MISSING:
-        return KafkaRefusedError(what, given, f"does not exist at {bootstrap}")
-    return KafkaRefusedError(what, given, _REFUSED.get(code) or f"was refused by {bootstrap}: {text} ({found.name()})")
+        return KafkaNotFoundError(what, given, f"does not exist at {bootstrap}")
+    kind = KafkaConflictError if code in _CONFLICTS else KafkaRefusedError
+    return kind(what, given, _REFUSED.get(code) or f"was refused by {bootstrap}: {text} ({found.name()})")
 
 
 def kafka_error(exception: KafkaException) -> KafkaError:

@@ -64,6 +64,21 @@ class InvalidClientConfigError(InvalidError):
         return f"invalid client configuration: {self.reason}"
 
 
+class KafkaRefusedError(InvalidError):
+    """The broker refused the request."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.given} {self.allowed}"
+
+
+class KafkaNotFoundError(KafkaRefusedError):
+    """What the request names does not exist."""
+
+
+class KafkaConflictError(KafkaRefusedError):
+    """What the request names exists already, or is in use."""
+
+
 class DataLossError(HoldfastError):
     """Offsets of a range are not in the log: removed by retention, or never written."""
 

@@ -122,8 +122,8 @@ class _Demo:
 
     def _create_topic(self) -> None:
         from holdfast.cli.kafka.connection import connect
-        from holdfast.cli.kafka.topics import create_topic
         from holdfast.client.addresses import Bootstrap
+        from holdfast.client.admin.topics import create_topic
 
         connection = connect(Bootstrap(servers=self._server.bootstrap, timeout_s=30))
         create_topic(connection, self._name, partitions=_PARTITIONS, replication_factor=-1, config={})
@@ -193,8 +193,8 @@ class _Demo:
 
     def _delete_topic(self) -> None:
         from holdfast.cli.kafka.connection import connect
-        from holdfast.cli.kafka.topics import delete_topics
         from holdfast.client.addresses import Bootstrap
+        from holdfast.client.admin.topics import delete_topics
 
         connection = connect(Bootstrap(servers=self._server.bootstrap, timeout_s=30))
         for error in delete_topics(connection, [self._name]).values():

@@ -15,13 +15,13 @@ from holdfast.cli.kafka.consumer import (
     record_of,
     records_in,
 )
-from holdfast.cli.kafka.offsets import offsets_at
-from holdfast.cli.kafka.positions import End, Position
 from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
-from holdfast.client.kafka_errors import KafkaRefusedError
+from holdfast.client.admin.offsets import offsets_at
+from holdfast.client.admin.positions import End, Position
 from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, PartitionRef, partition_label, require_partition_offsets
+from holdfast.client.types import KafkaRefusedError
 
 Batches = Iterator[list[ConsumedRecord]]
 

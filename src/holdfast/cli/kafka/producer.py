@@ -13,9 +13,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from holdfast.cli.kafka.record_parser import OutgoingRecord
 from holdfast.cli.kafka.signals import StopFlag, StopRequested
-from holdfast.cli.kafka.topics import topic_settings
-from holdfast.client.kafka_errors import KafkaRefusedError, kafka_error
+from holdfast.client.admin.topics import topic_settings
+from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
+from holdfast.client.types import KafkaRefusedError
 from holdfast.vocabulary.errors import HoldfastError
 
 RECORD_BYTES_MAX: Final = 1_000_000_000  # librdkafka's

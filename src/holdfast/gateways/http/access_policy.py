@@ -23,6 +23,7 @@ from holdfast.gateways.http.problems import (
 from holdfast.gateways.http.settings import HttpSettings, comma_separated
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_MEDIA_TYPES: Final = frozenset({"application/json", "application/x-ndjson", "application/octet-stream"})
 _SAME_SITE: Final = frozenset({"same-origin", "none"})
 
 
@@ -80,11 +81,11 @@ class AccessPolicy:
 
 
 def _media_type_problem(headers: Mapping[str, str]) -> Problem | None:
-    """A body that is not declared as JSON is rejected: a form on any page could send it."""
+    """A body of a type that a form on any page could send is rejected."""
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return None
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media == "application/json" or (media.startswith("application/") and media.endswith("+json")):
+    if media in _MEDIA_TYPES or (media.startswith("application/") and media.endswith("+json")):
         return None
     fault = Fault(detail=f"{media or 'none'} is not JSON", header="content-type", allowed="application/json")
     return problem(UNSUPPORTED_MEDIA_TYPE, f"invalid content-type {media!r}: must be application/json", fault)

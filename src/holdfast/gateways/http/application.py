@@ -30,8 +30,20 @@ from holdfast.gateways.http.problems import (
     problem_of_error,
     problem_type_of_status,
 )
-from holdfast.gateways.http.routes import dead_letters, health, inspection, openapi, parts, reprocessing
+from holdfast.gateways.http.routes import (
+    cluster,
+    consumer_groups,
+    dead_letters,
+    health,
+    inspection,
+    openapi,
+    parts,
+    records,
+    reprocessing,
+    topics,
+)
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
+from holdfast.gateways.http.routes.log_dependencies import LogRoutes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
 from holdfast.pipeline.service.service import PipelineService
 from holdfast.vocabulary.errors import HoldfastError
@@ -51,12 +63,17 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
         *dead_letters.HANDLERS,
         *reprocessing.HANDLERS,
     ]
+    if backend.log is not None:
+        handlers += [*topics.HANDLERS, *records.HANDLERS, *consumer_groups.HANDLERS, *cluster.HANDLERS]
+        routes = LogRoutes.of(backend.log, backend.settings, backend.stopping)
     dependencies = {
         "backend": Provide(lambda: backend, sync_to_thread=False),
         "pipelines": Provide(lambda: pipelines, sync_to_thread=False),
         "sources": Provide(lambda: sources, sync_to_thread=False),
         "document": Provide(lambda: document, sync_to_thread=False),
     }
+    if backend.log is not None:
+        dependencies["log"] = Provide(lambda: routes, sync_to_thread=False)
     sources = (*backend.metrics, pipeline_metrics(pipelines))
     document = OpenApiDocument(handlers, dependencies)
     inner = Litestar(

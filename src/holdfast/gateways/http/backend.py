@@ -1,5 +1,6 @@
 """The services behind the HTTP gateway, passed in by the composition root."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
 if TYPE_CHECKING:
+    from holdfast.gateways.http.log.backend import LogBackend
     from holdfast.pipeline.service.service import PipelineService
 
 
@@ -27,5 +29,9 @@ class HttpBackend:
     """Called on a thread: its imports take a while."""
     clock: Clock
     random: Random
+    log: "LogBackend | None" = None
+    """None: a gateway of pipelines alone."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server stops: what never ends by itself ends."""
     settings: HttpSettings = field(default_factory=HttpSettings)
     counters: RequestCounters = field(default_factory=RequestCounters)

@@ -28,6 +28,17 @@ class MissingPartError(InvalidError):
         return f"pipeline {pipeline!r} has no {part}: {why}"
 
 
+class UnknownAgentError(InvalidError):
+    """No agent has this id."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__("agent", agent, "one of the cluster")
+        self.args = (agent,)
+
+    def __str__(self) -> str:
+        return f"agent {self.args[0][:300]!r} does not exist"
+
+
 class MalformedBodyError(InvalidError):
     """A body that is not a JSON object."""
 

@@ -83,6 +83,7 @@ class OpenApiDocument:
             msgspec.json.decode(msgspec.json.encode(application.openapi_schema.to_schema()))
         )
         bodies, answers = _declared_types(application, "body"), _declared_types(application, "answer")
+        raw = _declared_types(application, "media_types")
         kinds = [Problem, *bodies.values(), *answers.values(), *structs.seen.values()]
         _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
@@ -90,6 +91,9 @@ class OpenApiDocument:
             for method, operation in operations.items():
                 if method in _METHODS:
                     _complete_operation(operation, bodies.get((path, method)), answers.get((path, method)))
+                    if media_types := raw.get((path, method)):
+                        content = {media: {"schema": {"type": "string"}} for media in media_types}
+                        operation["requestBody"] = {"required": True, "content": content}
         return _with_published_names(document)
 
 
@@ -103,7 +107,7 @@ def _with_published_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared_types(application: Litestar, what: str) -> dict[tuple[str, str], Any]:
-    """Types that handlers declare in `opt`: of bodies they do not decode, or responses they do not annotate."""
+    """What handlers declare in `opt`: types of bodies they do not decode and responses they do not annotate, media types."""
     return {
         (route.path_format, str(method).lower()): handler.opt[what]
         for route in application.routes

@@ -11,7 +11,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError
+from holdfast.client.types import KafkaConflictError, KafkaNotFoundError
+from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError, UnknownAgentError
+from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
+from holdfast.log.topics import TopicExistsError, UnknownTopicError
 from holdfast.pipeline.model.errors import (
     EditConflictError,
     InvalidValuesError,
@@ -100,6 +103,12 @@ _TYPE_BY_STATUS: Final = {
 }
 _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
     (UnknownPipelineError, NOT_FOUND),
+    (UnknownTopicError, NOT_FOUND),
+    (UnknownAgentError, NOT_FOUND),
+    (KafkaNotFoundError, NOT_FOUND),
+    (KafkaConflictError, CONFLICT),
+    (TopicExistsError, CONFLICT),
+    (NotLeaderError, UNAVAILABLE),
     (MissingPartError, NOT_FOUND),
     (MalformedBodyError, MALFORMED),
     (PipelineNameTakenError, CONFLICT),
@@ -141,6 +150,8 @@ def problem_type_of_status(status: int) -> ProblemType:
 def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
     """The problem of one of our errors. `whole`: the body was not one part of a pipeline, but several."""
     kind = next((kind for kinds, kind in _TYPE_BY_ERROR if isinstance(error, kinds)), INTERNAL_ERROR)
+    if isinstance(error, NotEnoughReplicasError):
+        kind = OUTCOME_UNKNOWN if error.appended else UNAVAILABLE
     faults: tuple[Fault, ...] = ()
     if isinstance(error, NotReadyError):
         faults = tuple(Fault(detail=redacted_detail(each)) for each in error.reasons)

@@ -66,6 +66,7 @@ class HttpServer:
         """Accept no more connections, finish requests in flight, then close."""
         if not self.listening.is_set():
             return
+        self.backend.stopping.set()
         self._stop.notify()
         await self._stopped.wait()
 

@@ -13,6 +13,7 @@ class HttpSettings:
     ones are closed. `requests_max`: requests in flight; others get 503 with `Retry-After`, except health and metrics. `head_ms`,
     `body_ms`: how long the head and the body of a request may take to arrive. `request_ms`: how long a handler may take.
     `write_ms`: how long a client may leave a response unread. `idle_ms`: after it a connection without a request is closed.
+    `forward_ms`: how long another node may take for what this one cannot do itself. `tails_max`: tails of topics that are open.
     `stop_ms`: how long a graceful stop waits for requests in flight. `ready_ms`: timeout of the checks of `/ready`. `hosts`,
     `origins`: host names that are accepted beside loopback's, and origins of other servers that may write, separated by commas.
     """
@@ -26,6 +27,8 @@ class HttpSettings:
     request_ms: int = 60_000
     write_ms: int = 30_000
     idle_ms: int = 60_000
+    forward_ms: int = 20_000
+    tails_max: int = 16
     stop_ms: int = 10_000
     ready_ms: int = 2_000
     hosts: str = ""
@@ -34,9 +37,9 @@ class HttpSettings:
     def __post_init__(self) -> None:
         check_between("body_bytes_max", self.body_bytes_max, KIB, 1 << 30)
         check_between("head_bytes_max", self.head_bytes_max, KIB, 16 * MIB)
-        for name in ("connections_max", "requests_max"):
+        for name in ("connections_max", "requests_max", "tails_max"):
             check_at_least(name, getattr(self, name), 1)
-        for name in ("head_ms", "body_ms", "request_ms", "write_ms", "idle_ms", "stop_ms", "ready_ms"):
+        for name in ("head_ms", "body_ms", "request_ms", "write_ms", "idle_ms", "forward_ms", "stop_ms", "ready_ms"):
             check_at_least(name, getattr(self, name), 1)
 
 

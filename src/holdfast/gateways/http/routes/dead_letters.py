@@ -3,7 +3,8 @@
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, RequestBody, pipeline_id
+from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, pipeline_id
 from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter
 from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
 

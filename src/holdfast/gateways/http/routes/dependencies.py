@@ -2,7 +2,6 @@
 
 from typing import Any, TypeVar
 
-import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
@@ -17,10 +16,6 @@ T = TypeVar("T")
 
 PIPELINES_PATH = "/api/pipelines"
 PIPELINE_PATH = PIPELINES_PATH + "/{pipeline:str}"
-
-
-class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A request body: fields are in camel case, and an unknown one is an error."""
 
 
 async def pipeline_id(pipelines: PipelineService, named: str) -> str:

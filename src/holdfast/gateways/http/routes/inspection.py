@@ -7,7 +7,8 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, RequestBody, pipeline_id
+from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, pipeline_id
 from holdfast.pipeline.filters.trial import Trial
 from holdfast.pipeline.service.responses import Inferred, Migration, Preview, Sample, TableDiff, TableSchema, Validation
 

@@ -4,11 +4,11 @@ import msgspec
 from litestar import Response, delete, post
 from litestar.params import FromPath, JSONBody
 
+from holdfast.gateways.http.routes.bodies import RequestBody
 from holdfast.gateways.http.routes.dependencies import (
     PIPELINE_PATH,
     HttpRequest,
     PipelinesDependency,
-    RequestBody,
     if_match_version,
     pipeline_id,
     pipeline_response,

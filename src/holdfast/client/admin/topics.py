@@ -1,6 +1,6 @@
 """Topics of a cluster: create, describe, grow, configure, delete."""
 
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import RETRY_PAUSE_S, KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, partition_offsets
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.host_port import join_host_port
 
@@ -174,11 +175,12 @@ def _all_led(connection: KafkaClient, name: str, count: int = 1) -> bool:
 
 def _wait_until(condition: Callable[[], bool], *, within_s: float) -> bool:
     """Whether it becomes true: other brokers see a change a moment after the one that made it."""
-    deadline = time.monotonic() + within_s
+    clock, pause = RealClock(), threading.Event()
+    deadline_ms = clock.boot_ms() + within_s * 1_000
     while not condition():
-        if time.monotonic() > deadline:
+        if clock.boot_ms() > deadline_ms:
             return False
-        time.sleep(RETRY_PAUSE_S)
+        pause.wait(RETRY_PAUSE_S)
     return True
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from holdfast.cli.kafka.positions import AtOffset, AtTime, Beginning, End, Position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position
 from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, PartitionRef, offsets_by_time
 

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import ConsumerGroupDescription, ConsumerGroupListing  # type: ignore[attr-defined]
 
-from holdfast.cli.kafka.offsets import offsets_at
-from holdfast.cli.kafka.positions import Position
-from holdfast.client.kafka_errors import KafkaRefusedError, kafka_error
+from holdfast.client.admin.offsets import offsets_at
+from holdfast.client.admin.positions import Position
+from holdfast.client.kafka_errors import kafka_error
 from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import (
     PartitionOffsets,
@@ -17,6 +17,7 @@ from holdfast.client.partition_offsets import (
     partition_offsets,
     require_partition_offsets,
 )
+from holdfast.client.types import KafkaConflictError, KafkaNotFoundError, KafkaRefusedError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 STATES: Final = {
@@ -159,7 +160,7 @@ def require_no_members(connection: KafkaClient, group: str) -> None:
         names = ", ".join(sorted(f"{member.client_id} at {member.host}" for member in described.members)[:3])
         count = len(described.members)
         members = f"{count} active member{'s' if count > 1 else ''} ({names}{', …' if count > 3 else ''})"
-        raise KafkaRefusedError("group", group, f"has {members}: stop them first")
+        raise KafkaConflictError("group", group, f"has {members}: stop them first")
 
 
 def delete_groups(connection: KafkaClient, groups: Sequence[str]) -> dict[str, HoldfastError | None]:
@@ -182,7 +183,7 @@ def _require_name(group: str) -> None:
 def _places(connection: KafkaClient, topics: Sequence[str], partitions: Sequence[int]) -> list[PartitionRef]:
     there = [(topic.name, info.id) for topic in connection.describe(topics).values() for info in topic.partitions]
     if missing := [(topic, number) for topic in topics for number in partitions if (topic, number) not in there]:
-        raise KafkaRefusedError("partition", partition_label(missing[0]), f"does not exist at {connection.bootstrap}")
+        raise KafkaNotFoundError("partition", partition_label(missing[0]), f"does not exist at {connection.bootstrap}")
     return [place for place in there if not partitions or place[1] in partitions]
 
 

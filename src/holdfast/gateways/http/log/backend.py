@@ -1,0 +1,52 @@
+"""What the routes of the log stand on: this node's log, the cluster as it is seen here, and clients of the other nodes."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from holdfast.agent.administration import ClusterAdministration
+from holdfast.agent.cluster import Cluster
+from holdfast.client.addresses import Bootstrap
+from holdfast.log.service import LogService
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.random import Random
+
+if TYPE_CHECKING:
+    from holdfast.client.librdkafka import KafkaClient
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBackend:
+    """Services of one node. `bootstrap`: the Kafka address of the cluster, for what another node has to do."""
+
+    log: LogService
+    cluster: Cluster
+    administration: ClusterAdministration
+    bootstrap: str
+    clock: Clock
+    random: Random
+
+
+class KafkaAdmin:
+    """Calls of `client.admin` on threads, with one client of the cluster, which is made for the first of them."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+        self._bootstrap = Bootstrap(servers=bootstrap, timeout_s=timeout_s)
+        self._opening = asyncio.Lock()
+        self._client: KafkaClient | None = None
+
+    async def call(self, work: "Callable[Concatenate[KafkaClient, P], T]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `work`, called with the client. Raises what it raises, and `UnavailableError`."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+        return await asyncio.to_thread(work, self._client, *args, **kwargs)
+
+    def _open(self) -> "KafkaClient":
+        from holdfast.client.librdkafka import KafkaClient
+
+        return KafkaClient(self._bootstrap)

@@ -1,0 +1,137 @@
+"""Records as JSON: what a client sends, and what it gets. Pure.
+
+The one rule: bytes come back as they went in. Text is JSON text; what is no UTF-8 has a name that ends with `Base64` instead. A
+JSON value that is neither text nor null is stored as the JSON that was sent.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.log.batches import Record
+from holdfast.vocabulary.errors import InvalidError
+
+_TIMESTAMP_MAX_MS = (1 << 63) - 1
+
+
+class NewRecord(RequestBody, frozen=True):
+    """A record to append. `value` may be any JSON; null is a tombstone. `timestamp`: milliseconds since 1970, by default now."""
+
+    key: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    key_base64: str | None = None
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value_base64: str | None = None
+    headers: Mapping[str, str | None] = {}
+    headers_base64: Mapping[str, str] = {}
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+class ReadRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A record as it was read."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | msgspec.UnsetType | None = msgspec.UNSET
+    key_base64: str = ""
+    value: str | msgspec.UnsetType | None = msgspec.UNSET
+    value_base64: str = ""
+    headers: Mapping[str, str | None] = {}
+    headers_base64: Mapping[str, str] = {}
+
+
+def to_record(number: int, given: NewRecord, now_ms: int) -> Record:
+    """The record that is appended. `number` is its place in the request, for errors."""
+    where = f"records[{number}]"
+    timestamp_ms = now_ms if given.timestamp is None else given.timestamp
+    if not 0 <= timestamp_ms <= _TIMESTAMP_MAX_MS:
+        raise InvalidError(f"{where}.timestamp", timestamp_ms, "milliseconds since 1970")
+    if given.value is msgspec.UNSET and given.value_base64 is None:
+        raise InvalidError(f"{where}.value", "nothing", "any JSON (null is a tombstone), or bytes as valueBase64")
+    headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
+    headers += [(name, _bytes(f"{where}.headersBase64", text)) for name, text in given.headers_base64.items()]
+    return Record(
+        number,
+        timestamp_ms,
+        _field(f"{where}.key", given.key, given.key_base64),
+        _field(f"{where}.value", given.value, given.value_base64),
+        tuple(headers),
+    )
+
+
+def from_record(partition: int, record: Record) -> ReadRecord:
+    """The JSON of a record."""
+    key, key_base64 = _shown(record.key)
+    value, value_base64 = _shown(record.value)
+    headers: dict[str, str | None] = {}
+    binary: dict[str, str] = {}
+    for name, data in record.headers:
+        text, encoded = _shown(data)
+        if encoded:
+            binary[name] = encoded
+        else:
+            headers[name] = text
+    return ReadRecord(
+        partition=partition,
+        offset=record.offset,
+        timestamp=record.timestamp_ms,
+        key=msgspec.UNSET if key_base64 else key,
+        key_base64=key_base64,
+        value=msgspec.UNSET if value_base64 else value,
+        value_base64=value_base64,
+        headers=headers,
+        headers_base64=binary,
+    )
+
+
+def line_values(body: bytes) -> list[bytes]:
+    """The JSON values of NDJSON, each as it was sent."""
+    try:
+        return [bytes(value) for value in _VALUES.decode_lines(body)]
+    except msgspec.DecodeError as error:
+        raise InvalidError("body", str(error), "a JSON value in each line") from None
+
+
+def line_records(body: bytes) -> list[NewRecord]:
+    """The lines of NDJSON, each a record with `key`, `value` and so on."""
+    try:
+        return _RECORDS.decode_lines(body)
+    except msgspec.DecodeError as error:
+        raise InvalidError("body", str(error), 'a record in each line, such as {"key": …, "value": …}') from None
+
+
+_VALUES = msgspec.json.Decoder(msgspec.Raw)
+_RECORDS = msgspec.json.Decoder(NewRecord)
+
+
+def _field(where: str, given: msgspec.Raw | msgspec.UnsetType, encoded: str | None) -> bytes | None:
+    if encoded is not None:
+        if given is not msgspec.UNSET:
+            raise InvalidError(where, "given twice", f"either {where} or {where}Base64")
+        return _bytes(f"{where}Base64", encoded)
+    if isinstance(given, msgspec.UnsetType):
+        return None
+    raw = bytes(given).strip()
+    if raw == b"null":
+        return None
+    return msgspec.json.decode(raw, type=str).encode() if raw[:1] == b'"' else raw
+
+
+def _bytes(where: str, text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        raise InvalidError(where, text[:40], "base64") from None
+
+
+def _shown(data: bytes | None) -> tuple[str | None, str]:
+    if data is None:
+        return None, ""
+    try:
+        return data.decode(), ""
+    except UnicodeDecodeError:
+        return None, b64encode(data).decode()

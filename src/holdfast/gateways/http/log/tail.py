@@ -1,0 +1,106 @@
+"""The tail of a topic as server-sent events: each record as it becomes visible, until the request has to end.
+
+The rules: every event's id is the position after it, in all partitions, so that a client that connects again with `Last-Event-ID`
+misses nothing. A tail ends before the time limit of requests and when the server stops; the browser's EventSource then connects
+again by itself. What waits to be sent is bounded: a slow reader stops the reads, and holds up nobody else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from holdfast.gateways.http.log.reading import Reading, ReadResult
+from holdfast.gateways.http.log.records import from_record
+from holdfast.log.errors import OffsetOutOfRangeError
+from holdfast.log.topics import Topic
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.tasks import background_tasks
+
+PARTITIONS_MAX: Final = 64
+_RECORDS: Final = 200  # of a partition, read at once
+_BYTES: Final = 256 * 1024
+_WAIT_MS: Final = 5_000
+_BEAT_MS: Final = 10_000
+_RETRY: Final = b"retry: 200\n\n"
+_ALIVE: Final = b": alive\n\n"
+
+Positions = dict[int, int]
+"""Partition → the next offset."""
+
+
+def parse_event_id(text: str) -> Positions:
+    """The positions in a `Last-Event-ID`."""
+    try:
+        pairs = (each.split(":") for each in text.split(",") if each)
+        return {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        raise InvalidError("Last-Event-ID", text[:100], "the id of an event of this topic") from None
+
+
+async def tail_events(
+    reading: Reading, topic: Topic, positions: Mapping[int, int], *, clock: Clock, until_ms: float, stop: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """The events from these positions on, until the clock reaches `until_ms` or `stop` is set."""
+    at = dict(positions)
+    found: asyncio.Queue[tuple[int, ReadResult] | HoldfastError] = asyncio.Queue(maxsize=1)
+
+    async def follow(partition: int) -> None:
+        offset = at[partition]
+        while True:
+            try:
+                result = await reading.read(
+                    topic, partition, offset, records_max=_RECORDS, bytes_max=_BYTES, wait_ms=_WAIT_MS
+                )
+            except OffsetOutOfRangeError as error:
+                if offset >= error.start:
+                    await found.put(error)
+                    return
+                offset = error.start  # retention has removed what was next
+                continue
+            except HoldfastError as error:
+                await found.put(error)
+                return
+            if result.next_offset != offset:
+                await found.put((partition, result))
+            offset = result.next_offset
+
+    async def stopped() -> None:
+        await stop.wait()
+        await found.put(_StoppedError())
+
+    yield _RETRY
+    async with background_tasks(stopped(), *(follow(partition) for partition in at)):
+        while (left_ms := until_ms - clock.boot_ms()) > 0:
+            item: tuple[int, ReadResult] | HoldfastError | None = None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_ms, _BEAT_MS) / 1000):
+                    item = await found.get()
+            if item is None:
+                yield _ALIVE
+            elif isinstance(item, HoldfastError):
+                return  # the client connects again, and hears of it if it lasts
+            else:
+                yield _encode(at, *item)
+
+
+class _StoppedError(HoldfastError):
+    """The server stops."""
+
+
+def _encode(at: Positions, partition: int, result: ReadResult) -> bytes:
+    """The events of one read; moves `at`."""
+    out = bytearray()
+    for record in result.records:
+        at[partition] = record.offset + 1
+        data = msgspec.json.encode(from_record(partition, record))
+        out += b"id: %b\ndata: %b\n\n" % (_event_id(at), data)
+    at[partition] = result.next_offset
+    return bytes(out) or _ALIVE
+
+
+def _event_id(at: Mapping[int, int]) -> bytes:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(at.items())).encode()

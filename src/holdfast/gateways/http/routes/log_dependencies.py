@@ -1,0 +1,45 @@
+"""Shared by the routes of the log: what they are injected with."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+
+from holdfast.client.leader_client import LeaderClient
+from holdfast.gateways.http.log.backend import KafkaAdmin, LogBackend
+from holdfast.gateways.http.log.producing import Producing
+from holdfast.gateways.http.log.reading import Reading
+from holdfast.gateways.http.settings import HttpSettings
+
+LOG_PATH = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRoutes:
+    """The log as the routes use it. `stop` is set when the server stops."""
+
+    backend: LogBackend
+    settings: HttpSettings
+    stop: asyncio.Event
+    kafka: KafkaAdmin
+    producing: Producing
+    reading: Reading
+    tails: set[object] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, backend: LogBackend, settings: HttpSettings, stop: asyncio.Event) -> "LogRoutes":
+        """The routes of one node."""
+        # An answer must come before the deadline of its request does, which would leave its outcome unsaid.
+        forward = LeaderClient(backend.bootstrap, clock=backend.clock, timeout_ms=settings.forward_ms)
+        return cls(
+            backend=backend,
+            settings=settings,
+            stop=stop,
+            kafka=KafkaAdmin(backend.bootstrap, timeout_s=settings.forward_ms / 1000),
+            producing=Producing(backend, forward),
+            reading=Reading(backend, forward),
+        )
+
+
+LogDependency = NamedDependency[SkipValidation[LogRoutes]]

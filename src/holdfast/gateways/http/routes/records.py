@@ -1,0 +1,328 @@
+"""Records: produce one, a batch, lines or raw bytes; consume, browse and follow them."""
+
+from collections.abc import AsyncIterator, Sequence
+from itertools import groupby
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from litestar import get, post
+from litestar.exceptions import ValidationException
+from litestar.params import FromPath, Parameter
+from litestar.response import Stream
+
+from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
+from holdfast.gateways.http.errors import MalformedBodyError
+from holdfast.gateways.http.log.producing import PlacedRecord
+from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
+from holdfast.gateways.http.log.tail import PARTITIONS_MAX, parse_event_id, tail_events
+from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.dependencies import HttpRequest
+from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes
+from holdfast.gateways.http.routes.topics import TOPIC_PATH
+from holdfast.log.batches import Record
+from holdfast.log.model import ACKS_ALL, ACKS_LEADER
+from holdfast.log.topics import Topic
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.tasks import gather_limited
+
+T = TypeVar("T")
+
+NDJSON = "application/x-ndjson"
+OCTETS = "application/octet-stream"
+Acks = Literal["all", "leader"]
+_ACKS = {"all": ACKS_ALL, "leader": ACKS_LEADER}
+_RECORDS_MAX = 10_000
+_READS_MAX = 8
+
+MaxRecords = Annotated[int, Parameter(query="maxRecords", ge=1, le=_RECORDS_MAX)]
+MaxBytes = Annotated[int, Parameter(query="maxBytes", ge=1, le=16 * MIB)]
+WaitMs = Annotated[int, Parameter(query="waitMs", ge=0, le=50_000)]
+IdempotencyKey = Annotated[str, Parameter(header="Idempotency-Key")]
+LastEventId = Annotated[str, Parameter(header="Last-Event-ID")]
+Partition = Annotated[int | None, Parameter(query="partition")]
+
+
+class ProduceRequest(NewRecord, frozen=True, kw_only=True):
+    """One record and its topic. `acks`: whether it has to be as durable as its topic asks for, or on its leader's disk."""
+
+    topic: str
+    acks: Acks = "all"
+    ack_mode: Acks | None = msgspec.field(default=None, name="ack_mode")
+
+
+class ProduceBatchRequest(RequestBody, frozen=True, kw_only=True):
+    """Records of one topic. Those of one partition are appended as a whole or not at all."""
+
+    topic: str
+    records: Annotated[Sequence[NewRecord], msgspec.Meta(max_length=_RECORDS_MAX)]
+    acks: Acks = "all"
+    ack_mode: Acks | None = msgspec.field(default=None, name="ack_mode")
+
+
+_ONE = msgspec.json.Decoder(ProduceRequest)
+_BATCH = msgspec.json.Decoder(ProduceBatchRequest)
+
+
+class Produced(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a record is."""
+
+    partition: int
+    offset: int
+
+
+class ProducedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records are, in the order they were sent."""
+
+    count: int
+    offsets: Sequence[Produced]
+
+
+class ProducedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive records of a partition."""
+
+    partition: int
+    offset: int
+    count: int
+
+
+class ProducedLines(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records are, as ranges."""
+
+    count: int
+    ranges: Sequence[ProducedRange]
+
+
+class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Records of a partition. The next read begins at `nextOffset`; below `endOffset` there is more."""
+
+    records: Sequence[ReadRecord]
+    next_offset: int
+    start_offset: int
+    end_offset: int
+
+
+@post(
+    f"{LOG_PATH}/produce",
+    tags=["records"],
+    summary="Produce a record",
+    status_code=200,
+    opt={"body": ProduceRequest},
+)
+async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey = "") -> Produced:
+    """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
+    data = _decoded(_ONE, await request.body())
+    acks = _ACKS[data.ack_mode or data.acks]
+    record = _named(data, log.backend.clock.now_ms())
+    (placed,) = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
+    return Produced(partition=placed.partition, offset=placed.offset)
+
+
+@post(
+    f"{LOG_PATH}/produce/batch",
+    tags=["records"],
+    summary="Produce records",
+    status_code=200,
+    opt={"body": ProduceBatchRequest},
+)
+async def produce_batch(log: LogDependency, request: HttpRequest, key: IdempotencyKey = "") -> ProducedBatch:
+    """Append records; returns once all are durable."""
+    data = _decoded(_BATCH, await request.body())
+    now_ms = log.backend.clock.now_ms()
+    records = [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
+    placed = await log.producing.append(
+        data.topic,
+        records,
+        [each.partition for each in data.records],
+        acks=_ACKS[data.ack_mode or data.acks],
+        idempotency_key=key,
+    )
+    return ProducedBatch(
+        count=len(placed), offsets=[Produced(partition=each.partition, offset=each.offset) for each in placed]
+    )
+
+
+@post(
+    f"{TOPIC_PATH}/messages",
+    tags=["records"],
+    summary="Produce lines or raw bytes",
+    status_code=200,
+    opt={"media_types": (NDJSON, OCTETS)},
+)
+async def produce_raw(
+    log: LogDependency,
+    request: HttpRequest,
+    topic: FromPath[str],
+    partition: Partition = None,
+    record_key: Annotated[str | None, Parameter(query="key")] = None,
+    lines: Annotated[Literal["values", "records"], Parameter(query="lines")] = "values",
+    acks: Annotated[Acks, Parameter(query="acks")] = "all",
+    key: IdempotencyKey = "",
+) -> ProducedLines:
+    """Append the body. As application/x-ndjson each line is a value, or with lines=records a record with key, value and so on.
+
+    As application/octet-stream the whole body is one value. `key` and `partition` are those of every record that has none.
+    """
+    now_ms = log.backend.clock.now_ms()
+    body = await request.body()
+    common = None if record_key is None else record_key.encode()
+    partitions: list[int | None]
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == OCTETS:
+        records = [Record(0, now_ms, common, body)]
+        partitions = [partition]
+    elif media != NDJSON:
+        raise InvalidError("content-type", media, f"{NDJSON} or {OCTETS}; JSON goes to {LOG_PATH}/produce")
+    elif lines == "values":
+        records = [Record(at, now_ms, common, value) for at, value in enumerate(line_values(body))]
+        partitions = [partition] * len(records)
+    else:
+        given = line_records(body)
+        records = [to_record(number, each, now_ms) for number, each in enumerate(given)]
+        records = [each if each.key is not None else each._replace(key=common) for each in records]
+        partitions = [partition if each.partition is None else each.partition for each in given]
+    placed = await log.producing.append(topic, records, partitions, acks=_ACKS[acks], idempotency_key=key)
+    return ProducedLines(count=len(placed), ranges=_ranges(placed))
+
+
+@get(f"{LOG_PATH}/consume", tags=["records"], summary="Consume a partition")
+async def consume(
+    log: LogDependency,
+    topic: Annotated[str, Parameter(query="topic")],
+    partition: Annotated[int, Parameter(query="partition")] = 0,
+    offset: Annotated[str, Parameter(query="offset")] = "earliest",
+    max_records: MaxRecords = 100,
+    max_bytes: MaxBytes = MIB,
+    wait_ms: WaitMs = 0,
+) -> Consumed:
+    """Records from an offset on; `earliest`, `latest`, a time and a duration such as `-1h` are offsets, too.
+
+    At the end it waits up to `waitMs` for the next record.
+    """
+    found = await log.reading.topic(topic, partition)
+    start = await log.reading.offset(found, partition, _position(log, offset))
+    return await _consumed(log, found, partition, start, max_records, max_bytes, wait_ms)
+
+
+@get(f"{TOPIC_PATH}/messages", tags=["records"], summary="Browse a topic")
+async def messages(
+    log: LogDependency,
+    topic: FromPath[str],
+    partition: Partition = None,
+    offset: Annotated[str, Parameter(query="offset")] = "",
+    max_records: Annotated[int, Parameter(query="limit", ge=1, le=1_000)] = 100,
+) -> list[ReadRecord]:
+    """Records of a partition from an offset on, or without one the last ones, of one partition or of all, oldest first."""
+    found = await log.reading.topic(topic, partition)
+    chosen = range(found.partitions) if partition is None else (partition,)
+    if len(chosen) > PARTITIONS_MAX:
+        raise InvalidError("partition", "none", f"given: topic {topic} has more than {PARTITIONS_MAX}")
+    position: Position | None = _position(log, offset) if offset else None
+
+    async def read(number: int) -> Sequence[ReadRecord]:
+        if position is None:
+            first = await log.reading.offset(found, number, Beginning())
+            start = max(first, await log.reading.offset(found, number, End()) - max_records)
+        else:
+            start = await log.reading.offset(found, number, position)
+        return (await _consumed(log, found, number, start, max_records, MIB, 0)).records
+
+    lists = await gather_limited(read, chosen, _READS_MAX)
+    shown = sorted((each for records in lists for each in records), key=lambda each: (each.timestamp, each.offset))
+    return shown[:max_records] if position is not None else shown[-max_records:]
+
+
+@get(f"{TOPIC_PATH}/tail", tags=["records"], summary="Follow a topic", media_type="text/event-stream")
+async def tail(
+    log: LogDependency,
+    topic: FromPath[str],
+    partition: Partition = None,
+    offset: Annotated[str, Parameter(query="offset")] = "latest",
+    last_event_id: LastEventId = "",
+) -> Stream:
+    """Server-sent events, one for each record that becomes visible. Ends after a while: connect again with Last-Event-ID."""
+    found = await log.reading.topic(topic, partition)
+    chosen = range(found.partitions) if partition is None else (partition,)
+    if len(chosen) > PARTITIONS_MAX:
+        raise InvalidError("partition", "none", f"given: topic {topic} has more than {PARTITIONS_MAX}")
+    if len(log.tails) >= log.settings.tails_max:
+        raise UnavailableError("tail", f"{log.settings.tails_max} are open, which is the limit (http.tails_max)")
+    known = parse_event_id(last_event_id)
+    position = _position(log, offset)
+    positions = {
+        number: known[number] if number in known else await log.reading.offset(found, number, position)
+        for number in chosen
+    }
+    return Stream(_counted(log, found, positions), media_type="text/event-stream")
+
+
+async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> AsyncIterator[bytes]:
+    me = object()
+    log.tails.add(me)
+    clock = log.backend.clock
+    try:
+        events = tail_events(
+            log.reading,
+            topic,
+            positions,
+            clock=clock,
+            until_ms=clock.boot_ms() + log.settings.request_ms * 0.8,
+            stop=log.stop,
+        )
+        async for event in events:
+            yield event
+    finally:
+        log.tails.discard(me)
+
+
+async def _consumed(
+    log: LogRoutes, topic: Topic, partition: int, offset: int, max_records: int, max_bytes: int, wait_ms: int
+) -> Consumed:
+    found = await log.reading.read(
+        topic, partition, offset, records_max=max_records, bytes_max=max_bytes, wait_ms=wait_ms
+    )
+    return Consumed(
+        records=[from_record(partition, record) for record in found.records],
+        next_offset=found.next_offset,
+        start_offset=found.start_offset,
+        end_offset=found.high_watermark,
+    )
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The body, whose values stay the JSON that was sent: the framework would have made Python of it."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise ValidationException(str(error)) from msgspec.ValidationError(str(error).replace("at `$", "at `$.data", 1))
+    except msgspec.DecodeError as error:
+        raise MalformedBodyError(str(error)) from None
+
+
+def _position(log: LogRoutes, text: str) -> Position:
+    position = parse_position(text, option="offset", now_ms=log.backend.clock.now_ms())
+    if isinstance(position, AtOffset) and position.offset >= 1 << 63:
+        raise InvalidError("offset", text, "below 2^63")
+    return position
+
+
+def _named(given: NewRecord, now_ms: int) -> Record:
+    """The record of a request that has one: its errors name the field alone."""
+    try:
+        return to_record(0, given, now_ms)
+    except InvalidError as error:
+        raise InvalidError(error.what.removeprefix("records[0]."), error.given, error.allowed) from None
+
+
+def _ranges(placed: Sequence[PlacedRecord]) -> list[ProducedRange]:
+    """The records as ranges of offsets, by partition."""
+    ordered = sorted(placed)
+    runs = groupby(enumerate(ordered), key=lambda each: (each[1].partition, each[1].offset - each[0]))
+    found = []
+    for (partition, _), run in runs:
+        offsets = [each.offset for _, each in run]
+        found.append(ProducedRange(partition=partition, offset=offsets[0], count=len(offsets)))
+    return found
+
+
+HANDLERS = (produce, produce_batch, produce_raw, consume, messages, tail)
