@@ -40,6 +40,7 @@ PAGE_TESTS = {
     ("docs/clickhouse.md", "python"): "tests/docs/test_clickhouse_page.py",
     ("docs/formats/strm.md", "python"): "tests/log/segments/test_golden.py",
     ("docs/how-to/lost-disk.md", "sh"): "tests/docs/test_lost_disk_page.py",
+    ("docs/how-to/migrate.md", "sh"): "tests/docs/test_migrate_page.py",
     ("docs/how-to/spark-to-clickhouse.md", "python"): "tests/docs/test_spark_to_clickhouse_page.py",
     ("docs/http.md", "sh"): "tests/docs/test_http_page.py",
     ("docs/kernel.md", "python"): "tests/docs/test_kernel_pages.py",

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Entry, Put, Requirement, Store
 from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.cluster_move import MOVED_KEY, ClusterMovedError, decode_moved
 from holdfast.kernel.keys import NODE_COUNTER, NODES, last_seen_key, member_key, members_prefix
 from holdfast.kernel.mirror import open_mirror
 from holdfast.vocabulary.clock import Clock
@@ -76,7 +77,7 @@ async def hold_membership(
     """Be a member for the body, under `member.session`; leaving removes the listing at once.
 
     An id belongs to one live member. If another has it, perhaps our own earlier process, this waits for its session to end, then
-    raises `InvalidError`.
+    raises `InvalidError`. `ClusterMovedError`: the cluster has left this store.
     """
     member = replace(member, node=await node_id(store, member.id, clock=clock, random=random))
     await _register(store, kind, member, clock, random, settings)
@@ -95,11 +96,13 @@ async def _register(
                 store,
                 clock=clock,
                 random=random,
-                require=(Absent(key),),
+                require=(Absent(key), Absent(MOVED_KEY)),
                 apply=(Put(key, msgspec.json.encode(member), member.session), _last_seen_put(kind, member, clock)),
             )
             if isinstance(outcome, Committed):
                 return
+            if (moved := outcome.found.get(MOVED_KEY)) is not None:
+                raise ClusterMovedError(moved=decode_moved(moved), migration=None)
             present = outcome.found.get(key)
             if present is None:
                 raise ExpiredError(f"session {member.session}", "the store has ended it")

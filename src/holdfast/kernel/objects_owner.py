@@ -23,9 +23,10 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.objects import Missing, Objects
-from holdfast.contracts.store import Absent, AtVersion, Committed, Entry, Put, Requirement, Store
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put, Requirement, Store
 from holdfast.contracts.validation import next_key
 from holdfast.kernel.cluster_identity import cluster_identity, read_cluster_identity
+from holdfast.kernel.cluster_move import MOVED_KEY, ClusterMovedError, decode_moved
 from holdfast.kernel.owner_mark import (
     CLAIMED,
     NotOwnerError,
@@ -144,7 +145,7 @@ class ObjectsOwner:
         view = await self.view()
         # Begun: another process of this cluster is between its two steps, and the mark before it is ours.
         if view.ownership is not Ownership.OURS and (view.ownership is not Ownership.BEGUN or view.found is None):
-            raise self._not_owner(view)
+            raise self.refusal(view)
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they are still ours. `NotOwnerError`: nothing was deleted.
@@ -191,12 +192,40 @@ class ObjectsOwner:
                     return
                 await self._commit_mark(CLAIMED, view, view.record.unproven)
             else:
-                raise self._not_owner(view)
+                raise self.refusal(view)
         raise UnavailableError(self.place, "its marks changed again and again while it was claimed")
+
+    async def leave(self, *, moved_to: str, token: str) -> OwnerMark:
+        """Put the mark that the cluster has moved, with a copy of these objects. The store has no such mark: it is refused here.
+
+        `NotOwnerError`: they are not this store's. A repetition finds the mark.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            view = await self.view()
+            if view.ownership is Ownership.MOVED and view.found is not None and view.found.token == token:
+                return view.found
+            view = await self._finished()
+            assert view.record is not None
+            await self._put(
+                OwnerMark(
+                    cluster=self.cluster,
+                    number=view.record.mark.number + 1,
+                    token=token,
+                    store_version=view.store_version,
+                    at_ms=self._clock.now_ms(),
+                    moved_to=moved_to,
+                )
+            )
+        raise UnavailableError(self.place, "its marks changed again and again while it was left")
 
     async def adopt(self, *, force: bool = False) -> OwnerMark:
         """Take the objects over from whoever had them; the new mark. `UsageError`: their owner seems to be running."""
         view = await self.view()
+        left = await self._store.get(MOVED_KEY)
+        if not force and left is not None:
+            raise ClusterMovedError(moved=decode_moved(left), migration=None)
+        if not force and view.ownership is Ownership.MOVED:
+            raise self.refusal(view)
         if view.ownership not in (Ownership.UNCLAIMED, Ownership.BEGUN, Ownership.OURS):
             now_ms = self._clock.now_ms()
             if view.found is not None and now_ms - view.found.at_ms < ACTIVE_MS and not force:
@@ -213,9 +242,23 @@ class ObjectsOwner:
             assert record is not None
             await self._put(record.mark)
         await self.claim()
+        if left is not None:
+            await self._return(left)
         mark = (await self.view()).recorded
         assert mark is not None
         return mark
+
+    async def _return(self, left: Entry) -> None:
+        """The cluster is here again. Last of all, and only if the migration has not been finished meanwhile."""
+        outcome = await commit_resolved(
+            self._store,
+            clock=self._clock,
+            random=self._random,
+            require=(AtVersion(MOVED_KEY, left.version),),
+            apply=(Delete(MOVED_KEY),),
+        )
+        if not isinstance(outcome, Committed):
+            raise UsageError("a `holdfast migrate` of this store runs: end it, then run this again")
 
     def _unproven(self, record: OwnerRecord, keep_ms: int) -> Sequence[TimeSpan]:
         spans = list(record.unproven)
@@ -231,7 +274,7 @@ class ObjectsOwner:
             if view.ownership is Ownership.OURS:
                 return view
             if view.ownership is not Ownership.BEGUN or view.found is None or view.record is None:
-                raise self._not_owner(view)
+                raise self.refusal(view)
             await self._put(view.record.mark)
         raise UnavailableError(self.place, "its marks changed again and again")
 
@@ -269,7 +312,8 @@ class ObjectsOwner:
             return False
         return True
 
-    def _not_owner(self, view: OwnerView) -> NotOwnerError:
+    def refusal(self, view: OwnerView) -> NotOwnerError:
+        """The error that says why these objects are not this store's."""
         return NotOwnerError(
             self.place,
             view.ownership,
@@ -297,7 +341,7 @@ async def verify_objects(
     owner = await owner_of(store, objects, clock=clock, random=random, place=place)
     view = await owner.view()
     if view.ownership not in (Ownership.UNCLAIMED, Ownership.BEGUN, Ownership.OURS):
-        raise owner._not_owner(view)
+        raise owner.refusal(view)
     return owner
 
 
@@ -311,6 +355,6 @@ async def adopt_objects(
     store: Store, objects: Objects, *, clock: Clock, random: Random, place: str = PLACE, force: bool = False
 ) -> OwnerMark:
     """For an operator: take the objects over. Every process of their former owner must have ended."""
-    cluster = await cluster_identity(store, clock=clock, random=random)
+    cluster = await cluster_identity(store, clock=clock, random=random, moved_allowed=True)
     owner = ObjectsOwner(store, objects, cluster=cluster, clock=clock, random=random, place=place)
     return await owner.adopt(force=force)

@@ -19,13 +19,18 @@ _ADOPT: Final = "`holdfast objects adopt --store URL --objects URL`"
 
 
 class OwnerMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Cluster `cluster` owned the objects when its store was at `store_version`. `token` tells two histories apart."""
+    """Cluster `cluster` owned the objects when its store was at `store_version`. `token` tells two histories apart.
+
+    `moved_to`: where the cluster has taken a copy of them, to go on there. Its own store does not have such a mark: so a release
+    that does not know the field refuses, too.
+    """
 
     cluster: str
     number: int
     token: str
     store_version: int
     at_ms: int
+    moved_to: str = ""
 
 
 class TimeSpan(NamedTuple):
@@ -48,6 +53,7 @@ class Ownership(Enum):
     FOREIGN = "they are another cluster's"
     STORE_BEHIND = "they were marked by a later state of this store, or by a copy of it"
     OBJECTS_BEHIND = "this store has marked other objects, or later ones"
+    MOVED = "their cluster has moved, and left these behind"
 
 
 def judge_owner(cluster: str, recorded: OwnerMark | None, found: OwnerMark | None) -> Ownership:
@@ -59,7 +65,7 @@ def judge_owner(cluster: str, recorded: OwnerMark | None, found: OwnerMark | Non
     if found.cluster != cluster:
         return Ownership.FOREIGN
     if recorded is None or found.number > recorded.number:
-        return Ownership.STORE_BEHIND
+        return Ownership.MOVED if found.moved_to else Ownership.STORE_BEHIND
     if found.number < recorded.number:
         return Ownership.BEGUN if found.number == recorded.number - 1 else Ownership.OBJECTS_BEHIND
     return Ownership.OURS if found.token == recorded.token else Ownership.STORE_BEHIND
@@ -116,6 +122,11 @@ class NotOwnerError(UsageError):
                     f"{self.place} was marked by a later state of the store ({theirs}) than this one ({mine}): this store was "
                     "restored from a backup, or is a copy, and does not know what was published since. Use the store that "
                     f"marked it; if that is lost, stop every process that uses it and run {_ADOPT}"
+                )
+            case Ownership.MOVED:
+                return (
+                    f"cluster {self.cluster} has moved, and left {self.place} behind: use {found.moved_to if found else ''}. Only "
+                    f"if that is lost for good, {_ADOPT} with --force makes this store the cluster again"
                 )
             case Ownership.OBJECTS_BEHIND if found is None:
                 return (

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from holdfast.contracts.store import Entry, Scan, Store
 from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.cluster_move import check_not_moved
 from holdfast.registry import RegistrySettings
 from holdfast.sdk.registry import Registry
 from holdfast.sdk.session import Session, open_session
@@ -55,7 +56,8 @@ class Holdfast:
 async def connect(store: str | Store, *, runtime: Runtime | None = None) -> AsyncIterator[Holdfast]:
     """Open the store a URL names (`sqlite:///work.db`, `postgresql://…`, `etcd://…`, `redis://…`, `memory:`) for the body.
 
-    An open `Store` is taken as it is and left open. `InvalidError`: no such engine, or one whose settings would lose commits.
+    An open `Store` is taken as it is and left open. `InvalidError`: no such engine, one whose settings would lose commits, or a
+    store whose cluster has moved to another one.
     """
     runtime = runtime or Runtime()
     if not isinstance(store, str):
@@ -64,4 +66,5 @@ async def connect(store: str | Store, *, runtime: Runtime | None = None) -> Asyn
         yield Holdfast(store, runtime)
         return
     async with open_store(store, clock=runtime.clock, random=runtime.random) as opened:
+        await check_not_moved(opened)
         yield Holdfast(opened, runtime)

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Conflict, Delete, Put, Requirement, Store
+from holdfast.kernel.cluster_move import MOVED_KEY, ClusterMovedError, decode_moved
 from holdfast.pipeline.catalog.worker_status import SlotStatus, WorkerRecord, status_key, worker_key
 from holdfast.pipeline.workers.slot_run import SlotRun
 from holdfast.vocabulary.clock import Clock
@@ -33,12 +34,17 @@ class StatusPublisher:
         self._written_at_ms: dict[str, int] = {}
 
     async def announce(self, record: WorkerRecord) -> str | None:
-        """Register the worker's name. None: it is ours; otherwise the session of the worker that has it."""
+        """Register the worker's name. None: it is ours; otherwise the session of the worker that has it.
+
+        `ClusterMovedError`: the cluster has left this store.
+        """
         key = worker_key(record.id)
-        outcome = await self._commit([Absent(key)], [Put(key, _encode(record), self._session)])
+        outcome = await self._commit([Absent(key), Absent(MOVED_KEY)], [Put(key, _encode(record), self._session)])
         if isinstance(outcome, Committed):
             self._worker, self._worker_version, self._worker_at_ms = record, outcome.version, self._clock.boot_ms()
             return None
+        if (moved := outcome.found.get(MOVED_KEY)) is not None:
+            raise ClusterMovedError(moved=decode_moved(moved), migration=None)
         found = outcome.found.get(key)
         if found is None:
             raise self._expired()
