@@ -61,7 +61,10 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     made.add_argument("--to-store", metavar="URL", default="", help="the new store: empty, or of an earlier run")
     made.add_argument(
-        "--to-objects", metavar="URL", default="", help="the new object storage: an empty folder or prefix"
+        "--to-objects",
+        metavar="URL",
+        default="",
+        help="the new object storage: an empty folder or prefix (default: the objects stay where they are)",
     )
     made.add_argument(
         "--from", dest="from_engines", metavar="STORE+OBJECTS", default="", help="refuse another source, as sqlite+file"
@@ -85,18 +88,29 @@ async def run_migrate(args: argparse.Namespace) -> int:
     """Check, ask, move, report."""
     settings = effective_settings_for(args).settings
     store, objects = opened_store_url(settings), settings.objects
-    if not args.to_store or not args.to_objects:
-        raise UsageError("where to? Give --to-store URL and --to-objects URL")
+    to_objects = args.to_objects or objects
+    if not args.to_store:
+        raise UsageError(
+            "where to? Give --to-store URL, and --to-objects URL unless the objects stay where they are. To move objects alone, "
+            "give another database, schema or prefix of the same server as --to-store"
+        )
     if is_embedded_etcd(args.to_store):
         raise InvalidError("--to-store", args.to_store, "the address of running members, such as etcd://127.0.0.1:2379")
     _check_engines("--from", args.from_engines, store, objects)
-    _check_engines("--to", args.to_engines, args.to_store, args.to_objects)
+    _check_engines("--to", args.to_engines, args.to_store, to_objects)
     parallel = parse_int(args.parallel, "--parallel", least=1, most=PARALLEL_MAX) or 1
     await asyncio.to_thread(require_unlocked, settings.data)
     clock, random = RealClock(), SystemRandom()
     async with (
         opened_end(store, objects, create=False, clock=clock, random=random) as source,
-        opened_end(args.to_store, args.to_objects, create=True, clock=clock, random=random) as target,
+        opened_end(
+            args.to_store,
+            to_objects,
+            create=True,
+            clock=clock,
+            random=random,
+            keep=None if args.to_objects else source,
+        ) as target,
     ):
         question = (
             f"Move the cluster of {source.location.store} to {target.location.store}, and close it here for good?"
@@ -172,9 +186,10 @@ def _print(report: MigrationReport, *, as_json: bool) -> None:
         print_json(msgspec.to_builtins(report))
         return
     verb = "would move" if report.dry_run else "moved, every one verified"
+    kept = report.origin.objects == report.to.objects
+    objects = "no objects" if kept else f"{report.objects:,} objects ({_size(report.object_bytes)})"
     print_line(
-        f"cluster {report.cluster}: {report.entries:,} entries ({_size(report.entry_bytes)}) and {report.objects:,} objects "
-        f"({_size(report.object_bytes)}) {verb}"
+        f"cluster {report.cluster}: {report.entries:,} entries ({_size(report.entry_bytes)}) and {objects} {verb}"
     )
     print_line(f"  from  {report.origin}")
     print_line(f"  to    {report.to}")

@@ -404,8 +404,10 @@ async def test_a_cluster_that_is_being_moved_cannot_be_moved_elsewhere(tmp_path:
         assert (await migrate(source, target)).finished
 
 
-async def test_an_operator_may_take_the_source_back_and_migrate_again(tmp_path: Path) -> None:
-    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+@pytest.mark.parametrize("objects", ["moved", "kept"])
+async def test_an_operator_may_take_the_source_back_and_migrate_again(objects: str, tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as new:
+        target = new if objects == "moved" else End(store=new.store, objects=source.objects, location=new.location)
         cluster = await fill(source)
         with failpoints.installed(fail_at("migrate.verified")), pytest.raises(FailpointError):
             await migrate(source, target)
@@ -448,6 +450,38 @@ async def test_a_write_to_the_closed_source_is_found_and_copied_next_time(tmp_pa
         assert not await serves(target)
         assert (await migrate(source, target)).finished
         assert await contents(target, cluster) == await contents(source, cluster)
+
+
+@pytest.mark.parametrize("step", ["", *STEPS])
+async def test_the_store_moves_alone_if_the_objects_stay(step: str, tmp_path: Path) -> None:
+    store, objects = urls(tmp_path, "b")[0], urls(tmp_path, "a")[1]
+    async with (
+        end(tmp_path, "a") as source,
+        opened_end(store, objects, create=True, clock=CLOCK, random=RANDOM, keep=source) as target,
+    ):
+        cluster = await fill(source)
+        if step and step != "migrate.objects-recorded":
+            with failpoints.installed(fail_at(step)), pytest.raises(FailpointError):
+                await migrate(source, target)
+            assert not (await serves(source) and await serves(target))
+        report = await migrate(source, target)
+        assert report.finished
+        assert report.copied_objects == 0
+        assert await contents(target, cluster) == await contents(source, cluster)
+        assert (await serves(source), await serves(target)) == (False, True)
+        await source.store.commit(apply=[Delete(MOVED_KEY)])  # as in a backup that was made before
+        assert not await serves(source)
+
+
+async def test_the_same_objects_given_as_a_target_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    store, objects = urls(tmp_path, "b")[0], urls(tmp_path, "a")[1]
+    async with (
+        end(tmp_path, "a") as source,
+        opened_end(store, objects, create=True, clock=CLOCK, random=RANDOM) as target,
+    ):
+        await fill(source)
+        with pytest.raises(UsageError, match="no --to-objects to leave the objects where they are"):
+            await migrate(source, target)
 
 
 async def test_a_copy_that_differs_is_corrupt(tmp_path: Path) -> None:

@@ -62,9 +62,11 @@ async def objects_of(objects: Objects, cluster: str, *, after: str = "") -> Asyn
             yield info
 
 
-async def take_inventory(source: End, cluster: str, *, page: int) -> Inventory:
+async def take_inventory(source: End, cluster: str, *, page: int, with_objects: bool) -> Inventory:
     """Count everything, and find who is alive and what is unpublished."""
     found = await look_at_entries(source.store, page=page)
+    if not with_objects:
+        return found
     async for info in objects_of(source.objects, cluster):
         found.objects += 1
         found.object_bytes += info.size_bytes

@@ -11,6 +11,9 @@
     7  finish           the source's record says so, by compare-and-swap: an operator who has opened the source again wins. Then one
                         commit gives the target its identity, and it may serve
 
+If the objects stay where they are (both ends have the same), steps 2 to 4 leave them alone, and the target's mark is put after the
+source is closed: it is what refuses the source there.
+
 Run again, it goes on where it was. Until step 7 the target refuses every server, from step 3 on the source does.
 """
 
@@ -64,6 +67,7 @@ class Migration:
         self._source, self._target = source, target
         self._clock, self._random, self._settings = clock, random, settings
         self._on_progress = on_progress
+        self._keeps_objects = source.objects is target.objects
         self._cluster = ""
         self._found = Inventory()
 
@@ -112,12 +116,15 @@ class Migration:
         earlier = await self._earlier(moved)
         if earlier is None:
             await check_store_empty(target, self._cluster)
-            await check_objects_empty(target, self._cluster)
+            if not self._keeps_objects:
+                await check_objects_empty(target, self._cluster)
         elif decode_migration(earlier).finished:
             return moved, earlier, view
         self._check_owner(view, moved)
         self._on_progress(Progress("inventory", 0, 0, 0, 0))
-        self._found = found = await take_inventory(source, self._cluster, page=self._settings.page)
+        self._found = found = await take_inventory(
+            source, self._cluster, page=self._settings.page, with_objects=not self._keeps_objects
+        )
         counted, size = found.entries + found.objects, found.entry_bytes + found.object_bytes
         self._on_progress(Progress("inventory", counted, counted, size, size))
         check_stopped(found)
@@ -138,7 +145,9 @@ class Migration:
         return entry
 
     def _check_owner(self, view: OwnerView, moved: MovedRecord | None) -> None:
-        left = moved is not None and view.ownership is Ownership.MOVED
+        left = moved is not None and view.ownership is (
+            Ownership.STORE_BEHIND if self._keeps_objects else Ownership.MOVED
+        )
         begun = view.ownership is Ownership.BEGUN and view.found is not None
         if view.ownership is not Ownership.OURS and not begun and not left:
             raise self._source_owner().refusal(view)
@@ -180,7 +189,8 @@ class Migration:
         )
         claimed = await TargetRecord.begin(self._target, record, earlier, mark, clock=self._clock, random=self._random)
         await failpoints.reached_async("migrate.claimed")
-        await claimed.mark_objects()
+        if not self._keeps_objects:
+            await claimed.mark_objects()
         await failpoints.reached_async("migrate.target-marked")
         return claimed
 
@@ -210,7 +220,10 @@ class Migration:
             closed_at = await fence_all_leases(store, clock=self._clock, random=self._random)
             await failpoints.reached_async("migrate.leases-fenced")
             await target.update(msgspec.structs.replace(target.record, closed_at=closed_at))
-        await self._source_owner().leave(moved_to=str(self._target.location), token=token)
+        if self._keeps_objects:
+            await target.mark_objects()
+        else:
+            await self._source_owner().leave(moved_to=str(self._target.location), token=token)
         await failpoints.reached_async("migrate.source-marked")
 
     async def _closed(self, token: str) -> Entry:
@@ -225,6 +238,9 @@ class Migration:
     # --- 4, 5, 6
 
     async def _copy_objects(self, record: TargetRecord) -> tuple[CopyProgress, int]:
+        if self._keeps_objects:
+            return CopyProgress(), 0
+
         async def save(progress: CopyProgress) -> None:
             await record.update(msgspec.structs.replace(record.record, objects=progress))
             await failpoints.reached_async("migrate.objects-recorded")
@@ -299,9 +315,11 @@ class Migration:
                 await self._closed(record.record.token)  # says so if it was opened
         await failpoints.reached_async("migrate.decided")
         now_ms = self._clock.now_ms()
-        # Copies are as old as this migration: nobody can tell any more which of them the source's store would not vouch for.
-        copied = TimeSpan(record.record.at_ms - SKEW_MS, now_ms + SKEW_MS)
-        spans = (*(view.record.unproven if view.record is not None else ()), copied)
+        # Copies are as old as this migration: nobody can tell any more which of them the source's store would not vouch for. Of
+        # objects that stay, it vouches for those from before its last mark.
+        assert view.record is not None
+        since_ms = view.record.mark.at_ms if self._keeps_objects else record.record.at_ms
+        spans = (*view.record.unproven, TimeSpan(since_ms - SKEW_MS, now_ms + SKEW_MS))
         owner = OwnerRecord(mark=record.mark, unproven=merge_spans(spans))
         await record.update(
             msgspec.structs.replace(record.record, finished_at_ms=now_ms),

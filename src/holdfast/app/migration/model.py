@@ -91,8 +91,10 @@ class End:
 
 
 @asynccontextmanager
-async def opened_end(store: str, objects: str, *, create: bool, clock: Clock, random: Random) -> AsyncIterator[End]:
-    """Store and objects of one end. `InvalidError`: one of them is the memory of a process."""
+async def opened_end(
+    store: str, objects: str, *, create: bool, clock: Clock, random: Random, keep: End | None = None
+) -> AsyncIterator[End]:
+    """Store and objects of one end. `keep`: the end whose objects these are. `InvalidError`: one is the memory of a process."""
     parsed = parse_store_url(store), parse_objects_url(objects)
     for each in parsed:
         if each.parts.scheme == "memory":
@@ -100,7 +102,11 @@ async def opened_end(store: str, objects: str, *, create: bool, clock: Clock, ra
     async with AsyncExitStack() as stack:
         yield End(
             store=await stack.enter_async_context(open_store(store, clock=clock, random=random, create=create)),
-            objects=await stack.enter_async_context(open_objects(objects, clock=clock, random=random, create=create)),
+            objects=(
+                await stack.enter_async_context(open_objects(objects, clock=clock, random=random, create=create))
+                if keep is None
+                else keep.objects
+            ),
             location=Location(
                 store=advertised_url(store) or parsed[0].shown, objects=advertised_url(objects) or parsed[1].shown
             ),

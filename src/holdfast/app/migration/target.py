@@ -50,6 +50,7 @@ async def check_objects_empty(target: End, cluster: str) -> None:
         raise UsageError(
             f"the target objects {target.location.objects} belong to cluster {mark.cluster} (mark {mark.number}); the source is "
             f"cluster {cluster}. Give an empty prefix"
+            + (", or no --to-objects to leave the objects where they are" if mark.cluster == cluster else "")
         )
     async for info in target.objects.list(""):
         raise UsageError(
@@ -71,17 +72,19 @@ class TargetRecord:
     async def begin(
         cls, target: End, record: MigrationRecord, found: Entry | None, mark: OwnerMark, *, clock: Clock, random: Random
     ) -> "TargetRecord":
-        """Claim the target for this run; `found` is the record of an earlier one, whose mark is kept."""
+        """Claim the target for this run. `found` is the record of an earlier one: its mark is kept if this one goes on with it."""
         if found is not None:
             entry = await target.store.get(RECORD_KEY)
             assert entry is not None, "it was written with the record"
-            mark = msgspec.json.decode(entry.value, type=OwnerRecord).mark
+            before = msgspec.json.decode(entry.value, type=OwnerRecord).mark
+            if decode_migration(found).token == record.token:
+                mark = before
+            else:
+                mark = msgspec.structs.replace(mark, number=max(mark.number, before.number + 1))
         made = cls(target, record, 0 if found is None else found.version, mark, clock=clock, random=random)
-        marked: Sequence[Operation] = (
-            () if found is not None else (Put(RECORD_KEY, msgspec.json.encode(OwnerRecord(mark=mark))),)
-        )
+        marked = Put(RECORD_KEY, msgspec.json.encode(OwnerRecord(mark=mark)))
         absent = (Absent(IDENTITY_KEY), Absent(RECORD_KEY)) if found is None else (Absent(IDENTITY_KEY),)
-        await made._write(record, marked, absent)
+        await made._write(record, (marked,), absent)
         return made
 
     async def mark_objects(self) -> None:
