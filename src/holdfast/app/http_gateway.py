@@ -15,6 +15,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.app.addresses import Address
 from holdfast.app.listeners import Listener
 from holdfast.contracts.store import Store
+from holdfast.cursors.service import CursorService
 from holdfast.gateways.http.access_policy import AccessPolicy
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.health import HealthCheck, store_check
@@ -27,9 +28,11 @@ from holdfast.gateways.http.metrics.kafka import kafka_metrics
 from holdfast.gateways.http.metrics.objects import object_metrics
 from holdfast.gateways.http.metrics.process import process_metrics
 from holdfast.gateways.http.metrics.requests import RequestCounters
+from holdfast.gateways.http.metrics.text import cursor_metrics, text_metrics
 from holdfast.gateways.http.server import HttpServer, serving_http
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.server import KafkaServer
+from holdfast.gateways.text.server import TextServer
 from holdfast.groups.service import GroupService
 from holdfast.log.service import LogService
 from holdfast.objects.cache import CachingObjects
@@ -56,6 +59,8 @@ class HttpServices:
     groups: GroupService
     agent: Agent | None
     kafka: KafkaServer
+    cursors: CursorService
+    text: TextServer | None = None
     bootstrap: str
     """The cluster's Kafka address."""
     clickhouse: str = ""
@@ -101,6 +106,8 @@ class HttpServices:
             cluster_metrics(self.cluster),
             *([agent_metrics(self.agent)] if self.agent is not None else ()),
             group_metrics(self.groups),
+            cursor_metrics(self.cursors),
+            *([text_metrics(self.text)] if self.text is not None else ()),
             object_metrics(self.requests, self.objects),
             *([etcd_member_metrics(self.etcd)] if self.etcd is not None else ()),
         ]

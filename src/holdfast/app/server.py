@@ -233,7 +233,7 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
         kafka = await stack.enter_async_context(_kafka_gateway(parts, node))
         text = await stack.enter_async_context(_text_gateway(parts, parts.text, node)) if parts.text else None
         if parts.http is not None:
-            await stack.enter_async_context(parts.http.serving(_http_services(parts, node, kafka)))
+            await stack.enter_async_context(parts.http.serving(_http_services(parts, node, kafka, text)))
         worker = await _start_worker(stack, parts, node)
         yield RunningServer(
             kafka=parts.kafka.address,
@@ -329,7 +329,7 @@ def _replication_factor(settings: ServeSettings) -> str:
     return "cap" if alone else "refuse"
 
 
-def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpServices:
+def _http_services(parts: _Components, node: _Node, kafka: KafkaServer, text: TextServer | None) -> HttpServices:
     return HttpServices(
         store=parts.store,
         objects=parts.objects,
@@ -340,6 +340,8 @@ def _http_services(parts: _Components, node: _Node, kafka: KafkaServer) -> HttpS
         groups=node.services.groups,
         agent=node.agent,
         kafka=kafka,
+        cursors=node.services.cursors,
+        text=text,
         bootstrap=str(parts.advertised),
         clickhouse=parts.clickhouse.url,
         etcd=parts.etcd.figures if parts.etcd is not None else None,

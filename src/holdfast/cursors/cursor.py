@@ -48,6 +48,11 @@ class SharedCursor:
         )  # what came back may be before what is handed out
 
     @property
+    def new_at(self) -> int:
+        """Nothing from here on was ever handed out by this owner."""
+        return self._new_at
+
+    @property
     def has_records(self) -> bool:
         """Whether records can be handed out without a read."""
         return bool(self._buffer)

@@ -32,10 +32,11 @@ class CursorSettings:
 
 @dataclass(slots=True)
 class CursorCounters:
-    """Since the process started."""
+    """Since the process started. `returned`: handed out, but not delivered; `redelivered`: handed out again."""
 
     delivered: int = 0
     returned: int = 0
+    redelivered: int = 0
     reads: int = 0
     store_commits: int = 0
     shards_opened: int = 0

@@ -78,7 +78,9 @@ class CursorShard:
             await self._until_saved(topic.name, cursor)
             self._check(topic.name)  # both take their time
             self._cursors.move_to_end(topic.name)
+            new_at = cursor.new_at
             taken = cursor.take(count, ahead_max=self._settings.unsaved_max)
+            self._counters.redelivered += sum(record.offset < new_at for record in taken)
         return Deliveries(taken, lambda delivered: self._settle(cursor, taken, delivered))
 
     def _settle(self, cursor: SharedCursor, taken: Sequence[CursorRecord], delivered: int) -> None:

@@ -173,7 +173,9 @@ async def test_a_record_whose_answer_was_not_written_is_delivered_again(tmp_path
             await async_until(lambda: counters.returned)
             delivered = counters.delivered
             assert delivered < 100
+            assert counters.redelivered == 0
             assert (await client.one("GET logs"))[:6] == b"OK %03d" % delivered
+            assert counters.redelivered == 1
 
 
 async def test_clients_share_one_cursor(ann: TextNode) -> None:

@@ -15,7 +15,7 @@ from holdfast.cursors.cursor import Deliveries
 from holdfast.gateways.text.errors import EMPTY, ERROR, OK, error_reply
 from holdfast.gateways.text.frames import FrameParser, InvalidFrame, encode_frames
 from holdfast.gateways.text.requests import Request, RequestError, Verb, is_forwarded, parse_request
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import gather_or_cancel
 
@@ -63,9 +63,11 @@ class TextConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now_ms = self._backend.clock.boot_ms()
+        self._backend.counters.received_bytes += len(data)
         if not self._parser.incomplete:
             self.frame_at_ms = now_ms
-        for frame in self._parser.feed(data):
+        held_before, frames = self._parser.held_bytes, self._parser.feed(data)
+        for frame in frames:
             self.frame_at_ms = self.active_at_ms = now_ms
             queued = self._parsed(frame)
             size = _size(queued)
@@ -75,6 +77,8 @@ class TextConnection(asyncio.Protocol):
         if self._queue:
             self._arrived.set()
             self._update_flow_control()
+        if held_before or self._parser.held_bytes:
+            self._server.unfinished(self, self._parser.held_bytes, began=bool(frames))
 
     def _parsed(self, frame: bytes | InvalidFrame) -> _Queued:
         if isinstance(frame, InvalidFrame) or (len(frame) > self._settings.frame_bytes_max and not is_forwarded(frame)):
@@ -237,7 +241,9 @@ class TextConnection(asyncio.Protocol):
         if self._closed or self._transport is None or self._transport.is_closing():
             return False
         self._backend.counters.errors += sum(reply.startswith(ERROR) for reply in replies)
-        self._transport.write(encode_frames(replies))
+        data = encode_frames(replies)
+        self._backend.counters.sent_bytes += len(data)
+        self._transport.write(data)
         await self._written.wait()
         return not self._closed
 
@@ -295,6 +301,15 @@ class TextConnection(asyncio.Protocol):
         """Accept no more requests; what another node has taken, it may still settle."""
         self._stopping = True
         self._update_flow_control()
+
+    def close_unfinished(self) -> None:
+        """Others need the memory of a request that has not arrived whole: its client is told, unless it waits for other answers."""
+        reason = f"requests that have not arrived whole exceed {self._settings.unfinished_bytes_max} bytes"
+        if self.busy or self._transport is None:
+            self.abort(reason)
+            return
+        self._transport.write(encode_frames((error_reply(UnavailableError("memory of requests", reason)),)))
+        self.close()
 
     def close(self) -> None:
         """Close, after the answers already written are sent."""

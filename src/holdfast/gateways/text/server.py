@@ -15,7 +15,9 @@ from holdfast.gateways.text.reading import PartitionRecords
 from holdfast.gateways.text.records import decode_payloads, encode_records
 from holdfast.gateways.text.requests import Request, RequestError, Verb
 from holdfast.gateways.text.routing import Routing
+from holdfast.gateways.text.settings import TextCounters
 from holdfast.gateways.text.state import metrics_json, state_json
+from holdfast.gateways.text.unfinished_frames import UnfinishedFrames
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -35,7 +37,8 @@ class TextServer:
         self.routing = Routing(backend)
         self.connections: set[TextConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._used_bytes = 0
+        self.used_bytes = 0  # of requests that are not answered
+        self._unfinished = UnfinishedFrames[TextConnection](backend.settings.unfinished_bytes_max)
         self._waiting_for_memory: set[TextConnection] = set()
         self._listeners: list[asyncio.Server] = []
         self._closed = False
@@ -96,19 +99,36 @@ class TextServer:
     @property
     def full(self) -> bool:
         """Whether requests hold all the memory they may."""
-        return self._used_bytes >= self.backend.settings.requests_bytes_max
+        return self.used_bytes >= self.backend.settings.requests_bytes_max
 
     def taken(self, size: int) -> None:
         """A request has arrived."""
-        self._used_bytes += size
+        self.used_bytes += size
 
     def released(self, size: int) -> None:
         """Requests were answered, or their connection is gone."""
-        self._used_bytes -= size
+        self.used_bytes -= size
         if self._waiting_for_memory and not self.full:
             waiting, self._waiting_for_memory = self._waiting_for_memory, set()
             for connection in waiting:
                 connection.memory_freed()
+
+    @property
+    def counters(self) -> TextCounters:
+        """What it has counted."""
+        return self.backend.counters
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of requests that have not arrived whole."""
+        return self._unfinished.size_bytes
+
+    def unfinished(self, connection: TextConnection, held_bytes: int, *, began: bool) -> None:
+        """A connection holds so many bytes of a frame that has not arrived whole; where that is too much, one is closed."""
+        closed = self._unfinished.update(connection, held_bytes, began=began)
+        if closed is not None:
+            self.backend.counters.unfinished_closed += 1
+            closed.close_unfinished()
 
     def queue_for_memory(self, connection: TextConnection) -> None:
         """Call the connection's `memory_freed` once requests of others are answered."""
@@ -125,13 +145,14 @@ class TextServer:
             _log.warning("text connection refused: %d are open", len(self.connections))
             return False
         self.connections.add(connection)
-        self.backend.counters.connections += 1
+        self.backend.counters.connections_accepted += 1
         return True
 
     def left(self, connection: TextConnection) -> None:
         """Remove a closed connection; what it has begun goes on."""
         self.connections.discard(connection)
         self._waiting_for_memory.discard(connection)
+        self._unfinished.forget(connection)
         if connection.task is not None and not connection.task.done():
             self._tasks.add(connection.task)
             connection.task.add_done_callback(self._tasks.discard)

@@ -13,6 +13,7 @@ class TextSettings:
     `connections_max`: open connections, those of other nodes included.
     `requests_in_flight_max`, `in_flight_bytes_max`: reading from a connection pauses at so many requests, or bytes of them, that
     are not answered; `requests_bytes_max`: the same for all connections.
+    `unfinished_bytes_max`: of requests that have not arrived whole, of all connections; the slowest senders are closed there.
     `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
     `write_ms`: how long a client may leave answers unread.
     `request_ms`: how long a request is tried, here or at the leader, before it gets an error.
@@ -26,6 +27,7 @@ class TextSettings:
     requests_in_flight_max: int = 1_024
     in_flight_bytes_max: int = 4 * MIB
     requests_bytes_max: int = 256 * MIB
+    unfinished_bytes_max: int = 64 * MIB
     idle_ms: int = 600_000
     frame_ms: int = 60_000
     write_ms: int = 120_000
@@ -39,6 +41,7 @@ class TextSettings:
     def __post_init__(self) -> None:
         check_between("frame_bytes_max", self.frame_bytes_max, KIB, 64 * MIB)
         check_at_least("rotation_entries", self.rotation_entries, 0)
+        check_at_least("unfinished_bytes_max", self.unfinished_bytes_max, self.frame_bytes_max)
         for name in (
             *("connections_max", "requests_in_flight_max", "in_flight_bytes_max", "requests_bytes_max", "idle_ms"),
             *("frame_ms", "write_ms", "request_ms", "fetch_bytes_max", "forward_connections_max", "connect_ms"),
@@ -48,12 +51,15 @@ class TextSettings:
 
 @dataclass(slots=True)
 class TextCounters:
-    """Since the process started. METRICS shows them."""
+    """Since the process started. METRICS and `/metrics` show them. `forwarded`: PUTs and GETs; `retries`: of any request."""
 
     requests: int = 0
     errors: int = 0
     invalid_frames: int = 0
     forwarded: int = 0
     retries: int = 0
-    connections: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    connections_accepted: int = 0
     connections_refused: int = 0
+    unfinished_closed: int = 0
