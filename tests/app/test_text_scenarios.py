@@ -1,6 +1,8 @@
-"""Walrus's scenarios over the text protocol, on three real processes: nothing acknowledged is lost, nothing is out of order."""
+"""Walrus's scenarios over the text protocol, on real processes: nothing acknowledged is lost, nothing is out of order.
 
-import threading
+The short form; tests/scenarios has them all, on every store.
+"""
+
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -84,57 +86,3 @@ def test_a_hundred_topics_in_exact_order_then_empty(nodes: list[ServeProcess]) -
         for topic in topics:
             replies = [opened.ask(f"GET {topic}".encode()) for _ in range(messages + 1)]
             assert replies == [*(b"OK %d" % number for number in range(messages)), b"EMPTY"]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_resilience_nodes_killed_and_started_during_writes(tmp_path: Path) -> None:
-    made = [text_process(tmp_path, name, *SHORT_SESSIONS, env=EVERY_TEN) for name in NAMES]
-    acknowledged: dict[int, list[int]] = {writer: [] for writer in range(3)}
-    stop = threading.Event()
-
-    def write(writer: int) -> None:
-        number = 0
-        while not stop.is_set():
-            put_until_ok(lambda: made[writer:] + made[:writer], f"PUT logs {writer}:{number}")
-            acknowledged[writer].append(number)
-            number += 1
-
-    with started(*made):
-        threads = [threading.Thread(target=write, args=(writer,)) for writer in acknowledged]
-        for thread in threads:
-            thread.start()
-        try:
-            for turn in range(6):
-                seen = [len(each) for each in acknowledged.values()]
-                until(lambda seen=seen: all(len(acknowledged[each]) > seen[each] + 10 for each in acknowledged))  # type: ignore[misc]
-                made[turn % 3].kill()
-                made[turn % 3].start()
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        read = read_to_the_end(made[0], "logs")
-        for writer, numbers in acknowledged.items():
-            mine = [int(each.split(":")[1]) for each in read if each.startswith(f"{writer}:")]
-            assert set(numbers) <= set(mine)
-            assert [number for at, number in enumerate(mine) if number not in mine[:at]] == sorted(set(mine))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_recovery_all_killed_and_started_twice(tmp_path: Path) -> None:
-    nodes = [text_process(tmp_path, name, *SHORT_SESSIONS, env=EVERY_TEN) for name in NAMES]
-    expected = []
-    with started(*nodes):
-        for turn in range(3):
-            for number in range(100):
-                expected.append(f"{turn}:{number}")
-                put_until_ok(lambda: nodes, f"PUT logs {expected[-1]}")
-            if turn < 2:
-                for node in nodes:
-                    node.kill()
-                for node in nodes:
-                    node.start()
-        read = read_to_the_end(nodes[1], "logs")
-    assert [each for at, each in enumerate(read) if each not in read[:at]] == expected

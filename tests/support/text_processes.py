@@ -1,7 +1,7 @@
 """Real `serve` processes that serve the text protocol over one store and one object storage, and a blocking client."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ BRISK = (
 )
 
 
-def text_process(directory: Path, name: str, *options: str, env: dict[str, str] | None = None) -> ServeProcess:
-    """A node of a cluster whose store and objects are in `directory`."""
+def text_process(
+    directory: Path, name: str, *options: str, store: str = "", env: dict[str, str] | None = None
+) -> ServeProcess:
+    """A node of a cluster whose objects are in `directory`, and its store, too, unless another one is named."""
     shared = (
-        *("--store", f"sqlite:///{directory / 'store.db'}", "--objects", f"file://{directory / 'objects'}"),
+        *("--store", store or f"sqlite:///{directory / 'store.db'}", "--objects", f"file://{directory / 'objects'}"),
         *("--text", "127.0.0.1:0", "--agent-id", name),
     )
     return ServeProcess(directory / name, *BROKER_ONLY, *BRISK, *shared, *options, env=env)
@@ -49,6 +51,11 @@ def state(node: ServeProcess, topic: str) -> dict[str, Any]:
     return found
 
 
+def metrics(node: ServeProcess) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ask(node, "METRICS"))
+    return found
+
+
 def put_until_ok(nodes: Callable[[], list[ServeProcess]], request: str) -> int:
     """PUT at one node after the other until one acknowledges; how often it was sent."""
     attempts = 0
@@ -66,6 +73,26 @@ def put_until_ok(nodes: Callable[[], list[ServeProcess]], request: str) -> int:
 
     until(acknowledged)
     return attempts
+
+
+def read_until_empty(nodes: Sequence[ServeProcess], topic: str) -> list[str]:
+    """What GET delivers, up to EMPTY, from whichever node answers."""
+    found: list[str] = []
+
+    def is_empty() -> bool:
+        for node in nodes:
+            try:
+                with session(node) as opened:
+                    while (reply := opened.ask(f"GET {topic}".encode())).startswith(b"OK "):
+                        found.append(reply.removeprefix(b"OK ").decode())
+            except (UnavailableError, OutcomeUnknownError, FileNotFoundError, ValueError):
+                continue
+            if reply == b"EMPTY":
+                return True
+        return False
+
+    until(is_empty)
+    return found
 
 
 def read_to_the_end(node: ServeProcess, topic: str) -> list[str]:

@@ -11,6 +11,7 @@ from tests.support.certificates import certificate
 from tests.support.etcd_nodes import EtcdNode, etcd_nodes, running, start_all, stop_all, survives_kills
 from tests.support.failpoints import FailpointFolder
 from tests.support.server_process import create_topic, produce, read
+from tests.support.text_processes import ask
 from tests.support.waiting import WAIT_S, async_until, until
 
 from holdfast.app.addresses import Address
@@ -33,7 +34,7 @@ async def voters_of(node: EtcdNode, *names: str) -> bool:
 
 
 async def test_three_nodes_from_nothing_and_the_end_of_a_member_is_no_outage(tmp_path: Path) -> None:
-    nodes = etcd_nodes(tmp_path, "n1", "n2", "n3")
+    nodes = etcd_nodes(tmp_path, "n1", "n2", "n3", options=("--text", "127.0.0.1:0"))
     with running(*nodes):
         await async_until(lambda: voters_of(nodes[2], "n1", "n2", "n3"))  # its own list may be a moment behind
         create_topic(nodes[0].kafka, "events", 1, holdfast_durability="object")
@@ -44,6 +45,9 @@ async def test_three_nodes_from_nothing_and_the_end_of_a_member_is_no_outage(tmp
         produce(nodes[2].kafka, "events", "after")
         for node in nodes:
             assert read(node.kafka, "events", 3) == ["before", "meanwhile", "after"]
+        for number in range(30):  # over the text protocol, at any node
+            assert ask(nodes[number % 3], f"PUT logs {number}") == b"OK"
+        assert [ask(nodes[at % 3], "GET logs") for at in range(31)] == [*(b"OK %d" % at for at in range(30)), b"EMPTY"]
 
 
 @pytest.mark.long
