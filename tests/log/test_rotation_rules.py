@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.contracts.store import Entry
+from holdfast.kernel.placement import Workload
 from holdfast.kernel.placement_requests import with_rotations
 from holdfast.log.model import PartitionConfig
 from holdfast.log.rotation.record import SEALED_MAX, RotationRecord, decode_rotation
@@ -76,7 +77,13 @@ def test_the_record_of_an_earlier_topic_of_the_name_does_not_count() -> None:
 
 def test_what_an_operator_assigned_wins_over_rotation() -> None:
     targets = {"partition/t/00000": "ann", "partition/t/00001": "bob", "partition/u/00002": ""}
-    assert with_rotations({"t": {1: ("cid",)}}, targets) == {"t": {0: ("ann",), 1: ("cid",)}}
+    assert with_rotations({"t": {1: ("cid",)}}, targets, ()) == {"t": {0: ("ann",), 1: ("cid",)}}
+
+
+def test_a_topic_that_rotates_no_more_asks_for_nobody() -> None:
+    targets = {"partition/t/00000": "ann", "partition/u/00000": "bob"}
+    workloads = [Workload(topic="t", partitions=1, rotates=False), Workload(topic="u", partitions=1)]
+    assert with_rotations({"t": {1: ("cid",)}}, targets, workloads) == {"t": {1: ("cid",)}, "u": {0: ("bob",)}}
 
 
 def test_rotation_is_on_without_a_number() -> None:

@@ -48,7 +48,9 @@ async def test_a_topic_its_id_and_its_workload_are_created_by_one_commit(store: 
     written = [await store.get(key) for key in (topic_key("orders"), topic_id_key(topic.id), workload_key("orders"))]
     assert len({entry.version for entry in written if entry is not None}) == 1
     assert written[2] is not None
-    assert msgspec.json.decode(written[2].value, type=Workload) == Workload(topic="orders", partitions=3, group="fast")
+    assert msgspec.json.decode(written[2].value, type=Workload) == Workload(
+        topic="orders", partitions=3, group="fast", rotates=False
+    )
     assert re.fullmatch("[0-9a-f]{32}", topic.id)
     assert await topics.get("orders") == await topics.by_id(topic.id) == topic
     assert topic.config == TopicConfig(retention_ms=1_000, agent_group="fast")
@@ -312,7 +314,9 @@ async def test_partitions_are_added_by_one_commit_for_readers_and_planner(store:
     written = [await store.get(key) for key in (topic_key("orders"), workload_key("orders"))]
     assert len({entry.version for entry in written if entry is not None}) == 1
     assert written[1] is not None
-    assert msgspec.json.decode(written[1].value, type=Workload) == Workload(topic="orders", partitions=5, group="fast")
+    assert msgspec.json.decode(written[1].value, type=Workload) == Workload(
+        topic="orders", partitions=5, group="fast", rotates=False
+    )
     assert grown == await topics.by_id(topic.id) == msgspec.structs.replace(topic, partitions=5)
 
 

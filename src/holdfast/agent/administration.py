@@ -211,14 +211,23 @@ class ClusterAdministration:
             for resource, held in sorted(state.holders.items())
         ]
 
-    async def assign(self, topic: str, changes: Mapping[int, Sequence[str]]) -> None:
-        """Assign partitions of a topic to live agents, the leader first; an empty sequence withdraws an assignment."""
+    async def assign(
+        self, topic: str, changes: Mapping[int, Sequence[str]], *, settings: Mapping[str, object | None] | None = None
+    ) -> None:
+        """Assign partitions of a topic to live agents, the leader first; an empty sequence withdraws an assignment.
+
+        `settings`: of the topic, changed by the same commit.
+        """
         found = await self._topics.get(topic)
         for number in changes:
             if not 0 <= number < found.partitions:
                 raise InvalidError("partition", number, f"0 to {found.partitions - 1}: topic {topic} has no others")
         await self._check_agents({agent for agents in changes.values() for agent in agents}, found.config.agent_group)
-        await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
+        if settings:
+            placed = {number: tuple(agents) for number, agents in changes.items()}
+            await self._topics.alter(topic, settings, assigned=placed)
+        else:
+            await assign_partitions(self._store, topic, changes, clock=self._clock, random=self._random)
 
     async def assignments(self) -> Mapping[str, TopicAssignment]:
         """What operators have assigned, by topic."""
@@ -309,15 +318,16 @@ class ClusterAdministration:
 
     async def _next_plan(self, previous: PlacementPlan) -> PlacementPlan:
         clock, random = self._clock, self._random
+        workloads = list(map(read_workload, await self._scan(WORKLOADS)))
         requests = PlacementRequests(
             await drained_agents(self._store, clock=clock, random=random),
             with_rotations(
                 await assigned_partitions(self._store, clock=clock, random=random),
                 await rotation_targets(self._store, clock=clock, random=random),
+                workloads,
             ),
         )
-        members = await self._members()
-        return make_plan(previous, members, list(map(read_workload, await self._scan(WORKLOADS))), requests)
+        return make_plan(previous, await self._members(), workloads, requests)
 
     async def _members(self) -> list[Member]:
         """Every live agent."""

@@ -7,7 +7,7 @@
     seen/{kind}/{id}          {"id", …, "seen_at_ms"}            the last heartbeat, for listings only
     node/{id}                 {"node"}                           an agent's numeric id, until it is gone for good
     counter/node              {"next"}
-    workload/{topic}          {"topic", "partitions", "group", "replicas"}   what the planner places
+    workload/{topic}          {"topic", "partitions", "group", "replicas", "rotates"}   what the planner places
     plan/{topic}              {"agents", "owners"}               who owns each partition, by index into agents
     suspect/{agent}/{observer}   {"session", …}                  an agent that looks dead to another, under that one's session
     early-end/{agent}         {"session", "ended_at_ms", …}      the last time an agent's session was ended before its TTL

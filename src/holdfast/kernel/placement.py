@@ -30,12 +30,16 @@ ANY_GROUP: Final = "*"  # the group of a workload that any agent may serve; it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What to place for one topic: its partitions, on agents of `group`, with `replicas` copies in all."""
+    """What to place for one topic: its partitions, on agents of `group`, with `replicas` copies in all.
+
+    `rotates`: whether its leaders may ask for the next one. Records of earlier builds do not say.
+    """
 
     topic: str
     partitions: int
     group: str = "default"
     replicas: int = 1
+    rotates: bool = True
 
     def __post_init__(self) -> None:
         check_at_least("partitions", self.partitions, 1)

@@ -4,7 +4,7 @@ A request is a record in the store and stays until it is withdrawn. The planner 
 what no other agent of its group could serve, and a partition whose assigned agents are all gone is placed like any other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from holdfast.kernel.keys import (
     workload_key,
 )
 from holdfast.kernel.mirror import scan_all
-from holdfast.kernel.placement import Placement, TopicAssignment
+from holdfast.kernel.placement import Placement, TopicAssignment, Workload
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -51,13 +51,19 @@ def read_rotation_target(entry: Entry) -> str:
 
 
 def with_rotations(
-    assigned: Mapping[str, TopicAssignment], targets: Mapping[str, str]
+    assigned: Mapping[str, TopicAssignment], targets: Mapping[str, str], workloads: Iterable[Workload]
 ) -> Mapping[str, TopicAssignment]:
-    """What operators assigned, and the next leaders (by resource) of partitions that they did not."""
+    """What operators assigned, and the next leaders (by resource) of partitions that they did not.
+
+    A topic that rotates no more asks for nobody, whether or not it has a leader that could take back what it has asked for.
+    """
     merged = {topic: dict(partitions) for topic, partitions in assigned.items()}
+    still = {workload.topic for workload in workloads if not workload.rotates} if targets else set()
     for resource, target in targets.items():
-        if target:
-            _, topic, number = parse_placed_resource(resource)
+        if not target:
+            continue
+        _, topic, number = parse_placed_resource(resource)
+        if topic not in still:
             merged.setdefault(topic, {}).setdefault(number, (target,))
     return merged
 

@@ -186,10 +186,11 @@ async def _plan_under_lease(
         def plan(before: PlacementPlan) -> PlacementPlan:
             assigned = {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()}
             targets = {key.removeprefix(ROTATIONS): target for key, target in rotations.items.items()}
+            placed = list(workloads.items.values())
             requests = PlacementRequests(
-                {key.removeprefix(DRAINS) for key in drains.items}, with_rotations(assigned, targets)
+                {key.removeprefix(DRAINS) for key in drains.items}, with_rotations(assigned, targets, placed)
             )
-            return make_plan(before, list(agents.items.values()), list(workloads.items.values()), requests, in_sync)
+            return make_plan(before, list(agents.items.values()), placed, requests, in_sync)
 
         planned_at = -1
         while True:

@@ -119,6 +119,11 @@ class TopicConfig:
         """Whether the log gives the records their time."""
         return self.message_timestamp_type == "append_time"
 
+    @property
+    def rotates(self) -> bool:
+        """Whether segments are sealed, each for another leader."""
+        return self.rotation_entries > 0 or self.rotation_bytes > 0
+
     def partition_config(self) -> PartitionConfig:
         """What it means for a leading partition."""
         return PartitionConfig(

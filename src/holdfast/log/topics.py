@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
-from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Store
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Requirement, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import assignment_key, workload_key
 from holdfast.kernel.placement import TopicAssignment, Workload
@@ -213,8 +213,13 @@ class Topics:
         """Every topic, by name."""
         return [read_topic(entry) for entry in (await self._store.scan(TOPICS, prefix_end(TOPICS))).entries]
 
-    async def alter(self, name: str, changes: Mapping[str, object | None]) -> Topic:
-        """Set settings; None takes one back to its default. All or none of the changes are made."""
+    async def alter(
+        self, name: str, changes: Mapping[str, object | None], *, assigned: TopicAssignment | None = None
+    ) -> Topic:
+        """Set settings; None takes one back to its default. All or none of the changes are made.
+
+        `assigned`: agents for partitions, by the same commit, as an operator would assign them; none withdraw what is assigned.
+        """
         for setting in changes:
             if setting not in NAMES:
                 raise InvalidError("setting", setting, "one of " + ", ".join(sorted(NAMES)))
@@ -223,7 +228,11 @@ class Topics:
             topic = _existing(name, entry)
             altered = with_settings(topic, changes)
             placed = [_workload(altered)] if _placed_as(altered) != _placed_as(topic) else []
-            return Swap(altered, [Put(topic_key(name), msgspec.json.encode(altered)), *placed])
+            writes: list[Operation] = [Put(topic_key(name), msgspec.json.encode(altered)), *placed]
+            if not assigned:
+                return Swap(altered, writes)
+            write, unchanged = await self._assign(name, assigned)
+            return Swap(altered, [*writes, write], (unchanged,))
 
         return await self._change(name, decide)
 
@@ -241,12 +250,17 @@ class Topics:
             writes: list[Operation] = [Put(topic_key(name), msgspec.json.encode(grown)), _workload(grown)]
             if not assigned:
                 return Swap(grown, writes)
-            before = await self._store.get(assignment_key(name))
-            both = {**(read_assignment(before) if before is not None else {}), **assigned}
-            unchanged = Absent(assignment_key(name)) if before is None else AtVersion(before.key, before.version)
-            return Swap(grown, [*writes, assignment_write(name, both)], (unchanged,))
+            write, unchanged = await self._assign(name, assigned)
+            return Swap(grown, [*writes, write], (unchanged,))
 
         return await self._change(name, decide)
+
+    async def _assign(self, name: str, changes: TopicAssignment) -> tuple[Operation, Requirement]:
+        """What to write and to require so that partitions are assigned together with another change."""
+        before = await self._store.get(assignment_key(name))
+        both = {**(read_assignment(before) if before is not None else {}), **changes}
+        unchanged = Absent(assignment_key(name)) if before is None else AtVersion(before.key, before.version)
+        return assignment_write(name, {number: agents for number, agents in both.items() if agents}), unchanged
 
     async def delete(self, name: str, *, topic_id: str | None = None) -> Topic:
         """Delete the topic. Its records are out of reach at once, and removed by maintenance afterwards.
@@ -284,7 +298,11 @@ def _workload(topic: Topic) -> Put:
 def _placed_as(topic: Topic) -> Workload:
     config = topic.config
     return Workload(
-        topic=topic.name, partitions=topic.partitions, group=config.agent_group, replicas=config.replication_factor
+        topic=topic.name,
+        partitions=topic.partitions,
+        group=config.agent_group,
+        replicas=config.replication_factor,
+        rotates=config.rotates,
     )
 
 

@@ -19,9 +19,10 @@ from holdfast.gateways.kafka.leaders import leader_of
 from holdfast.gateways.kafka.reassignments import _TopicChange
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
-from holdfast.kernel.keys import PLACED, assignment_key, holder_key, plan_key
+from holdfast.kernel.keys import PLACED, assignment_key, holder_key, plan_key, workload_key
 from holdfast.kernel.placement_requests import assign_partitions, assigned_partitions
 from holdfast.kernel.planner import decode_placements
+from holdfast.log.keys import topic_key
 
 SOON = timedelta(seconds=10)
 
@@ -221,6 +222,44 @@ async def test_all_partitions_of_a_topic_get_another_number_of_replicas_in_one_r
             assert (await topics.get("orders")).overrides == {"retention_ms": 60_000, **quorum}
             await until_planned(*names)
             await until_known(factor)
+
+
+async def test_a_factor_changes_for_all_partitions_or_none(tmp_path: Path) -> None:
+    async with admins_of(tmp_path, "ann", "bob") as admins:
+        admin, (ann, bob) = admins[0], (each.node for each in admins)
+        topics = admin.backend.log.topics
+        await topics.create("orders", 3)
+        await async_until(lambda: admin.backend.cluster.topic("orders"))
+        results = await replace_replicas(admin, [ann, bob], [ann, 999], [bob, ann])
+        assert [refused for refused, _ in results] == [
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        ]
+        assert "for all partitions or none, and partition 1 was refused" in results[0][1]
+        assert (await topics.get("orders")).overrides == {}
+        assert await admin.backend.administration.assignments() == {}
+
+
+async def test_a_factor_and_its_assignment_are_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with admins_of(tmp_path, "ann", "bob") as admins:
+        admin, (ann, bob) = admins[0], (each.node for each in admins)
+        topics, store = admin.backend.log.topics, admin.gateway.cluster.store
+        await topics.create("orders", 1)
+        await async_until(lambda: admin.backend.cluster.topic("orders"))
+        written: list[set[str]] = []
+        commit = store.commit
+
+        async def counted(*args: Any, apply: Sequence[Operation], **named: Any) -> Committed | Conflict:
+            written.append({each.key for each in apply})
+            return await commit(*args, apply=apply, **named)
+
+        monkeypatch.setattr(store, "commit", counted)
+        assert await replace_replicas(admin, [bob, ann]) == [(ErrorCode.NONE, "")]
+        changed = [keys for keys in written if assignment_key("orders") in keys]
+        assert changed == [{topic_key("orders"), workload_key("orders"), assignment_key("orders")}]
+        assert (await topics.get("orders")).config.replication_factor == 2
+        assert await admin.backend.administration.assignments() == {"orders": {0: ("bob", "ann")}}
 
 
 async def test_a_factor_that_the_topics_settings_exclude_is_refused(tmp_path: Path) -> None:

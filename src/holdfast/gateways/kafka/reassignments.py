@@ -5,9 +5,8 @@
 
 A reassignment stays, as `holdfast transfer` does, until `holdfast rebalance` withdraws it. It is under way until the leader is the
 first of its agents and the set that serves is theirs. A factor is the topic's: it changes when all partitions are given another
-number of replicas in one request, first by the assignment, then by the topic's settings. Whoever is interrupted in between
-asks again: until then, an assignment names more agents than are used, or fewer. Cancelling withdraws the assignment and leaves
-the factor.
+number of replicas in one request, by the commit that assigns them; if one of them is refused, all are. Cancelling withdraws the
+assignment and leaves the factor.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -75,7 +74,11 @@ class _TopicChange:
             else:
                 if change is not None:
                     changes[number] = change
-        if changes or self._factor:
+        if self._factor and refused:
+            number, (_, text) = next(iter(refused.items()))
+            why = f"The replication factor is changed for all partitions or none, and partition {number} was refused: {text}"
+            refused = dict.fromkeys(changes, (ErrorCode.INVALID_REPLICATION_FACTOR, why)) | refused
+        elif changes or self._factor:
             refused |= await self._apply(changes)
         results: list[ResponseFields] = []
         for each in wanted:
@@ -132,15 +135,13 @@ class _TopicChange:
 
     async def _apply(self, changes: Mapping[int, Placement]) -> dict[int, _Refusal]:
         """Those that could not be done after all."""
+        numbers = range(self._topic.partitions) if self._topic is not None and self._factor else changes
         try:
-            if changes:
-                await self._backend.administration.assign(self._name, changes)
-            if self._factor:
-                await self._backend.log.topics.alter(self._name, self._factor)
+            await self._backend.administration.assign(self._name, changes, settings=self._factor)
         except UnknownTopicError:  # deleted since
-            return dict.fromkeys(changes, _UNKNOWN)
+            return dict.fromkeys(numbers, _UNKNOWN)
         except InvalidError as error:
-            return dict.fromkeys(changes, (ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(error)))
+            return dict.fromkeys(numbers, (ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(error)))
         return {}
 
 
