@@ -50,7 +50,8 @@ class ChaosAgent:
         self.name, self.zone, self.faults = name, zone, AgentFaults(directory / "faults")
         kafka_port, peer_port = free_port(), free_port()
         self.clients, self.peers = links.to(kafka_port), links.to(peer_port)
-        store_url, self.store = cluster.store.url(links)
+        store_url, self.store, of_store = cluster.store.access(links, name)
+        self._cluster, self._lost_disk = cluster, False
         self.objects: list[Link] = []
         objects_url = f"file://{cluster.directory}/objects"
         if cluster.object_server is not None:
@@ -62,10 +63,10 @@ class ChaosAgent:
             *("--agent-id", name, "--zone", zone, "--store", store_url, "--objects", objects_url),
             *("--advertise", f"127.0.0.1:{self.clients.port}"),
             *("--peer", f"127.0.0.1:{peer_port}", "--advertise-peer", f"127.0.0.1:{self.peers.port}"),
-            *("--lease-ttl", str(cluster.ttl_ms), *cluster.options),
+            *("--lease-ttl", str(cluster.ttl_ms), *cluster.options, *of_store),
             env=self.faults.environment,
         )
-        self.process.port = kafka_port
+        self.process.port, self._options = kafka_port, self.process.options
         self.alive = False
 
     @property
@@ -88,12 +89,15 @@ class ChaosAgent:
         if not self.alive:
             for link in self.inbound:
                 link.set_listening(True)
+            at_start = self._cluster.store.start_options(self.name, lost_disk=self._lost_disk)
+            self.process.options = (*self._options, *at_start)
             self.process.start()
-            self.alive = True
+            self.alive, self._lost_disk = True, False
 
     def kill(self) -> None:
         """SIGKILL; its ports refuse from now on."""
         if self.alive:
+            self._cluster.store.before_kill(self.name)
             self.process.kill()
             self._gone()
 
@@ -111,6 +115,7 @@ class ChaosAgent:
     def lose_disk(self) -> None:
         """Of a dead agent: everything but its name."""
         shutil.rmtree(self.process.data)
+        self._lost_disk = True
 
 
 class ChaosCluster:

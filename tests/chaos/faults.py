@@ -111,6 +111,13 @@ def cut_store_answers(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None
 
 
 @contextmanager
+def cut_member(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """Its etcd member and the others do not reach each other; it may have been their leader."""
+    with cluster.store.member_cut_off(agent.name):
+        yield
+
+
+@contextmanager
 def cut_objects(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
     """It does not reach object storage."""
     with _held(agent.objects):
@@ -252,6 +259,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "cut-peers-one-way": cut_peers_one_way,
     "cut-store": cut_store,
     "cut-store-answers": cut_store_answers,
+    "cut-member": cut_member,
     "cut-objects": cut_objects,
     "cut-objects-answers": cut_objects_answers,
     "slow-down": slow_down,
@@ -274,6 +282,10 @@ def applicable(level: Level, *, store: str, objects: str) -> list[str]:
         left_out.add("lose-disk")
     if store == "sqlite":  # a file, which no connection leads to
         left_out |= {"cut-store", "cut-store-answers"}
+    if store == "embedded":  # a further agent would stay as a further member, and count
+        left_out.add("join")
+    else:
+        left_out.add("cut-member")
     if objects == "folder":
         left_out |= {"cut-objects", "cut-objects-answers", "slow-down"}
     return [name for name in FAULTS if name not in left_out]

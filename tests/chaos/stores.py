@@ -7,17 +7,30 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.chaos.links import Link, Links
+from tests.chaos.embedded_members import EmbeddedMembers
+from tests.chaos.links import Links
+from tests.chaos.store_access import StoreAccess
 from tests.support.store_engines import etcd, postgres
 
 
 class ChaosStore(Protocol):
-    """A store that agents reach over links of their own. `direct_url`: for commands, past all links."""
+    """A store that agents reach over links of their own."""
 
-    direct_url: str
+    @property
+    def direct_url(self) -> str:
+        """For commands, past all links."""
+        ...
 
-    def url(self, links: Links) -> tuple[str, list[Link]]:
-        """An agent's URL, and what it goes through: nothing for a file."""
+    def access(self, links: Links, name: str) -> StoreAccess:
+        """How an agent reaches it."""
+        ...
+
+    def start_options(self, name: str, *, lost_disk: bool) -> tuple[str, ...]:
+        """What an agent's next start needs on its command line."""
+        ...
+
+    def before_kill(self, name: str) -> None:
+        """The agent is about to be killed."""
         ...
 
     def restart(self) -> None:
@@ -28,16 +41,33 @@ class ChaosStore(Protocol):
         """Nobody gets an answer, for the body."""
         ...
 
+    def member_cut_off(self, name: str) -> AbstractContextManager[None]:
+        """The agent's own member and the others do not reach each other, for the body."""
+        ...
 
-class SqliteFile:
+
+class _WithoutMembers:
+    """A store beside which agents run nothing."""
+
+    def start_options(self, name: str, *, lost_disk: bool) -> tuple[str, ...]:
+        return ()
+
+    def before_kill(self, name: str) -> None:
+        pass
+
+    def member_cut_off(self, name: str) -> AbstractContextManager[None]:
+        raise NotImplementedError("agents have no members")
+
+
+class SqliteFile(_WithoutMembers):
     """One file. It has no connections to cut, and no process to restart: it is locked instead, as by a writer that hangs."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "store.db"
         self.direct_url = f"sqlite:///{self._path}"
 
-    def url(self, links: Links) -> tuple[str, list[Link]]:
-        return self.direct_url, []
+    def access(self, links: Links, name: str) -> StoreAccess:
+        return StoreAccess(self.direct_url, [])
 
     def restart(self) -> None:
         with self.pause():
@@ -54,16 +84,16 @@ class SqliteFile:
         writer.close()
 
 
-class PostgresStore:
+class PostgresStore(_WithoutMembers):
     """One server, killed and started again."""
 
     def __init__(self, server: postgres.PostgresServer) -> None:
         self._server = server
         self.direct_url = server.url(schema="chaos")
 
-    def url(self, links: Links) -> tuple[str, list[Link]]:
+    def access(self, links: Links, name: str) -> StoreAccess:
         link = links.to(self._server.port)
-        return self._server.url(schema="chaos", port=link.port), [link]
+        return StoreAccess(self._server.url(schema="chaos", port=link.port), [link])
 
     def restart(self) -> None:
         self._server.restart()
@@ -77,7 +107,7 @@ class PostgresStore:
             self._server.thaw()
 
 
-class EtcdCluster:
+class EtcdCluster(_WithoutMembers):
     """Three members; each in turn is killed and started again."""
 
     def __init__(self, members: list[etcd.EtcdServer]) -> None:
@@ -87,9 +117,9 @@ class EtcdCluster:
     def _url(self, ports: list[int]) -> str:
         return f"etcd://{','.join(f'127.0.0.1:{port}' for port in ports)}/chaos"
 
-    def url(self, links: Links) -> tuple[str, list[Link]]:
+    def access(self, links: Links, name: str) -> StoreAccess:
         to_members = [links.to(each.port) for each in self._members]
-        return self._url([each.port for each in to_members]), to_members
+        return StoreAccess(self._url([each.port for each in to_members]), to_members)
 
     def restart(self) -> None:
         self._members[self._turn % len(self._members)].restart()
@@ -123,8 +153,14 @@ def _etcd(directory: Path) -> Iterator[ChaosStore]:
         yield EtcdCluster(members)
 
 
+@contextmanager
+def _embedded(directory: Path) -> Iterator[ChaosStore]:
+    yield EmbeddedMembers(directory)
+
+
 STORES: Final[dict[str, Callable[[Path], AbstractContextManager[ChaosStore]]]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
     "etcd": _etcd,
+    "embedded": _embedded,
 }

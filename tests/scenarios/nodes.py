@@ -4,22 +4,18 @@ Between nodes there are fault proxies, so that one of them can be cut off from t
 nodes themselves. The one rule: whatever a scenario stops or cuts is whole again after it.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.chaos.links import Link, Links
-from tests.support.etcd_nodes import EtcdNode, start_all, stop_all, survives_kills
+from tests.support.etcd_nodes import EtcdNode, member_marker, start_all, stop_all, survives_kills
 from tests.support.failpoints import FailpointFolder
 from tests.support.server_process import ServeProcess
 from tests.support.store_engines.postgres import PostgresServer
 from tests.support.text_processes import BRISK, metrics, text_process
 
-from holdfast.app.addresses import Address
-from holdfast.app.config.etcd_member import EtcdMemberSettings
-from holdfast.app.embedded_etcd.peer_members import members_at
 from holdfast.testing.server_process import free_port
 
 NAMES: Final = ("ann", "bob", "cid")
@@ -104,19 +100,13 @@ class EmbeddedEtcd:
         return node
 
     def cut(self, number: int) -> None:
-        # Whose a connection is stands in the head of its first request.
-        marker = f"X-Server-From: {self._member_id(self._nodes[number]):x}\r\n"
+        marker = member_marker(self._nodes[number].peer, self._nodes[number].name)
         for at, link in enumerate(self._to_members):
             link.hold(opening="" if at == number else marker)
 
     def release(self) -> None:
         for link in self._to_members:
             link.release()
-
-    def _member_id(self, node: EtcdNode) -> int:
-        listed = asyncio.run(members_at(Address.parse("peer", node.peer), EtcdMemberSettings()))
-        assert listed is not None
-        return next(member.id for member in listed.members if member.name == node.name)
 
 
 class ScenarioCluster:

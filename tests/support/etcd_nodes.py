@@ -4,6 +4,7 @@ The wheel's etcd is accepted with `?unsafe=1`; it may forget applied entries whe
 where their data are used again. With 3.5.6 or newer on PATH, they are killed.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -16,6 +17,9 @@ from tests.support.server_process import BROKER_ONLY, ServeProcess
 from tests.support.store_engines.etcd import program
 from tests.support.waiting import until
 
+from holdfast.app.addresses import Address
+from holdfast.app.config.etcd_member import EtcdMemberSettings
+from holdfast.app.embedded_etcd.peer_members import members_at
 from holdfast.app.embedded_etcd.program import program_version
 from holdfast.stores.etcd.versions import known_fault, parse_version
 from holdfast.testing.server_process import free_port
@@ -28,6 +32,26 @@ def survives_kills() -> bool:
     return not known_fault(parse_version(program_version(str(program()))))
 
 
+def member_options(name: str, peer: str, client: str) -> tuple[str, ...]:
+    """What the command line of a server says of its member."""
+    return (
+        *("--set", f"etcd.program={program()}", "--name", name),
+        *("--etcd-peer", peer, "--etcd-client", client),
+    )
+
+
+def member_pids(log: str) -> list[int]:
+    """The processes of a server's member, from the server's log, the last one last."""
+    return [int(pid) for pid in re.findall(r"etcd member runs pid=(\d+)", log)]
+
+
+def member_marker(peer: str, name: str) -> str:
+    """What the first request of every connection from this member to another one contains: whose it is."""
+    listed = asyncio.run(members_at(Address.parse("peer", peer), EtcdMemberSettings()))
+    assert listed is not None
+    return next(f"X-Server-From: {member.id:x}\r\n" for member in listed.members if member.name == name)
+
+
 class EtcdNode(ServeProcess):
     """A server with a member of its own."""
 
@@ -35,8 +59,8 @@ class EtcdNode(ServeProcess):
         self.name, self.peer, self.client = name, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.joins: str = ""
         of_member = (
-            *("--store", "etcd:embedded?unsafe=1", "--set", f"etcd.program={program()}", "--name", name),
-            *("--etcd-peer", self.peer, "--etcd-client", self.client, "--agent-id", name),
+            *("--store", "etcd:embedded?unsafe=1", "--agent-id", name),
+            *member_options(name, self.peer, self.client),
         )
         objects = ("--objects", f"file://{directory}/objects")
         super().__init__(directory / name, *BROKER_ONLY, *SESSIONS, *of_member, *objects, *options, env=env)
@@ -47,7 +71,7 @@ class EtcdNode(ServeProcess):
     @property
     def member_pids(self) -> list[int]:
         """The processes of its member since the server started, the last one last."""
-        return [int(pid) for pid in re.findall(r"etcd member runs pid=(\d+)", self.log)]
+        return member_pids(self.log)
 
     def end_member(self) -> None:
         """Kill its member; ask it to stop where killing is known to lose data."""
