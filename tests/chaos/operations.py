@@ -132,7 +132,17 @@ def operations(history: Iterable[Event]) -> Operations:
                 found.faults.append((value["fault"], value["target"]))
             case _:
                 pass
+    _find_unnamed(found)
     return found
+
+
+def _find_unnamed(found: Operations) -> None:
+    """Offsets of records acknowledged as duplicates, which names none: where they were read. -1: nowhere, they are lost."""
+    unnamed = {send.value: send for send in found.sends.values() if send.outcome == "ok" and send.offset < 0}
+    for read in found.reads if unnamed else ():
+        for offset, value, _ in read.records:
+            if value in unnamed and unnamed[value].partition == read.partition:
+                unnamed.pop(value).offset = offset
 
 
 def _send(event: Event, found: Operations) -> None:
@@ -149,4 +159,5 @@ def _send(event: Event, found: Operations) -> None:
         return
     send.outcome, send.answered_ms = event.type, event.time_ms
     if event.type == "ok":
-        send.offset = event.value["offset"]
+        named = event.value["offset"]
+        send.offset = -1 if named is None else named

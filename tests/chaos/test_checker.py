@@ -63,6 +63,15 @@ def test_a_true_history_is_clean() -> None:
     assert clean.without_ack_ms == {0: 10}
 
 
+def test_an_acknowledgement_without_an_offset_is_one_and_its_record_is_where_it_is_read() -> None:
+    first, unnamed = sent("a", 0, 10), sent("b", 1, 20)
+    unnamed[1]["offset"] = None  # as librdkafka tells of DUPLICATE_SEQUENCE_NUMBER
+    found = verdict(*BEGIN, *first, *unnamed, *sent("c", 2, 30), *READ, *DONE)
+    assert (found.violations, found.acknowledged) == ((), 3)
+    without = [read(reader, 40, A, C) for reader in ("r0", "r1")]
+    assert "lost" in rules(*BEGIN, *first, *unnamed, *sent("c", 2, 30), *without, *DONE)
+
+
 def test_what_nobody_knows_may_be_there_or_not() -> None:
     maybe = [line("p1", "invoke", "send", 12, partition=0, value=name) for name in ("x", "y")]
     answered = line("p1", "info", "send", 80, partition=0, value="x")
