@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cursors.cursor import CursorRead, CursorRecord, SharedCursor
+from holdfast.cursors.cursor import CursorRead, CursorRecord, SharedCursor, in_runs
 
 LOG = [CursorRecord(offset, b"%d" % offset) for offset in range(12)]
 
@@ -65,3 +65,10 @@ def test_every_record_is_delivered_once_in_any_order_of_events(steps: list[tuple
     assert sorted(delivered) == list(range(len(LOG)))
     assert cursor.position == len(LOG)
     assert cursor.buffered_bytes == 0
+
+
+def test_runs_are_delivered_and_not_by_turns_and_what_is_left_over_is_not() -> None:
+    records = [CursorRecord(offset, b"") for offset in range(6)]
+    found = [([record.offset for record in run], delivered) for run, delivered in in_runs(records, (1, 2, 1))]
+    assert found == [([0], True), ([1, 2], False), ([3], True), ([4, 5], False)]
+    assert [len(run) for run, delivered in in_runs(records, (9,)) if delivered] == [6]

@@ -6,7 +6,7 @@ comes back, and is handed out before all others.
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -108,15 +108,24 @@ class SharedCursor:
             self.buffered_bytes += sum(len(record.value) for record in returned)
 
 
+def in_runs(records: Sequence[CursorRecord], runs: Sequence[int]) -> Iterator[tuple[Sequence[CursorRecord], bool]]:
+    """Records as runs of those that were delivered, that were not, that were, …; what is left over was not."""
+    at = 0
+    for place, count in enumerate(runs):
+        yield records[at : at + count], place % 2 == 0
+        at += count
+    yield records[at:], False
+
+
 class Deliveries:
     """Records that were handed out together. Settled once: what was not delivered is handed out again."""
 
-    def __init__(self, records: Sequence[CursorRecord], on_settled: Callable[[int], None]) -> None:
+    def __init__(self, records: Sequence[CursorRecord], on_settled: Callable[[Sequence[int]], None]) -> None:
         self.records, self._on_settled = records, on_settled
         self._settled = False
 
-    def settle(self, delivered: int) -> None:
-        """The answers with the first `delivered` records are written; the others never will be."""
+    def settle(self, *runs: int) -> None:
+        """The answers with the first `runs[0]` records are written, those with so many after them never will be, and so on."""
         if not self._settled:
             self._settled = True
-            self._on_settled(min(delivered, len(self.records)))
+            self._on_settled(runs)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.store import Delete, Operation, Put, Store
 from holdfast.contracts.validation import StoreLimits
-from holdfast.cursors.cursor import CursorRead, CursorRecord, Deliveries, SharedCursor
+from holdfast.cursors.cursor import CursorRead, CursorRecord, Deliveries, SharedCursor, in_runs
 from holdfast.cursors.errors import NotCursorOwnerError
 from holdfast.cursors.keys import cursor_key, shard_from_resource
 from holdfast.cursors.settings import CursorCounters, CursorSettings
@@ -81,12 +81,15 @@ class CursorShard:
             new_at = cursor.new_at
             taken = cursor.take(count, ahead_max=self._settings.unsaved_max)
             self._counters.redelivered += sum(record.offset < new_at for record in taken)
-        return Deliveries(taken, lambda delivered: self._settle(cursor, taken, delivered))
+        return Deliveries(taken, lambda runs: self._settle(cursor, taken, runs))
 
-    def _settle(self, cursor: SharedCursor, taken: Sequence[CursorRecord], delivered: int) -> None:
-        cursor.settle(taken, delivered)
-        self._counters.delivered += delivered
-        self._counters.returned += len(taken) - delivered
+    def _settle(self, cursor: SharedCursor, taken: Sequence[CursorRecord], runs: Sequence[int]) -> None:
+        for run, delivered in in_runs(taken, runs):
+            cursor.settle(run, len(run) if delivered else 0)
+            if delivered:
+                self._counters.delivered += len(run)
+            else:
+                self._counters.returned += len(run)
         self.changed.notify()
 
     async def _until_saved(self, topic: str, cursor: SharedCursor) -> None:

@@ -214,7 +214,7 @@ class TextConnection(asyncio.Protocol):
             if request.verb is Verb.TAKE:
                 return await self._take(request)
             if request.verb is Verb.SETTLE:
-                self._settle_taken(request.numbers[0])
+                self._settle_taken(*request.numbers)
                 return OK
             return await self._server.answer(request)
         except HoldfastError as error:
@@ -230,9 +230,9 @@ class TextConnection(asyncio.Protocol):
         self._taken, self.taken_at_ms = deliveries, self._backend.clock.boot_ms()
         return OK + b" " + self._server.encode(deliveries.records)
 
-    def _settle_taken(self, delivered: int) -> None:
+    def _settle_taken(self, *runs: int) -> None:
         if self._taken is not None:
-            self._taken.settle(delivered)
+            self._taken.settle(*runs)
             self._taken = None
             self._update_flow_control()
 

@@ -25,14 +25,14 @@ class Verb(StrEnum):
     PUTS = "PUTS"  # several payloads at once, all or none
     READ = "READ"  # records of the leader, for a cursor or a FETCH
     TAKE = "TAKE"  # records of a cursor, until they are settled
-    SETTLE = "SETTLE"  # how many of the records taken before were delivered
+    SETTLE = "SETTLE"  # how many of the records taken before were delivered, how many after them were not, and so on
 
 
 FORWARDED: Final = "VIA"
 _INTERNAL: Final = frozenset({Verb.PUTS, Verb.READ, Verb.TAKE, Verb.SETTLE})
 _WITHOUT_TOPIC: Final = frozenset({Verb.METRICS, Verb.AUTH, Verb.SETTLE})
-# FETCH and READ: partition, offset, and how many records or bytes; TAKE: how many; SETTLE: how many.
-_NUMBERS: Final = {Verb.FETCH: (2, 3), Verb.READ: (3, 3), Verb.TAKE: (1, 1), Verb.SETTLE: (1, 1)}
+# FETCH and READ: partition, offset, and how many records or bytes; TAKE: how many; SETTLE: how many were delivered, were not, …
+_NUMBERS: Final = {Verb.FETCH: (2, 3), Verb.READ: (3, 3), Verb.TAKE: (1, 1), Verb.SETTLE: (1, 1_024)}
 _NUMBER_DIGITS_MAX: Final = 18
 
 

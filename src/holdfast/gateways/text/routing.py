@@ -4,19 +4,19 @@ The rules: a forwarded request is never forwarded again. What failed without an 
 what may have happened is not. Payloads that came together are appended together, in their order, or not at all.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from holdfast.cursors.cursor import CursorRead, CursorRecord, Deliveries
+from holdfast.cursors.cursor import CursorRead, Deliveries
 from holdfast.cursors.errors import NotCursorOwnerError
 from holdfast.cursors.keys import shard_resource
 from holdfast.gateways.text.backend import TextBackend
-from holdfast.gateways.text.errors import EMPTY, OK, RETRIABLE, RemoteRefusal, raise_remote
-from holdfast.gateways.text.node_connections import NodeConnection, NodeConnections
+from holdfast.gateways.text.errors import RETRIABLE, RemoteRefusal, raise_remote
+from holdfast.gateways.text.get_groups import GetGroups
+from holdfast.gateways.text.node_connections import NodeConnections
 from holdfast.gateways.text.put_groups import PutGroups
 from holdfast.gateways.text.reading import PartitionRecords, published_records, read_records, remote_records
-from holdfast.gateways.text.records import decode_records, encode_payloads
+from holdfast.gateways.text.records import encode_payloads
 from holdfast.kernel.lease import Held
 from holdfast.log.batches import Record, encode
 from holdfast.log.errors import NotLeaderError
@@ -45,20 +45,18 @@ class Routing:
     def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
         self._nodes = NodeConnections(backend.settings, node=backend.node)
-        self._groups = PutGroups(backend.settings.frame_bytes_max)
-        self._settling: set[asyncio.Task[None]] = set()
+        self._puts = PutGroups(backend.settings.frame_bytes_max)
+        self._gets = GetGroups(self._nodes, backend.counters)
 
     @property
     def settling(self) -> bool:
         """Whether an owner has not heard yet which of its records were delivered."""
-        return bool(self._settling)
+        return self._gets.settling
 
     async def close(self) -> None:
         """Close the connections to other nodes."""
-        for task in list(self._settling):
-            task.cancel()
-        await asyncio.gather(*self._settling, return_exceptions=True)
-        await self._groups.close()
+        await self._gets.close()
+        await self._puts.close()
         self._nodes.close()
 
     # ── topics ──
@@ -100,7 +98,7 @@ class Routing:
             await self._retried(lambda: self._put(name, together, forwarded), RETRIABLE, forwarded=forwarded)
 
         try:
-            await self._groups.put((name, forwarded), payloads, append)
+            await self._puts.put((name, forwarded), payloads, append)
         except (InvalidError, RemoteRefusal) as error:
             if len(payloads) == 1 or forwarded or isinstance(error, UnknownTopicError):
                 return [error] * len(payloads)
@@ -172,40 +170,13 @@ class Routing:
             address = self._address(held)
             if not address:
                 raise
-        connection = await self._nodes.acquire(address)
-        try:
-            backend.counters.forwarded += 1
-            reply = await connection.ask(f"TAKE {name} {count}".encode())
-            raise_remote(reply, name, 0)
-            records = [] if reply == EMPTY else list(decode_records(reply[len(OK) + 1 :]))
-        except BaseException:
-            self._nodes.release(connection)
-            raise
-        if not records:
-            self._nodes.release(connection)
-        return Deliveries(records, lambda delivered: self._settle_remote(connection, records, delivered))
+        return await self._gets.take(address, name, count)
 
     async def _read_for_cursor(self, topic: Topic, offset: int, bytes_max: int) -> CursorRead:
         found = await self._read(topic, 0, offset, bytes_max)
         if not found.records and offset > found.end_offset:  # an acknowledged tail was lost with its disk
             return CursorRead((), found.end_offset)
         return CursorRead(found.records, max(found.next_offset, min(found.start_offset, found.end_offset)))
-
-    def _settle_remote(self, connection: NodeConnection, records: Sequence[CursorRecord], delivered: int) -> None:
-        if not records:
-            return
-
-        async def settle() -> None:
-            try:
-                await connection.ask(f"SETTLE {delivered}".encode())
-            except OutcomeUnknownError:
-                pass  # the owner gets its records back with the connection
-            finally:
-                self._nodes.release(connection)
-
-        task = asyncio.ensure_future(settle())
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
 
     # ── finding and trying again ──
 
