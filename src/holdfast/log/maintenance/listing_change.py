@@ -22,7 +22,7 @@ from holdfast.log.partition.cancellation import run_to_completion
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segment_list import load_segments
 from holdfast.vocabulary import failpoints
-from holdfast.vocabulary.errors import CorruptError, FencedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
 # What is left of a commit for keys of segments and trash, after fence, record and the marks of what is new.
 OPERATIONS_MAX = StoreLimits().ops_max - 20
@@ -90,7 +90,7 @@ async def _commit(partition: LeadingPartition, change: ListingChange, context: M
     if isinstance(outcome, Conflict):
         present = outcome.found.get(fenced_record.key)
         if present is None or present.version != fenced_record.version:
-            raise CorruptError(f"partition {partition.partition_id}", "its record was changed without the lease")
+            raise await fenced_record.changed_error(present)
         raise UnavailableError(
             f"partition {partition.partition_id}",
             "a sweeper took a new object for an orphan; it has to be written again",

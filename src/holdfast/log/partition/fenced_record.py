@@ -1,8 +1,8 @@
 """The partition's record in the store: written under the lease, and never by guess.
 
 The one rule (docs/safety.md, rule 10): after a change whose answer was lost, nothing else is written before `resolve` has found its
-outcome. Under the lease nobody else writes the record, so a record that differs from the last one
-written is corruption, not a race.
+outcome. Under the lease nobody else writes the record, so a record that differs from the last one written is corruption, not a
+race. With one exception: that of a deleted topic is removed, whoever leads it; whoever finds it gone has lost the partition.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.contracts.store import AtVersion, Committed, Conflict, Operation, Put, Requirement, Store
+from holdfast.contracts.store import AtVersion, Committed, Conflict, Entry, Operation, Put, Requirement, Store
 from holdfast.kernel.lease import Lease, commit_fenced
-from holdfast.log.keys import state_key
+from holdfast.log.keys import state_key, topic_id_key
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.cancellation import run_to_completion
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import CorruptError, OutcomeUnknownError
+from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError, OutcomeUnknownError
 from holdfast.vocabulary.random import Random
 
 
@@ -134,5 +134,11 @@ class FencedRecord:
                 raise CorruptError(
                     f"partition {self.partition_id}", f"what belongs to its record was changed: {outcome.found}"
                 )
-            raise CorruptError(f"partition {self.partition_id}", "its record was changed without the lease")
+            raise await self.changed_error(present)
         self.applied(record, outcome.version)
+
+    async def changed_error(self, present: Entry | None) -> HoldfastError:
+        """Why the record is not as it was last written, though the lease is ours: its topic was deleted, or it is corrupt."""
+        if present is None and await self._store.get(topic_id_key(self.partition_id.topic_id)) is None:
+            return FencedError(self.lease.resource, self.lease.epoch, self.lease.epoch + 1)
+        return CorruptError(f"partition {self.partition_id}", "its record was changed without the lease")
