@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -9,14 +12,20 @@ import pytest
 import holdfast
 from holdfast.sim.cluster import world
 from holdfast.sim.cluster.mutants import CLUSTER_MUTANTS
-from holdfast.sim.cluster.world import run_cluster_seed
+from holdfast.sim.cluster.world import ClusterProfile, run_cluster_seed
 from holdfast.sim.history import TraceNote
 from holdfast.sim.seeds import SavedSeed, read_seeds
 from holdfast.sim.worlds import CLUSTER
+from holdfast.vocabulary.random import SeededRandom
 
 SEEDS = 8  # of the short form: a few seconds
 SEEDS_MAX = 80  # until everything has happened, or a planted bug is caught
 QUICK_MUTANTS = ("offsets-reused", "producers-forgotten", "visible-before-durable")  # those that many seeds catch
+QUORUM_MUTANTS = (
+    "ack-before-majority",
+    "serve-before-seal",
+    "longest-tail",
+)  # every third to tenth seed with three replicas
 EVENTS = (  # what happens in the seeds of the short form
     "deaths",
     "power failures",
@@ -34,6 +43,7 @@ CATCHES = {
     "producers-forgotten": {"once-if-idempotent", "sequence-known"},
     "ack-before-majority": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "serve-before-seal": {"one-record-per-offset", "nothing-lost", "sequence-known"},
+    "longest-tail": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "visible-before-durable": {"read-stays", "read-in-order", "nothing-lost", "sequence-known"},
 }
 KEPT = read_seeds(Path(__file__).with_name("seeds.txt"), CLUSTER)
@@ -68,7 +78,7 @@ def test_a_seed_that_failed_once_plays_again(kept: SavedSeed) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in QUICK_MUTANTS else pytest.mark.long)
+        pytest.param(name, marks=pytest.mark.slow if name in (*QUICK_MUTANTS, *QUORUM_MUTANTS) else pytest.mark.long)
         for name in CLUSTER_MUTANTS
     ],
 )
@@ -77,11 +87,28 @@ def test_a_planted_bug_is_caught_by_a_rule_it_breaks(name: str) -> None:
     """Which seed does depends on every step of the code, so none is kept."""
     assert CATCHES.keys() == CLUSTER_MUTANTS.keys()
     broken: set[str] = set()
-    for seed in range(SEEDS_MAX if name in QUICK_MUTANTS else 400):
+    for seed in seeds_for(name):
         broken |= {violation.rule for violation in run_cluster_seed(seed, variant=CLUSTER_MUTANTS[name]).violations}
         if broken & CATCHES[name]:
             return
     pytest.fail(f"only {broken or 'nothing'} was noticed")
+
+
+def seeds_for(mutant: str) -> Iterable[int]:
+    """Those in which it can show: without three replicas no schedule is aimed at takeovers."""
+    if mutant not in QUORUM_MUTANTS:
+        return range(SEEDS_MAX if mutant in QUICK_MUTANTS else 400)
+    return islice((seed for seed in count() if ClusterProfile.draw(SeededRandom(seed)).replicas == 3), SEEDS_MAX)
+
+
+@pytest.mark.slow
+def test_a_schedule_is_aimed_at_takeovers_in_worlds_with_three_replicas() -> None:
+    counts: Counter[str] = Counter()
+    for seed in islice(seeds_for("longest-tail"), SEEDS_MAX):
+        counts.update(run_cluster_seed(seed).counts)
+        if counts["schedules"] and any(what.startswith("strikes at ") for what in counts):
+            return
+    pytest.fail(f"{counts}")
 
 
 @pytest.mark.slow

@@ -132,6 +132,37 @@ class Producer(Client):
             await self.rest(150)
 
 
+class BurstProducer(Client):
+    """Sends many batches to one agent at once, and none of them again."""
+
+    def __init__(
+        self,
+        name: str,
+        context: ClusterContext,
+        hosts: Sequence[AgentHost],
+        which: TopicPartition,
+        *,
+        begin: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        super().__init__(name, context, hosts)
+        self._which, self._begin, self._sent = which, begin, 0
+
+    def send(self, host: AgentHost, batches: int) -> None:
+        """So many batches of three records, whatever becomes of them."""
+        for _ in range(batches):
+            values = tuple(f"{self.name}-{number}" for number in range(self._sent, self._sent + 3))
+            self._sent += len(values)
+            self._begin(self._produce(host, values))
+
+    async def _produce(self, host: AgentHost, values: tuple[str, ...]) -> None:
+        history, which = self._shared.history, self._which
+        batch = encode([Record(at, self.clock.now_ms(), None, value.encode()) for at, value in enumerate(values)])
+        history.take(RecordsSent(history.now_ms, self.name, str(which), host.name, values))
+        with suppress(HoldfastError):
+            result = await self.ask(host, lambda agent: agent.service.produce(which.topic, which.number, batch))
+            history.take(RecordsAcknowledged(history.now_ms, self.name, str(which), result.base_offset, values, False))
+
+
 class Reader(Client):
     """Reads partitions from their beginning: at the agent that leads them, or what is published, at any."""
 

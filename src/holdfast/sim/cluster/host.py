@@ -195,7 +195,11 @@ class AgentHost:
         delay_ms = rng.choice((rng.uniform(0.3, 0.9), rng.uniform(1.5, 3.0))) * ttl_ms
         duration_ms = delay_ms + rng.uniform(-0.2, 1.0) * ttl_ms
         strike = rng.choice((self.pause, self.pause, partial(self.kill, power=False)))
-        self._store.delay_commit(LOGS, delay_ms, partial(strike, duration_ms))
+        self.delay_commit(LOGS, delay_ms, partial(strike, duration_ms))
+
+    def delay_commit(self, prefix: str, delay_ms: float, on_sent: Callable[[], object]) -> None:
+        """Delay the next commit of this host's process that writes below `prefix`, and call back right after it was sent."""
+        self._store.delay_commit(prefix, delay_ms, on_sent)
 
     def leave(self, duration_ms: float) -> None:
         """Leave gracefully, and start again some time after."""

@@ -14,6 +14,7 @@ from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.replication import takeover as replication_takeover
 from holdfast.log.replication.leader import Leader
+from holdfast.log.replication.takeover import Takeover
 from holdfast.log.wal import writer
 
 
@@ -81,6 +82,12 @@ def _seal_one(_: int) -> int:
     return 1
 
 
+def _longest(takeover: Takeover, replica: str) -> tuple[int, int]:
+    """The mistake: more records are better records."""
+    epoch, offset = takeover._sealed[replica]
+    return offset, epoch
+
+
 _MUTANT_LIST: Final = (
     ClusterVariant(
         name="publish-unfenced",
@@ -121,6 +128,11 @@ _MUTANT_LIST: Final = (
         name="serve-before-seal",
         wrong="a new leader serves when one replica has promised its epoch",
         planted=lambda: _replaced(replication_takeover, "seal_quorum", _seal_one),
+    ),
+    ClusterVariant(
+        name="longest-tail",
+        wrong="a new leader takes the longest log instead of the one of the highest epoch",
+        planted=lambda: _replaced(Takeover, "_rank", _longest),
     ),
 )
 CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}

@@ -47,6 +47,9 @@ class ReplicaWires:
     ) -> None:
         self.loop, self.conditions, self.random, self.history = loop, conditions, random, history
         self.reached: dict[str, SimReplicaNetwork] = {}
+        self.on_request: Callable[[SimReplicaNetwork, SimReplicaNetwork, Request], None] | None = (
+            None  # before it is sent
+        )
 
     def connect(self, link: NetworkLink) -> Callable[..., "SimReplicaNetwork"]:
         """What makes the network of an agent behind this link."""
@@ -84,6 +87,8 @@ class SimReplicaNetwork:
         elif connection is None:
             asyncio.get_running_loop().call_soon(on_answer, None)
         else:
+            if self._wires.on_request is not None:
+                self._wires.on_request(self, connection.to, message)
             self._sent = number = self._sent + 1
             connection.waiting[number] = on_answer
             self._post(connection, connection.to._arrive, b"".join(encode_parts(message)), self, connection, number)

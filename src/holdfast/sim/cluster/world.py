@@ -29,13 +29,14 @@ from holdfast.log.wal import WalSettings
 from holdfast.sim.checker import Violation
 from holdfast.sim.cluster.agent_logs import collecting_logs
 from holdfast.sim.cluster.checker import check_cluster
-from holdfast.sim.cluster.clients import Admin, GroupMember, Producer, Reader
+from holdfast.sim.cluster.clients import Admin, BurstProducer, GroupMember, Producer, Reader
 from holdfast.sim.cluster.history import ClusterEvent, ClusterHistory
 from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.cluster.mutants import CORRECT, ClusterVariant
 from holdfast.sim.cluster.objects import Bucket, BucketConditions
 from holdfast.sim.cluster.replicas import ReplicaWires
+from holdfast.sim.cluster.takeover_faults import TakeoverFaults
 from holdfast.sim.loop import StuckError
 from holdfast.sim.network import NetworkConditions
 from holdfast.sim.process import RUNNING, SimClock, SimProcess
@@ -196,8 +197,13 @@ class ClusterWorld:
         ]
         self._readers = [Reader(f"r{number}", self._shared, self._hosts, self._partitions) for number in range(1)]
         self._member = GroupMember("g0", self._shared, self._hosts, self._partitions[0])
-        self._disk_lost = self._healed = False
+        self._disk_lost = False
         self._admin = Admin("admin", self._shared, self._hosts)
+        self._burst = BurstProducer("burst", self._shared, self._hosts, self._partitions[0], begin=self._begin)
+        self._takeover_faults: TakeoverFaults | None = None
+        if profile.replicas == 3:  # the first topic is at quorum then
+            aimed_at = (self._partitions[0], self._burst)
+            self._takeover_faults = TakeoverFaults(self._shared, self._hosts, *aimed_at, clock=self._clock)
 
     async def run(self) -> None:
         """The three phases."""
@@ -218,10 +224,11 @@ class ClusterWorld:
         began_ms = self._loop.now_ms
         for _ in range(self._profile.incidents):
             self._loop.post_at(began_ms + self._rng.uniform(0.2, FAULT_PHASE_TTLS) * ttl_ms, self._draw_incident())
-        if self._profile.replicas == 3 and self._rng.random() < 0.5:
-            self._begin(self._relay(self._rng.uniform(0.3, 2.0) * ttl_ms))
+        aimed = self._begin(self._takeover_faults.run()) if self._takeover_faults is not None else None
         await self._clock.sleep_ms((FAULT_PHASE_TTLS + 0.01) * ttl_ms)
-        self._healed = True
+        if aimed is not None:
+            aimed.cancel()
+            self._shared.wires.on_request = None
         self._network.clear()
         self._bucket_conditions.clear()
         self._server.restart()
@@ -315,7 +322,7 @@ class ClusterWorld:
         for host in self._hosts:
             host.wanted = False
             host.process.die()
-        for client in (*self._producers, *self._readers, self._member, self._admin):
+        for client in (*self._producers, *self._readers, self._member, self._admin, self._burst):
             client.process.die()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
@@ -371,35 +378,6 @@ class ClusterWorld:
         if kind > 0.4:
             host.peer_link.up = False
             self._after(duration_ms, lambda: setattr(host.peer_link, "up", True))
-
-    async def _relay(self, after_ms: float) -> None:
-        """Three logs that differ: a leader writes alone and dies, the next one dies soon after it serves, the first is back."""
-        rng, ttl_ms, which = self._rng, self._profile.ttl_ms, self._partitions[0]
-        await self._clock.sleep_ms(after_ms)
-        first = self._leader_of(which)
-        if first is None or self._healed:
-            return
-        self._history.count("relays")
-        first.record("isolations", "is isolated from the other agents", 0)
-        first.peer_link.up = False
-        await self._clock.sleep_ms(rng.uniform(0.05, 0.4) * ttl_ms)
-        first.kill(rng.uniform(0.2, 1.0) * ttl_ms, power=False)
-        for _ in range(100):
-            second = self._leader_of(which)
-            if self._healed or (second is not None and second is not first):
-                break
-            await self._clock.sleep_ms(ttl_ms / 40)
-        await self._clock.sleep_ms(rng.uniform(0.0, 0.3) * ttl_ms)
-        first.peer_link.up = True
-        if second is not None and second is not first and not self._healed:
-            second.kill(rng.uniform(1.0, 2.0) * ttl_ms, power=False)
-
-    def _leader_of(self, which: TopicPartition) -> AgentHost | None:
-        """The host that serves the partition now."""
-        for host in self._hosts:
-            if host.agent is not None and host.agent.service.is_serving(which.topic, which.number):
-                return host
-        return None
 
     def _cut_objects(self, host: AgentHost, duration_ms: float) -> None:
         host.record("object outages", "cannot reach object storage", duration_ms)
