@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
 
 
 class NotLeaderError(HoldfastError):
@@ -57,6 +57,10 @@ class TailNotLocalError(HoldfastError):
             f"partition {self.partition} is offline: records between offsets {self.published} and {self.reserved} may be in WAL "
             f"{self.wal}, which is not here; start the agent that has it, or go on without them: docs/how-to/lost-disk.md"
         )
+
+
+class TailDamagedError(CorruptError):
+    """The partition's last records are in this WAL, and some of them are missing: no other agent has them."""
 
 
 class NotEnoughReplicasError(HoldfastError):

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.contracts.store import Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.lease import Lease
-from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError, TailNotLocalError
+from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError, TailDamagedError, TailNotLocalError
 from holdfast.log.keys import WALS
 from holdfast.log.offline_partitions import mark_offline
 from holdfast.log.partition.takeover_recovery import Takeover
@@ -84,7 +84,7 @@ class UnopenedPartitions:
                 self._marked[which] = reason
         if isinstance(error, ReplicasUnreachableError):
             self._unreachable[lease.resource] = error
-        if not isinstance(error, (TailNotLocalError, ReplicasUnreachableError, EpochSpentError)):
+        if _may_be_here_alone(takeover.config.level, error):
             self._tail_is_local.add(which)
 
     async def openable(self) -> list[Lease]:
@@ -109,3 +109,12 @@ class UnopenedPartitions:
         if error is None or self._network is None:
             return True
         return sum(map(self._network.is_connected, (*error.answering, *error.missing))) >= error.needed
+
+
+def _may_be_here_alone(level: str, error: HoldfastError) -> bool:
+    """Whether no other agent may have the last records: at `local`, unless the error says that they are elsewhere.
+
+    A topic that has just become another level may have such a tail, too: then who gets the partition hands it back.
+    """
+    elsewhere = isinstance(error, (TailNotLocalError, ReplicasUnreachableError, EpochSpentError))
+    return isinstance(error, TailDamagedError) or (level == "local" and not elsewhere)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.store import Entry
 from holdfast.kernel.lease import Lease
-from holdfast.log.errors import TailNotLocalError
+from holdfast.log.errors import TailDamagedError, TailNotLocalError
 from holdfast.log.keys import state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
@@ -27,7 +27,7 @@ from holdfast.log.segment_list import SegmentList, list_segments
 from holdfast.log.wal import Wal, WalFrame
 from holdfast.log.wal.recovery import PartitionKey
 from holdfast.vocabulary import failpoints
-from holdfast.vocabulary.errors import CorruptError, HoldfastError
+from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import gather_or_cancel
 
 _log: Final = logging.getLogger(__name__)
@@ -199,9 +199,9 @@ def _go_on_behind(
     return msgspec.structs.replace(record, gaps=(*record.gaps, OffsetGap(start=hole.start, end=ceiling, wal=wal_id)))
 
 
-def _hole_error(hole: TailHole, record: PartitionRecord, partition_id: PartitionId, wal: Wal) -> CorruptError:
+def _hole_error(hole: TailHole, record: PartitionRecord, partition_id: PartitionId, wal: Wal) -> TailDamagedError:
     file = wal.file_of(hole.lsn)
-    return CorruptError(
+    return TailDamagedError(
         f"WAL {wal.directory}" if file is None else f"WAL file {file}",
         f"offsets {hole.start} to {hole.end - 1} of partition {partition_id} are missing, and LSN {hole.lsn} proves that they were "
         f"written; bring the missing file back, or set unclean_takeover on the topic: it then goes on at offset "
