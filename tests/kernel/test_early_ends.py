@@ -124,13 +124,77 @@ async def test_an_agent_of_which_nothing_could_move_is_left_to_its_ttl(trio: Tri
     assert await trio.is_member()
 
 
-async def test_a_planner_that_others_cannot_reach_does_not_end_its_own_session(trio: Trio) -> None:
-    trio.world.movable.add(trio.planner.name)
+async def test_the_planners_own_death_is_ended_by_another_agent_that_plans_at_once(trio: Trio) -> None:
+    world, died = trio.world, trio.planner
+    world.movable.add(died.name)
+    before = await world.store.get(holder_key(PLANNER))
+    assert before is not None
+    died.store.reachable = False
+    died_at_ms = world.clock.boot_ms()
+    survivors = [trio.dead, trio.other]
+    for observer in survivors:
+        await trio.report(observer, of=died)
+    await world.run_until(lambda: sum(len(agent.owns()) for agent in survivors) == 6)
+    assert world.clock.boot_ms() - died_at_ms < 1_000
+    assert sum(agent.sessions_ended_early for agent in survivors) == 1, "of two that may, one does"
+    after = await world.store.get(holder_key(PLANNER))
+    assert after is not None
+    assert read_holder(after).holder in {agent.name for agent in survivors}
+    assert read_holder(after).epoch > read_holder(before).epoch
+
+
+async def test_a_planner_that_is_replaced_though_it_lives_writes_no_plan_any_more(trio: Trio) -> None:
+    world, former = trio.world, trio.planner
+    world.movable.add(former.name)
     for observer in (trio.dead, trio.other):
-        await trio.report(observer, of=trio.planner)
+        await trio.report(observer, of=former)
+    await world.run_until(lambda: trio.dead.sessions_ended_early + trio.other.sessions_ended_early == 1)
+    assert former.sessions_ended_early == 0, "whoever decides is alive, and does not end its own session"
+    planner = await world.store.get(holder_key(PLANNER))
+    assert planner is not None
+    assert read_holder(planner).holder != former.name
+    await world.workload("audit", 3)
+    await world.run_until(lambda: sum(r.startswith("partition/audit/") for r in world.owners()) == 3)
+    assert not [resource for resource in former.owns() if resource.startswith("partition/audit/")]
+    await world.run_until(lambda: former.task.done(), within_ms=2 * TTL_MS)  # its next keep-alive shows it
+
+
+async def test_one_report_of_two_survivors_does_not_replace_the_planner(trio: Trio) -> None:
+    trio.world.movable.add(trio.planner.name)
+    await trio.report(trio.other, of=trio.planner)
     await trio.world.run_ms(5_000)
-    assert trio.planner.sessions_ended_early == 0
-    assert len(trio.planner.owns()) == 2
+    assert trio.other.sessions_ended_early == 0
+    assert trio.planner.session is not None
+    planner = await trio.world.store.get(holder_key(PLANNER))
+    assert planner is not None
+    assert planner.session == trio.planner.session.id
+
+
+async def test_who_is_being_ended_itself_does_not_replace_the_planner(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, planner, others = trio.world, trio.planner, [trio.dead, trio.other]
+    world.movable.add(planner.name)
+    looked: list[str] = []
+
+    def ended_meanwhile(agent: SimulatedAgent) -> None:
+        get = agent.store.get
+
+        async def get_late(key: str) -> Entry | None:
+            if key == member_key("agent", planner.name):
+                looked.append(agent.name)
+                record = EarlyEndRecord(session="s", process="p", ended_at_ms=0)
+                await world.store.commit(apply=[Put(early_end_key(agent.name), msgspec.json.encode(record))])
+            return await get(key)
+
+        monkeypatch.setattr(agent.store, "get", get_late)
+
+    for agent in others:
+        ended_meanwhile(agent)
+        await trio.report(agent, of=planner)
+    await world.run_until(lambda: len(looked) == 2)
+    await world.run_ms(3_000)
+    assert trio.dead.sessions_ended_early == trio.other.sessions_ended_early == 0
 
 
 async def test_a_new_planner_ends_nothing(world: KernelCluster) -> None:
@@ -157,6 +221,8 @@ async def test_an_agent_that_comes_back_without_a_restart_was_ended_wrongly_and_
     assert await trio.is_member(), "for ten minutes"
     assert trio.planner.sessions_ended_wrongly == 1
     await world.clock.run_for_ms(10 * 60_000, step_ms=4_000)
+    trio.die()
+    await world.run_ms(1_000)  # its last sign of life is older than what is reported
     await trio.report(trio.planner)
     await trio.report(trio.other)
     await world.run_until(lambda: trio.planner.sessions_ended_early == 2)

@@ -42,12 +42,13 @@ def situation(agents: str, *suspicions: Suspicion, **changes: object) -> Situati
     """Live agents, one letter each, under a planner that has been one for an hour."""
     return replace(
         Situation(
+            decider="",
             planner="",
             sessions={agent: f"session-{agent}" for agent in agents},
             suspicions=suspicions,
             seen_at_ms={},
             ends={},
-            planner_since_ms=NOW - 60 * MINUTE,
+            since_ms=NOW - 60 * MINUTE,
             ttl_ms=TTL,
             store_available=True,
         ),
@@ -82,8 +83,17 @@ def test_an_agent_of_which_nothing_could_move_does_not_keep_others_from_being_en
 @pytest.mark.parametrize(
     ("given_situation", "obstacle"),
     [
-        (situation("abc", *BOTH, planner="c"), "it is the planner"),
-        (situation("ac", suspicion("c", "a"), planner="c"), "it is the planner"),
+        (situation("abc", *BOTH, decider="c", planner="c"), "it is this agent"),
+        (situation("ac", suspicion("c", "a"), decider="c", planner="c"), "it is this agent"),
+        (situation("abc", *BOTH, decider="a", planner="b"), "the planner decides"),
+        (situation("abc", *BOTH, decider="a", planner=None), "the planner decides"),
+        (situation("abc", *BOTH, decider="a", planner="c"), None),
+        (situation("ac", suspicion("c", "a"), decider="a", planner="c"), None),
+        (situation("abcd", *BOTH, decider="d", planner="c"), "this agent has not seen it"),
+        (situation("abc", suspicion("c", "a"), decider="a", planner="c"), "1 of 2 observers"),
+        (situation("abc", *BOTH, decider="a", planner="c", since_ms=NOW - TTL + 1), "the planner is new"),
+        (situation("abc", *BOTH, decider="a", planner="c", store_available=False), "the store is unavailable"),
+        (situation("abc", *BOTH, decider="a", planner="c", ends={"x": end(TTL - 1)}), "a session was ended early"),
         (situation("abc", suspicion("c", "a")), "1 of 2 observers"),
         (situation("abc", suspicion("c", "a"), suspicion("c", "a", 50)), "1 of 2 observers"),
         (situation("abc", suspicion("c", "a"), suspicion("c", "c")), "1 of 2 observers"),
@@ -95,8 +105,8 @@ def test_an_agent_of_which_nothing_could_move_does_not_keep_others_from_being_en
         (situation("abc", *BOTH, seen_at_ms={"c": NOW - 101}), None),
         (situation("c", suspicion("c", "c")), "0 of 2 observers"),
         (situation("abc", *BOTH, store_available=False), "the store is unavailable"),
-        (situation("abc", *BOTH, planner_since_ms=NOW - TTL + 1), "the planner is new"),
-        (situation("abc", *BOTH, planner_since_ms=NOW - TTL), None),
+        (situation("abc", *BOTH, since_ms=NOW - TTL + 1), "the planner is new"),
+        (situation("abc", *BOTH, since_ms=NOW - TTL), None),
         (situation("abc", *BOTH, suspicion("b", "a")), "2 of 3 agents look dead at once"),
         (situation("abcd", *BOTH, suspicion("b", "a")), "2 of 4 agents look dead at once"),
         (situation("abcde", *BOTH, suspicion("b", "a")), None),
@@ -167,13 +177,13 @@ def test_in_any_history_the_limits_hold(seed: int, count: int) -> None:
     """Suspicions of every kind, planners that change, outages: what was ended is checked against the limits, said another way."""
     random = SeededRandom(seed).random
     agents = "abcdefg"[:count]
-    now_ms, planner_since_ms, ends = NOW, NOW - TTL, dict[str, EarlyEnd]()
+    now_ms, since_ms, ends = NOW, NOW - TTL, dict[str, EarlyEnd]()
     made: list[Suspicion] = []
     ended: list[tuple[int, str]] = []
     for _ in range(100):
         now_ms += random.choice([1, 50, 400, 3_000, 40_000])
         if random.random() < 0.02:
-            planner_since_ms = now_ms
+            since_ms = now_ms
         available = random.random() > 0.05
         for _ in range(random.randrange(4)):
             agent, observer = random.choice(agents), random.choice(agents)
@@ -188,11 +198,12 @@ def test_in_any_history_the_limits_hold(seed: int, count: int) -> None:
                 )
             )
         seen = {agent: now_ms - random.randrange(20_000) for agent in agents}
+        decider, planner = random.choice([("", ""), (agents[0], agents[0]), (agents[0], agents[-1])])
         current = replace(
-            situation(agents, *made[-20:]),
+            situation(agents, *made[-20:], decider=decider, planner=planner),
             ends=ends,
             seen_at_ms=seen,
-            planner_since_ms=planner_since_ms,
+            since_ms=since_ms,
             store_available=available,
         )
         decision = choose(current, now_ms, SETTINGS)
@@ -200,7 +211,9 @@ def test_in_any_history_the_limits_hold(seed: int, count: int) -> None:
             continue
         agent = decision.agent
         assert available
-        assert now_ms >= planner_since_ms + TTL
+        assert agent != decider
+        assert decider == planner or (agent == planner and decider in decision.observers)
+        assert now_ms >= since_ms + TTL
         assert all(now_ms - at_ms >= TTL for at_ms, _ in ended), "one agent per TTL"
         assert all(now_ms - at_ms >= MINUTE for at_ms, other in ended if other == agent)
         assert now_ms >= (ends[agent].paused_until_ms if agent in ends else 0)

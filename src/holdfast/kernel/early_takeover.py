@@ -4,6 +4,8 @@ An early end is safe, because every effect is fenced; a wrong one costs a takeov
 connections reset and its port refusing, seen by two live agents at the same time. And it is rare: rules 1 to 4 of `obstacle_to`.
 What is not ended early ends by its TTL, as ever.
 
+Who decides is the planner; of the planner itself, any other agent that has seen it dead, which plans then. The rules are the same.
+
 "Half of the agents look dead" counts from two on: with two agents in all, one that looks dead is half of them, and one observer is
 enough there.
 """
@@ -61,14 +63,18 @@ class EarlyEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the planner, itself the agent `planner`, knows. `seen_at_ms`: the last sign of life of an agent in the store."""
+    """What the agent `decider` knows. `planner`: the agent that plans, perhaps the decider itself.
 
-    planner: str
+    `since_ms`: since when the decider has known this planner. `seen_at_ms`: the last sign of life of an agent in the store.
+    """
+
+    decider: str
+    planner: str | None
     sessions: Mapping[str, str]
     suspicions: Collection[Suspicion]
     seen_at_ms: Mapping[str, int]
     ends: Mapping[str, EarlyEnd]
-    planner_since_ms: int
+    since_ms: int
     ttl_ms: int
     store_available: bool
 
@@ -105,12 +111,16 @@ def obstacle_to(agent: str, situation: Situation, now_ms: int, settings: EarlyTa
     """Why the agent's session is not ended now; None: it may be."""
     if not settings.enabled:
         return "early takeover is off"
-    if agent == situation.planner:  # whoever decides is alive, whatever keeps others from reaching it
-        return "it is the planner, which is alive"
+    if agent == situation.decider:  # whoever decides is alive, whatever keeps others from reaching it
+        return "it is this agent, which is alive"
+    if situation.planner not in (situation.decider, agent):
+        return "the planner decides"
     observers = _observers(agent, situation, now_ms, settings)
     enough = 1 if len(situation.sessions) == 2 else 2
     if len(observers) < enough:  # 1: seen by enough live agents, at the same time, after its last sign of life
         return f"{len(observers)} of {enough} observers saw a reset and a refusal within {settings.window_ms} ms"
+    if agent == situation.planner and situation.decider not in observers:  # nobody takes a planner's place on hearsay
+        return "this agent has not seen it"
     return (
         _unsure_view(situation, now_ms)
         or _too_many_suspects(situation, now_ms, settings)
@@ -136,10 +146,10 @@ def next_end(decision: EndSession, process: str, before: EarlyEnd | None, now_ms
 
 
 def _unsure_view(situation: Situation, now_ms: int) -> str | None:
-    # 2: a planner that is new, or without the store, does not know who is alive.
+    # 2: who is new, or has a new planner, or is without the store, does not know who is alive.
     if not situation.store_available:
         return "the store is unavailable"
-    if now_ms - situation.planner_since_ms < situation.ttl_ms:
+    if now_ms - situation.since_ms < situation.ttl_ms:
         return "the planner is new"
     return None
 

@@ -1,12 +1,14 @@
 """The planner: one agent at a time, by lease, turns members and workloads into the plan that all agents follow.
 
 It is driven by watches; a slow tick is the safety net. A plan that moves something waits a little for things to settle, so that
-three agents that start together, or one that restarts, make one plan; a plan that only places new partitions does not wait.
+three agents that start together, or one that restarts, make one plan; a plan that only places new partitions does not wait, and
+neither does one after a visible death: that agent will not be back within the pause.
 Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
 """
 
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 
 import msgspec
@@ -100,6 +102,16 @@ def moves_partitions(before: PlacementPlan, after: PlacementPlan) -> bool:
     )
 
 
+def planned_agents(plan: PlacementPlan) -> set[str]:
+    """The agents that have a part in a plan."""
+    return {agent for placements in plan.values() for placement in set(placements) for agent in placement}
+
+
+def may_change_again(known: AbstractSet[str], members: AbstractSet[str], seen_dead: Callable[[str], bool]) -> bool:
+    """Whether more may follow the change from `known` to `members`: not if all that happened is that agents were seen dead."""
+    return not (known >= members) or not all(map(seen_dead, known - members))
+
+
 def commit_chunks(changes: Iterable[Operation], settings: PlannerSettings) -> Iterable[list[Operation]]:
     """Changes in commits of bounded size. A plan is right topic by topic, so a crash in between does no harm."""
     chunk: list[Operation] = []
@@ -130,6 +142,11 @@ async def run_planner(
 
     `early`: end the sessions of agents that are seen to be dead before their TTL. `in_sync`: what this agent knows of replicas.
     """
+    ender = (
+        EarlyEnder(early, store, agent=agent, session=session, clock=clock, random=random)
+        if early is not None and early.settings.enabled
+        else None
+    )
 
     async def plan_in_turn() -> None:
         notify = Notify()
@@ -141,24 +158,36 @@ async def run_planner(
                     if isinstance(lease, Held):
                         await notify.wait_ms(clock, random.jitter(settings.tick_ms))
                         continue
-                    ending = (
-                        (EarlyEnder(early, lease, store, session=session, clock=clock, random=random).run(),)
-                        if early is not None and early.settings.enabled
-                        else ()
-                    )
                     try:
-                        async with background_tasks(*ending):
+                        with nullcontext() if ender is None else ender.planning(lease):
                             await _plan_under_lease(
-                                lease, store, clock=clock, random=random, settings=settings, in_sync=in_sync
+                                lease,
+                                store,
+                                clock=clock,
+                                random=random,
+                                settings=settings,
+                                in_sync=in_sync,
+                                seen_dead=(lambda _: False) if ender is None else ender.has_ended,
                             )
                     except FencedError:
                         continue  # another agent plans now; stand by
 
-    await keep_running(plan_in_turn, "planning", session=session, clock=clock, random=random)
+    def kept(work: Callable[[], Awaitable[None]], what: str) -> Coroutine[None, None, None]:
+        return keep_running(work, what, session=session, clock=clock, random=random)
+
+    async with background_tasks(*(() if ender is None else (kept(ender.run, "watching for dead agents"),))):
+        await kept(plan_in_turn, "planning")
 
 
 async def _plan_under_lease(
-    lease: Lease, store: Store, *, clock: Clock, random: Random, settings: PlannerSettings, in_sync: InSync
+    lease: Lease,
+    store: Store,
+    *,
+    clock: Clock,
+    random: Random,
+    settings: PlannerSettings,
+    in_sync: InSync,
+    seen_dead: Callable[[str], bool],
 ) -> None:
     # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for the mirror.
     before = {
@@ -193,15 +222,22 @@ async def _plan_under_lease(
             return make_plan(before, list(agents.items.values()), placed, requests, in_sync)
 
         planned_at = -1
+        known = planned_agents(before)
         while True:
             began_ms = clock.boot_ms()
             after = plan(before)
             took_ms = clock.boot_ms() - began_ms
             # What was asked for moves at once: only members come and go by themselves.
-            if agents.version != planned_at and moves_partitions(before, after):
+            members = {member.id for member in agents.items.values()}
+            if (
+                agents.version != planned_at
+                and may_change_again(known, members, seen_dead)
+                and moves_partitions(before, after)
+            ):
                 await clock.sleep_ms(settings.settle_ms)
                 after = plan(before)
-            planned_at = agents.version
+                members = {member.id for member in agents.items.values()}
+            planned_at, known = agents.version, members
             for chunk in commit_chunks(plan_changes(before, after), settings):
                 await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
             before = after

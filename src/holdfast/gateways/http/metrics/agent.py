@@ -25,7 +25,7 @@ _AGENT_HELP: Final = {
     "producers_evicted": "Idempotent producers forgotten because a partition had too many.",
     "sessions": "Sessions opened.",
     "sessions_lost": "Sessions lost.",
-    "sessions_ended_early": "Sessions of dead agents that this planner ended before their TTL.",
+    "sessions_ended_early": "Sessions of dead agents that this one ended before their TTL.",
     "sessions_ended_wrongly": "Those whose agent was alive.",
 }
 _WAL_HELP: Final = {
