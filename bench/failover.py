@@ -4,7 +4,8 @@
 
 Three agents, six partitions, one idempotent librdkafka producer with 25 records a second to each partition. For every event the
 longest time between two acknowledgements is taken, of the partitions its agent led and of all others. An agent that nobody could
-replace is started again after its TTL and a few seconds: `came back` says so. Nothing is averaged: run it again.
+replace is started again after its TTL and a few seconds: `came back` says so; `early` says that peers have ended its session.
+Nothing is averaged: run it again. `--folder` keeps the agents' logs.
 """
 
 import argparse
@@ -47,6 +48,7 @@ PER_S: Final = 25 * PARTITIONS
 AWAY_S: Final = 6.0  # beyond the TTL: then an agent comes back
 QUIET_S: Final = 1.0
 WIDTH: Final = 150
+ENDED_EARLY: Final = "before its TTL"  # in an agent's log
 EVENTS: Final = ("kill", "kill-planner", "freeze", "stop", "cut")
 
 
@@ -61,6 +63,7 @@ class Failover:
     led_ms: int
     others_ms: int
     came_back: bool
+    early: bool
 
 
 class Acknowledgements:
@@ -128,13 +131,15 @@ def measure(
                 time.sleep(ttl_ms / 1000 + QUIET_S)  # a planner ends nothing early in its first TTL
                 planning = planner(cluster)
                 victim = next(each for each in cluster.agents if (each.name == planning) == (event == "kill-planner"))
+                ends = _early_ends(cluster)
                 led = {number for number, node in leaders(cluster.bootstrap, TOPIC).items() if node == victim.node}
-                told(f"{event} {victim.name}, which leads {len(led)}")
+                told(f"{event} {victim.name}, which leads {len(led)}, planner {planning}")
                 began_ms = record.now_ms()
                 with _happening(event, cluster, victim):
                     came_back = not _replaced(
                         cluster, victim, acknowledged, led, record, within_s=ttl_ms / 1000 + AWAY_S
                     )
+                    early = _early_ends(cluster) > ends
                 _until_quiet(cluster, acknowledged, record)
                 times, ended_ms = acknowledged.times(), record.now_ms()
                 gaps = {number: longest_gap_ms(times[number], began_ms, ended_ms) for number in times}
@@ -146,6 +151,7 @@ def measure(
                     led_ms=max((gaps[number] for number in led), default=0),
                     others_ms=max((gap for number, gap in gaps.items() if number not in led), default=0),
                     came_back=came_back,
+                    early=early,
                 )
         finally:
             producer.end()
@@ -206,6 +212,11 @@ def _replaced(
     return True
 
 
+def _early_ends(cluster: ChaosCluster) -> int:
+    """How many sessions agents that run have ended before their TTL."""
+    return sum(each.process.log.count(ENDED_EARLY) for each in cluster.agents)
+
+
 def _until_quiet(cluster: ChaosCluster, acknowledged: Acknowledgements, record: Recorder) -> None:
     cluster.heal()
     everything = set(range(PARTITIONS))
@@ -226,7 +237,8 @@ def shown(found: Sequence[Failover]) -> Table:
 
 
 def _cell(each: Failover) -> str:
-    return f"{each.led_ms / 1000:.2f}{' (it came back)' if each.came_back else ''} ({each.others_ms / 1000:.2f})"
+    how = " came back" if each.came_back else " early" if each.early else ""
+    return f"{each.led_ms / 1000:.2f}{how} ({each.others_ms / 1000:.2f})"
 
 
 def main() -> int:
@@ -237,6 +249,7 @@ def main() -> int:
     parser.add_argument("--level", default="local,object,quorum", help=f"of {', '.join(LEVELS)} (all)")
     parser.add_argument("--ttl", default="2000,30000", metavar="MS", help="lease TTLs (2000,30000)")
     parser.add_argument("--event", default=",".join(EVENTS), help=f"of {', '.join(EVENTS)} (all)")
+    parser.add_argument("--folder", type=Path, help="keeps histories and the agents' logs here")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
@@ -257,7 +270,7 @@ def main() -> int:
                 def told(text: str, title: str = title) -> None:
                     status.update(f"{title}: {text}")
 
-                folder = Path(made) / f"{store}-{level}-{ttl_ms}"
+                folder = (args.folder or Path(made)) / f"{store}-{level}-{ttl_ms}"
                 try:
                     for each in measure(store, level, ttl_ms, possible, folder, told=told):
                         found.append(each)
