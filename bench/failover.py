@@ -3,7 +3,8 @@
     python -m bench.failover --store sqlite,postgres,etcd --level local,object,quorum --ttl 2000,30000
 
 Three agents, six partitions, one idempotent librdkafka producer with 25 records a second to each partition. For every event the
-longest time between two acknowledgements is taken, of the partitions its agent led and of all others. An agent that nobody could
+longest time between two acknowledgements is taken, of the partitions its agent led and of all others, until it is started again.
+At the level `local-clean` nothing is sent before the event, until all is published. An agent that nobody could
 replace is started again after its TTL and a few seconds: `came back` says so; `early` says that peers have ended its session.
 Nothing is averaged: run it again. `--folder` keeps the agents' logs.
 """
@@ -18,19 +19,19 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 from tests.chaos.cluster import ChaosAgent, ChaosCluster
 from tests.chaos.faults import cut_peers, cut_store
-from tests.chaos.history import Recorder, load
-from tests.chaos.levels import LEVELS, UnsupportedLevelError, create
-from tests.chaos.operations import operations
+from tests.chaos.history import Recorder, Type
+from tests.chaos.levels import LEVELS, Level, UnsupportedLevelError, create
 from tests.chaos.producers import ChaosProducer
 from tests.chaos.stores import STORES
 from tests.support.server_process import admin, leaders
@@ -38,6 +39,9 @@ from tests.support.waiting import until
 
 from holdfast.kernel.keys import PLANNER, holder_key
 from holdfast.kernel.lease import read_holder
+from holdfast.log.keys import state_key, topic_key
+from holdfast.log.metadata import PartitionRecord
+from holdfast.log.topics import read_topic
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
@@ -48,44 +52,57 @@ PER_S: Final = 25 * PARTITIONS
 AWAY_S: Final = 6.0  # beyond the TTL: then an agent comes back
 QUIET_S: Final = 1.0
 WIDTH: Final = 150
+CLEAN: Final = "local-clean"
+MEASURED_LEVELS: Final = {
+    **LEVELS,
+    CLEAN: Level(name=CLEAN, config={"segment.ms": "500"}, survives_lost_disk=False),
+}
 ENDED_EARLY: Final = "before its TTL"  # in an agent's log
 EVENTS: Final = ("kill", "kill-planner", "freeze", "stop", "cut")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """One measurement. `led_ms`: of the partitions the agent led."""
+    """One measurement. `led_ms`: of the partitions the agent led, while it was away; `back_ms`: of all, when it came back."""
 
     store: str
     level: str
     ttl_ms: int
     event: str
-    led_ms: int
-    others_ms: int
-    came_back: bool
-    early: bool
+    led_ms: int = 0
+    others_ms: int = 0
+    back_ms: int = 0
+    came_back: bool = False
+    early: bool = False
 
 
-class Acknowledgements:
-    """When which partition was acknowledged, from the history that its producer writes."""
+class Acknowledgements(Recorder):
+    """When which partition was acknowledged. In memory: to read the history again would hold up the client that is measured."""
 
-    def __init__(self, path: Path, record: Recorder) -> None:
-        self._path, self._record = path, record
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._invoked_ms: dict[str, int] = {}
+        self._answers: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self._newest_ms = dict.fromkeys(range(PARTITIONS), -1)  # when what was acknowledged was sent, at the latest
+
+    def __call__(self, process: str, status: Type, f: str, **value: Any) -> None:
+        super().__call__(process, status, f, **value)
+        if f == "send" and status == "invoke":
+            self._invoked_ms[value["value"]] = self.now_ms()
+        elif f == "send":
+            invoked_ms = self._invoked_ms.pop(value["value"])
+            if status == "ok":
+                number = value["partition"]
+                self._answers[number].append(self.now_ms())
+                self._newest_ms[number] = max(self._newest_ms[number], invoked_ms)
 
     def times(self) -> dict[int, list[int]]:
         """Per partition, in order."""
-        self._record.flush()
-        found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-        for send in operations(load(self._path)).sends.values():
-            if send.outcome == "ok":
-                found[send.partition].append(send.answered_ms)
-        return {number: sorted(times) for number, times in found.items()}
+        return {number: list(times) for number, times in self._answers.items()}
 
     def resumed(self, partitions: set[int], since_ms: int) -> bool:
         """Whether each of them was acknowledged something that was sent after that moment: not what was under way."""
-        self._record.flush()
-        sends = operations(load(self._path)).sends.values()
-        return partitions <= {each.partition for each in sends if each.outcome == "ok" and each.invoked_ms > since_ms}
+        return all(self._newest_ms[number] > since_ms for number in partitions)
 
 
 def longest_gap_ms(times: Sequence[int], since_ms: int, until_ms: int) -> int:
@@ -106,56 +123,89 @@ def planner(cluster: ChaosCluster) -> str:
     return until(lambda: asyncio.run(read()), what="somebody plans")
 
 
+def is_clean(cluster: ChaosCluster) -> bool:
+    """Whether everything is published and nothing reserved."""
+
+    async def read() -> bool:
+        async with open_store(cluster.store.direct_url, clock=RealClock(), random=SystemRandom()) as store:
+            topic = await store.get(topic_key(TOPIC))
+            assert topic is not None
+            found = [await store.get(state_key(read_topic(topic).id, number)) for number in range(PARTITIONS)]
+            return all(
+                each is not None and msgspec.json.decode(each.value, type=PartitionRecord).clean for each in found
+            )
+
+    return asyncio.run(read())
+
+
 def measure(
     store: str, level: str, ttl_ms: int, events: Sequence[str], directory: Path, *, told: Callable[[str], None]
 ) -> Iterator[Failover]:
     """Every event, one after the other, on one cluster. `UnsupportedLevelError`: the server has no such level."""
-    history = directory / "history.jsonl"
+    idle = ("--set", "agent.idle_ms=1000") if level == CLEAN else ()
+    directory.mkdir(parents=True)
     with (
         ChaosCluster.running(
-            directory / "cluster", store=store, objects="folder", ttl_ms=ttl_ms, brisk=False
+            directory / "cluster", store=store, objects="folder", ttl_ms=ttl_ms, brisk=False, options=idle
         ) as cluster,
-        Recorder.open(history) as record,
+        Acknowledgements.open(directory / "history.jsonl") as acknowledged,
     ):
-        create(cluster.bootstrap, TOPIC, PARTITIONS, LEVELS[level])
+        create(cluster.bootstrap, TOPIC, PARTITIONS, MEASURED_LEVELS[level])
         until(lambda: len(set(leaders(cluster.bootstrap, TOPIC).values()) - {-1}) == 3, what="each agent leads some")
-        acknowledged = Acknowledgements(history, record)
         producer = ChaosProducer(
-            "producer", "idempotent", cluster.bootstrap, TOPIC, partitions=PARTITIONS, per_s=PER_S, record=record
+            "producer", "idempotent", cluster.bootstrap, TOPIC, partitions=PARTITIONS, per_s=PER_S, record=acknowledged
         )
         producer.start()
         try:
             for event in events:
                 told(f"{event}: waiting until all is quiet")
-                _until_quiet(cluster, acknowledged, record)
+                _until_quiet(cluster, acknowledged)
                 time.sleep(ttl_ms / 1000 + QUIET_S)  # a planner ends nothing early in its first TTL
-                planning = planner(cluster)
-                victim = next(each for each in cluster.agents if (each.name == planning) == (event == "kill-planner"))
-                ends = _early_ends(cluster)
-                led = {number for number, node in leaders(cluster.bootstrap, TOPIC).items() if node == victim.node}
-                told(f"{event} {victim.name}, which leads {len(led)}, planner {planning}")
-                began_ms = record.now_ms()
-                with _happening(event, cluster, victim):
-                    came_back = not _replaced(
-                        cluster, victim, acknowledged, led, record, within_s=ttl_ms / 1000 + AWAY_S
-                    )
-                    early = _early_ends(cluster) > ends
-                _until_quiet(cluster, acknowledged, record)
-                times, ended_ms = acknowledged.times(), record.now_ms()
-                gaps = {number: longest_gap_ms(times[number], began_ms, ended_ms) for number in times}
-                yield Failover(
-                    store=store,
-                    level=level,
-                    ttl_ms=ttl_ms,
-                    event=event,
-                    led_ms=max((gaps[number] for number in led), default=0),
-                    others_ms=max((gap for number, gap in gaps.items() if number not in led), default=0),
-                    came_back=came_back,
-                    early=early,
+                if level == CLEAN:
+                    producer.pause()
+                    until(lambda: is_clean(cluster), within_s=120, pause_s=0.2, what="all is published")
+                yield _measured(
+                    Failover(store=store, level=level, ttl_ms=ttl_ms, event=event),
+                    cluster,
+                    acknowledged,
+                    producer,
+                    told,
                 )
         finally:
             producer.end()
             producer.flushed(30)
+
+
+def _measured(
+    made: Failover,
+    cluster: ChaosCluster,
+    acknowledged: Acknowledgements,
+    producer: ChaosProducer,
+    told: Callable[[str], None],
+) -> Failover:
+    planning, ends = planner(cluster), _early_ends(cluster)
+    victim = next(each for each in cluster.agents if (each.name == planning) == (made.event == "kill-planner"))
+    led = {number for number, node in leaders(cluster.bootstrap, TOPIC).items() if node == victim.node}
+    told(f"{made.event} {victim.name}, which leads {len(led)}")
+    began_ms = acknowledged.now_ms()
+    with _happening(made.event, cluster, victim):
+        producer.resume()
+        came_back = not _replaced(cluster, victim, acknowledged, led, within_s=made.ttl_ms / 1000 + AWAY_S)
+        early, away_ms = _early_ends(cluster) > ends, acknowledged.now_ms()
+    _until_quiet(cluster, acknowledged)
+    times, ended_ms = acknowledged.times(), acknowledged.now_ms()
+    if made.level == CLEAN:  # nothing was sent for a while before
+        times = {number: [began_ms, *(at for at in each if at > began_ms)] for number, each in times.items()}
+    until_ms = ended_ms if came_back else away_ms
+    gaps = {number: longest_gap_ms(times[number], began_ms, until_ms) for number in times}
+    return replace(
+        made,
+        led_ms=max((gaps[number] for number in led), default=0),
+        others_ms=max((gap for number, gap in gaps.items() if number not in led), default=0),
+        back_ms=max(longest_gap_ms(times[number], until_ms, ended_ms) for number in times),
+        came_back=came_back,
+        early=early,
+    )
 
 
 @contextmanager
@@ -186,17 +236,16 @@ def _replaced(
     victim: ChaosAgent,
     acknowledged: Acknowledgements,
     led: set[int],
-    record: Recorder,
     *,
     within_s: float,
 ) -> bool:
     """Whether others lead what it led, and acknowledge it: one that is cut off may go on for a while by itself."""
-    others = ",".join(each.bootstrap for each in cluster.agents if each is not victim)
+    client = admin(",".join(each.bootstrap for each in cluster.agents if each is not victim))
     away = {-1, victim.node}
 
     def replaced() -> bool:
         try:
-            known = admin(others).list_topics(TOPIC, timeout=2).topics[TOPIC].partitions
+            known = client.list_topics(TOPIC, timeout=2).topics[TOPIC].partitions
         except KafkaException:
             return False
         return all(known[number].leader not in away for number in led)
@@ -205,7 +254,7 @@ def _replaced(
     deadline_ms = clock.boot_ms() + within_s * 1000
     try:
         until(replaced, within_s=within_s, pause_s=0.1)
-        since_ms, left_s = record.now_ms(), max(1.0, (deadline_ms - clock.boot_ms()) / 1000)
+        since_ms, left_s = acknowledged.now_ms(), max(1.0, (deadline_ms - clock.boot_ms()) / 1000)
         until(lambda: acknowledged.resumed(led, since_ms), within_s=left_s, pause_s=0.2)
     except AssertionError:
         return False
@@ -217,10 +266,10 @@ def _early_ends(cluster: ChaosCluster) -> int:
     return sum(each.process.log.count(ENDED_EARLY) for each in cluster.agents)
 
 
-def _until_quiet(cluster: ChaosCluster, acknowledged: Acknowledgements, record: Recorder) -> None:
+def _until_quiet(cluster: ChaosCluster, acknowledged: Acknowledgements) -> None:
     cluster.heal()
     everything = set(range(PARTITIONS))
-    since_ms = record.now_ms()
+    since_ms = acknowledged.now_ms()
     until(lambda: acknowledged.resumed(everything, since_ms), within_s=120, pause_s=0.2)
 
 
@@ -246,7 +295,8 @@ def main() -> int:
         prog="python -m bench.failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--store", default="sqlite", help=f"of {', '.join(STORES)}, separated by commas (sqlite)")
-    parser.add_argument("--level", default="local,object,quorum", help=f"of {', '.join(LEVELS)} (all)")
+    known = ", ".join(MEASURED_LEVELS)
+    parser.add_argument("--level", default=",".join(MEASURED_LEVELS), help=f"of {known} (all)")
     parser.add_argument("--ttl", default="2000,30000", metavar="MS", help="lease TTLs (2000,30000)")
     parser.add_argument("--event", default=",".join(EVENTS), help=f"of {', '.join(EVENTS)} (all)")
     parser.add_argument("--folder", type=Path, help="keeps histories and the agents' logs here")
@@ -254,7 +304,7 @@ def main() -> int:
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
     events = _chosen(parser, "event", args.event, EVENTS)
-    stores, levels = _chosen(parser, "store", args.store, STORES), _chosen(parser, "level", args.level, LEVELS)
+    stores, levels = _chosen(parser, "store", args.store, STORES), _chosen(parser, "level", args.level, MEASURED_LEVELS)
     try:
         ttls_ms = [int(each) for each in args.ttl.split(",")]
     except ValueError:

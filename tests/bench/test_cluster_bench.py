@@ -36,12 +36,21 @@ def test_counters_of_object_storage_are_found_in_a_page_of_metrics() -> None:
 
 def test_failover_times_are_shown_by_store_level_and_ttl() -> None:
     found = [
-        Failover(store="sqlite", level=level, ttl_ms=2_000, event="kill", led_ms=1_234, others_ms=56, came_back=back)
-        for level, back in (("object", False), ("local", True))
+        Failover(
+            store="sqlite",
+            level=level,
+            ttl_ms=2_000,
+            event="kill",
+            led_ms=1_234,
+            others_ms=56,
+            came_back=back,
+            early=early,
+        )
+        for level, back, early in (("object", False, True), ("quorum", False, False), ("local", True, True))
     ]
     table = shown(found)
     assert [column.header for column in table.columns][:4] == ["store", "level", "TTL", "kill"]
-    assert list(table.columns[3].cells) == ["1.23 (0.06)", "1.23 (it came back) (0.06)"]
+    assert list(table.columns[3].cells) == ["1.23 early (0.06)", "1.23 (0.06)", "1.23 came back (0.06)"]
 
 
 @pytest.mark.long

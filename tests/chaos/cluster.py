@@ -146,9 +146,10 @@ class ChaosCluster:
         objects: str = "moto",
         ttl_ms: int = 2_000,
         brisk: bool = True,
+        options: tuple[str, ...] = (),
         planted: str = "",
     ) -> "Iterator[ChaosCluster]":
-        """The cluster, started, for the body. `brisk`: not with the default timings; `planted`: a bug in every agent."""
+        """The cluster, started, for the body. `brisk`: not with the default timings; `options`: more of them; `planted`: a bug in every agent."""
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             engine = stack.enter_context(STORES[store](directory))
@@ -156,7 +157,9 @@ class ChaosCluster:
             if objects != "folder":
                 server = stack.enter_context(OBJECT_SERVERS[objects](directory / objects).running())
             links = stack.enter_context(Links.running())
-            cluster = cls(directory, links, engine, server, ttl_ms=ttl_ms, options=BRISK if brisk else ())
+            cluster = cls(
+                directory, links, engine, server, ttl_ms=ttl_ms, options=(*(BRISK if brisk else ()), *options)
+            )
             stack.callback(cluster.kill_all)
             for agent in cluster.agents:
                 if planted:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from holdfast.vocabulary.clock import RealClock
 
@@ -89,7 +89,7 @@ class Recorder:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path) -> "Iterator[Recorder]":
+    def open(cls, path: Path) -> Iterator[Self]:
         """A recorder for the body."""
         recorder = cls(path)
         try:

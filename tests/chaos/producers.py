@@ -50,12 +50,20 @@ class ChaosProducer:
         settings = {**COMMON, **SETTINGS[kind], "bootstrap.servers": bootstrap, "error_cb": self._failed}
         self._client = Producer(settings)
         record(name, "ok", "begin", kind=kind)
-        self._ending, self._given_up = threading.Event(), threading.Event()
+        self._ending, self._given_up, self._paused = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.sent = self.outstanding = 0
 
     def start(self) -> None:
         self._thread.start()
+
+    def pause(self) -> None:
+        """No records until `resume`."""
+        self._paused.set()
+
+    def resume(self) -> None:
+        """Send again, if it was paused."""
+        self._paused.clear()
 
     def end(self) -> None:
         """No more records."""
@@ -85,7 +93,9 @@ class ChaosProducer:
     def _work(self) -> None:
         while not self._ending.wait(1 / TURNS_PER_S):
             for _ in range(self._per_turn):
-                if self.outstanding < 5_000:  # while nothing is acknowledged, more records would show nothing more
+                if (
+                    self.outstanding < 5_000 and not self._paused.is_set()
+                ):  # while nothing is acknowledged, more records would show nothing more
                     self._send()
             self._client.poll(0)
         while self.outstanding and not self._given_up.is_set():
