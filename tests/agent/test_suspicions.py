@@ -10,6 +10,7 @@ import pytest
 from tests.support.waiting import async_until
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.departures import Departures
 from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.agent.peers.observations import Observation, Outcome
 from holdfast.agent.peers.stream import PeerStream
@@ -38,6 +39,7 @@ class Reporting:
     clock: FakeClock
     store: FaultyStore
     reporter: SuspicionReporter
+    departures: Departures
     session: str
     members: dict[str, Member] = field(default_factory=lambda: {"bob": BOB})
 
@@ -60,9 +62,10 @@ async def ann() -> AsyncIterator[Reporting]:
         store = FaultyStore(memory, random=random)
         session = (await store.open_session(600_000)).id
         members = {"bob": BOB}
-        reporter = SuspicionReporter("ann", members.get, store, window_ms=WINDOW_MS, clock=clock)
+        departures = Departures()
+        reporter = SuspicionReporter("ann", members.get, store, departures=departures, window_ms=WINDOW_MS, clock=clock)
         async with background_tasks(reporter.run(session)):
-            made = Reporting(clock, store, reporter, session, members)
+            made = Reporting(clock, store, reporter, departures, session, members)
             await made.reported()
             yield made
 
@@ -77,6 +80,7 @@ async def test_a_reset_and_then_a_refusal_are_reported_with_their_ages(ann: Repo
     assert record is not None
     assert record.session == BOB.session
     assert record.reset_ago_ms - record.refused_ago_ms == 50
+    assert ann.departures.looks_dead(BOB)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,7 @@ async def test_nothing_else_is_reported(ann: Reporting, seen: list[tuple[Outcome
         ann.clock.advance_ms(after_ms)
         ann.see(outcome, established=established)
     assert await ann.reported() is None
+    assert not ann.departures.looks_dead(BOB)
 
 
 async def test_an_agent_that_is_reached_again_is_not_suspected_any_more(ann: Reporting) -> None:
@@ -108,6 +113,7 @@ async def test_an_agent_that_is_reached_again_is_not_suspected_any_more(ann: Rep
     assert await ann.reported() is not None
     ann.reporter.connected(STREAM)
     assert await ann.reported() is None
+    assert not ann.departures.looks_dead(BOB)
 
 
 async def test_a_reset_before_a_connection_that_worked_does_not_count(ann: Reporting) -> None:

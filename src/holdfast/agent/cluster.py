@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
+from holdfast.agent.departures import Departures
 from holdfast.agent.partition_replicas import PartitionReplicas, ReplicaMirrors
 from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.keys import NODES, PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
@@ -40,7 +41,7 @@ class Cluster:
         replicas: ReplicaMirrors,
     ) -> None:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
-        self._offline, self.replica_mirrors = offline, replicas
+        self._offline, self.replica_mirrors, self.departures = offline, replicas, Departures()
         self._ids: dict[str, str] = {}
         self._ids_at = -1
         self.changed = Notify()  # topics, holders, members or marks changed
@@ -51,12 +52,16 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Changes with every topic, holder, member, mark or replica: what was derived from them is valid while it is the same."""
+        """Changes with every topic, holder, member, mark, replica and agent that looks dead.
+
+        What was derived from them is valid while it is the same.
+        """
         return (
             self._topics.version,
             self._holders.version,
             self._members.version,
             self._offline.version,
+            self.departures.version,
             *self.replica_mirrors.version,
         )
 
@@ -116,6 +121,11 @@ class Cluster:
         """A live agent."""
         return self._members.items.get(member_key("agent", member_id))
 
+    def reachable_member(self, member_id: str) -> Member | None:
+        """A live agent that does not look dead from here."""
+        member = self.member(member_id)
+        return None if member is None or self.departures.looks_dead(member) else member
+
     def node(self, member_id: str) -> int | None:
         """The numeric id of an agent that is here, or was."""
         member = self.member(member_id)
@@ -160,7 +170,12 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
         replicas = ReplicaMirrors(replica_sets, wal_agents, nodes)
         cluster = Cluster(topics, holders, members, planners, offline, replicas)
 
-        members.on_changed = lambda _: cluster.members_changed.notify()
+        def on_members(_: Collection[str]) -> None:
+            cluster.departures.members_changed(members.items.values(), clock.boot_ms())
+            cluster.members_changed.notify()
+
+        members.on_changed = on_members
+        cluster.departures.members_changed(members.items.values(), clock.boot_ms())
         changed_names: dict[str, None] = {}
         topics.on_changed = lambda keys: changed_names.update(dict.fromkeys(key.removeprefix(TOPICS) for key in keys))
 

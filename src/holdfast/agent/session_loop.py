@@ -60,7 +60,12 @@ class SessionLoop:
         self._store, self._clock, self._random = store, clock, random
         self._wal_id, self._peers, self._process = wal_id, peers, random.token()
         self._suspicions = SuspicionReporter(
-            settings.id, cluster.member, store, window_ms=settings.early_takeover.window_ms, clock=clock
+            settings.id,
+            cluster.member,
+            store,
+            departures=cluster.departures,
+            window_ms=settings.early_takeover.window_ms,
+            clock=clock,
         )
         if peers is not None:
             peers.listeners.append(self._suspicions)

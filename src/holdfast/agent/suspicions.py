@@ -1,4 +1,5 @@
-"""Reporting agents that look dead: an established connection that was reset and, right after, a port that refuses.
+"""Reporting agents that look dead, to the store and to listings: an established connection that was reset and, right after, a port
+that refuses.
 
 The one rule: a report goes as soon as the agent is reached again. The planner decides (`kernel.early_takeover`); a report that the
 store does not take at once is not made at all: then the session ends by its TTL.
@@ -11,6 +12,7 @@ from typing import Final
 import msgspec
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.departures import Departures
 from holdfast.agent.peers.observations import Observation, Outcome
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.contracts.store import Committed, Delete, Put, Store
@@ -49,9 +51,16 @@ class SuspicionReporter:
     """What this agent sees of others. A `StreamListener`."""
 
     def __init__(
-        self, agent: str, member: Callable[[str], Member | None], store: Store, *, window_ms: int, clock: Clock
+        self,
+        agent: str,
+        member: Callable[[str], Member | None],
+        store: Store,
+        *,
+        departures: Departures,
+        window_ms: int,
+        clock: Clock,
     ) -> None:
-        self._agent, self._member, self._store = agent, member, store
+        self._agent, self._member, self._store, self._departures = agent, member, store, departures
         self._window_ms, self._clock = window_ms, clock
         self._resets: dict[str, int] = {}
         self._seen: dict[str, tuple[int, int]] = {}  # to be reported: reset and refused at
@@ -72,11 +81,14 @@ class SuspicionReporter:
         elif reset_at_ms is not None and observation.at_ms - reset_at_ms <= self._window_ms:
             del self._resets[agent]
             self._seen[agent] = reset_at_ms, observation.at_ms
+            if (member := self._member(agent)) is not None:
+                self._departures.suspect(member)
             self._notify.notify()
 
     def connected(self, stream: PeerStream) -> None:
         """It is alive: what was said of it is withdrawn."""
         agent = stream.peer.agent
+        self._departures.reached(agent)
         self._resets.pop(agent, None)
         self._seen.pop(agent, None)
         if agent in self._reported:

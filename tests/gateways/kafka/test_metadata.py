@@ -18,6 +18,7 @@ from tests.support.kafka_wire import build
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
+from holdfast.agent import departures
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.gateways.kafka.backend import Broker
@@ -225,6 +226,24 @@ async def test_a_cached_topic_is_encoded_again_when_a_leader_changes() -> None:
     assert read(12, encoded(12, cluster, [MetadataTopic(topic)])).topics[0].partitions[0].leader_id == 4
 
 
+async def test_a_leader_that_looks_dead_from_here_is_none_in_every_version_until_it_is_reached_again() -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
+    cluster = made_up(topic, leaders={0: "ann"})
+    ann = cluster.member("ann")
+    assert ann is not None
+
+    def leader(version: int) -> tuple[int, ErrorCode]:
+        (partition,) = read(version, encoded(version, cluster, [MetadataTopic(topic)])).topics[0].partitions
+        return partition.leader_id, code(partition)
+
+    for version in versions("Metadata"):
+        assert leader(version) == (4, ErrorCode.NONE)
+        cluster.departures.suspect(ann)
+        assert leader(version) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+        cluster.departures.reached("ann")
+        assert leader(version) == (4, ErrorCode.NONE)
+
+
 def held(topic: str, number: int, holder: str) -> Held:
     return Held(
         resource=partition_resource(TopicPartition(topic, number)), holder=holder, session="s", epoch=7, version=1
@@ -410,6 +429,24 @@ async def test_two_agents_are_two_brokers_and_each_leads_its_share(tmp_path: Pat
             ErrorCode.NONE,
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
         }
+
+
+async def test_an_agent_that_has_left_is_a_broker_of_metadata_for_a_moment_and_leads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "LISTED_MS", 3_600_000)  # longer than any machine takes
+    async with admin_of(tmp_path, topics={"orders": 4}) as admin:
+        bob = await admin.gateway.cluster.node("bob", address="[::1]:9")
+        await async_until(lambda: len(bob.leads()) == 2)
+        assert bob.agent.member is not None
+        other = bob.agent.member.node
+        await bob.stop()
+        await async_until(lambda: len(admin.gateway.node.leads()) == 4 and admin.backend.cluster.member("bob") is None)
+        answer = await admin.ask("Metadata", topics=names("orders"))
+        assert {each.node_id for each in answer.brokers} == {admin.node, other}
+        assert {each.leader_id for each in answer.topics[0].partitions} == {admin.node}
+        cluster = await admin.ask("DescribeCluster")
+        assert {each.broker_id for each in cluster.brokers} == {admin.node}
 
 
 async def test_a_cluster_without_agents_lists_the_node_itself(tmp_path: Path) -> None:

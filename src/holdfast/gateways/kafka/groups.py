@@ -104,7 +104,7 @@ async def _coordinator(call: RequestContext, kind: int, key: str, deadline_ms: i
 def _shard_leader(backend: KafkaBackend, shard: int) -> Member | None:
     """The agent that coordinates a shard, if it has an address."""
     held = backend.cluster.holder(shard_resource(shard))
-    member = backend.cluster.member(held.holder) if held is not None else None
+    member = backend.cluster.reachable_member(held.holder) if held is not None else None
     return member if member is not None and member.address else None
 
 

@@ -45,6 +45,12 @@ def broker(member: Member) -> Broker:
     return Broker(node=member.node, host=found.host, port=found.port, rack=member.zone or None)
 
 
+def listed_brokers(backend: KafkaBackend) -> list[Broker]:
+    """Every live agent, and those that left a moment ago: clients take other leaders over before a broker goes."""
+    departed = backend.cluster.departures.departed(backend.clock.boot_ms())
+    return brokers(backend) + [broker(member) for member in departed if member.address]
+
+
 def brokers(backend: KafkaBackend) -> list[Broker]:
     """Every live agent; this node if there is none, so that clients have an address to retry."""
     live = [broker(member) for member in backend.cluster.members if member.address]
@@ -61,8 +67,11 @@ def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
 
 
 def nodes_of(cluster: Cluster, held: Held | None, replicas: PartitionReplicas | None = None) -> PartitionNodes:
-    """Leader and replicas of the partition whose lease is held like this. Without `replicas` the leader is the only one."""
-    member = cluster.member(held.holder) if held is not None else None
+    """Leader and replicas of the partition whose lease is held like this. Without `replicas` the leader is the only one.
+
+    A leader that looks dead from here is none.
+    """
+    member = cluster.reachable_member(held.holder) if held is not None else None
     leads = held is not None and member is not None
     offline = cluster.offline(held) if held is not None and member is not None else None
     leader = member.node if member is not None and offline is None else NO_NODE
@@ -80,7 +89,7 @@ def nodes_of(cluster: Cluster, held: Held | None, replicas: PartitionReplicas | 
 def _replicated(cluster: Cluster, replicas: PartitionReplicas, leader: int, epoch: int) -> PartitionNodes:
     """The set that served last; a new leader is one of it at once. Who is not live is in sync with nobody, as in Kafka."""
     nodes = {agent: cluster.node(agent) for agent in replicas.agents}
-    live = {node for agent, node in nodes.items() if node is not None and cluster.member(agent) is not None}
+    live = {node for agent, node in nodes.items() if node is not None and cluster.reachable_member(agent) is not None}
     listed = tuple(node for node in nodes.values() if node is not None)
     in_sync = tuple(node for agent in replicas.in_sync if (node := nodes.get(agent)) is not None and node in live)
     if leader != NO_NODE:

@@ -6,13 +6,14 @@
 
 The only replica of a partition is its leader, except at `quorum`: then they are the agents of the set that served last, and in sync
 are those that keep up, as mirrored from the store (`log.replica_sets`). A partition that the holder of its lease cannot open has no
-leader; its replica, the node that has its last records, is listed as offline, so that clients wait.
+leader; its replica, the node that has its last records, is listed as offline, so that clients wait. A leader whose process this node
+has seen die is none at once; an agent that has left stays in Metadata's list of brokers for some seconds (`agent.departures`).
 
 A request for a missing topic creates it, where settings and request allow that; the response then waits a moment until it is
 writable.
 
-Not implemented: internal topics (there are none: groups are kept in the store), controller endpoints, fenced brokers (an agent
-without a session is not listed), authorization (without authentication, every operation is allowed).
+Not implemented: internal topics (there are none: groups are kept in the store), controller endpoints, fenced brokers (an
+agent without a session is not listed there), authorization (without authentication, every operation is allowed).
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import ApiError
-from holdfast.gateways.kafka.leaders import brokers, nodes_of
+from holdfast.gateways.kafka.leaders import brokers, listed_brokers, nodes_of
 from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
 from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
@@ -118,7 +119,7 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
         encode_metadata(
             version,
             backend.cluster,
-            brokers=brokers(backend),
+            brokers=listed_brokers(backend),
             cluster_id=backend.cluster_id,
             controller=controller(backend),
             topics=listed,
