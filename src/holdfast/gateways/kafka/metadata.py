@@ -6,8 +6,8 @@
 
 The only replica of a partition is its leader, except at `quorum`: then they are the agents of the set that served last, and in sync
 are those that keep up, as mirrored from the store (`log.replica_sets`). A partition that the holder of its lease cannot open has no
-leader; its replica, the node that has its last records, is listed as offline, so that clients wait. A leader whose process this node
-has seen die is none at once; an agent that has left stays in Metadata's list of brokers for some seconds (`agent.departures`).
+leader; its replica, the node that has its last records, is listed as offline, so that clients wait. A leader whose process this
+node has seen die is none at once; an agent that has left stays in Metadata's list of brokers for some seconds (`agent.departures`).
 
 A request for a missing topic creates it, where settings and request allow that; the response then waits a moment until it is
 writable.
