@@ -40,6 +40,31 @@ async def test_a_topic_is_shared_and_requests_are_redirected_to_the_leader(clust
     assert [member.id for member in bob.agent.cluster.members] == ["ann", "bob"]
 
 
+async def test_an_agent_that_hands_over_is_a_member_and_answers_until_it_is_stopped(cluster: LocalCluster) -> None:
+    ann, bob = await pair(cluster)
+    await cluster.produce("orders", min(ann.leads()), "a")
+    anns = min(ann.leads())
+    await ann.agent.sessions.hand_over()
+    assert ann.leads() == set()
+    assert ann.agent.member is not None
+    await async_until(lambda: bob.leads() == set(range(PARTITIONS)))
+    await async_until(lambda: (held := ann.agent.cluster.leader("orders", anns)) and held.holder == "bob")
+    with pytest.raises(NotLeaderError) as error:
+        await ann.service.produce("orders", anns, batch("b"))
+    assert error.value.leader == "bob"
+    await ann.stop()
+    assert [value for _, value in await cluster.read("orders", anns)] == ["a"]
+
+
+async def test_the_last_agent_hands_over_to_nobody_and_serves_until_it_is_stopped(cluster: LocalCluster) -> None:
+    ann = await cluster.node("ann")
+    await ann.service.create_topic("orders", 1, {})
+    await cluster.produce("orders", 0, "a")
+    await ann.agent.sessions.hand_over()
+    await cluster.produce("orders", 0, "b")
+    assert ann.leads() == {0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["local", "object"])
 async def test_a_graceful_stop_moves_partitions_while_producers_write(cluster: LocalCluster, level: str) -> None:

@@ -78,6 +78,8 @@ async def test_two_processes_share_a_store_and_never_a_partition(harness: StoreH
             # Ann leaves politely: everything is Bob's, at once and complete.
             assert ann.terminate() == 0
             until(lambda: set(leaders(bob.kafka, "orders").values()) == {bobs}, what="bob leads everything")
+            handed_over, closing = ann.log.index("has handed over"), ann.log.index("closing the gateways")
+            assert handed_over < closing, "clients are served until others lead"
             for n in range(PARTITIONS):
                 assert produce(bob.kafka, "orders", f"{n}-e", partition=n) == [4 if led[n] != bobs else 3]
 

@@ -69,16 +69,28 @@ class SessionLoop:
         )
         if peers is not None:
             peers.listeners.append(self._suspicions)
-        self._stopping = asyncio.Event()
+        self._leaving, self._handed_over, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hand_over(self) -> None:
+        """Have other agents take over the leases, as many as they do in time. Until `stop` the rest is served as before."""
+        self._leaving.set()
+        await self._handed_over.wait()
 
     def stop(self) -> None:
         """End `run` as soon as everything is handed over or released."""
+        self._leaving.set()
         self._stopping.set()
 
     async def run(self) -> None:
         """Hold session after session, until `stop`."""
+        try:
+            await self._run_sessions()
+        finally:
+            self._handed_over.set()
+
+    async def _run_sessions(self) -> None:
         logged = ""  # an outage is logged once, however often joining is tried
-        while not self._stopping.is_set():
+        while not self._leaving.is_set():
             sessions = self._counters.sessions
             try:
                 await self._run_session()
@@ -92,7 +104,7 @@ class SessionLoop:
                     logged = ""
                     _log.warning(
                         "agent %s lost its session, stopping; what it had not published stays in its WAL: %s"
-                        if self._stopping.is_set()
+                        if self._leaving.is_set()
                         else "agent %s lost its session, rejoining: %s",
                         self._settings.id,
                         reason,
@@ -100,7 +112,7 @@ class SessionLoop:
                 elif reason != logged:
                     logged = reason
                     _log.warning("agent %s cannot join, retrying: %s", self._settings.id, reason)
-            if not self._stopping.is_set():
+            if not self._leaving.is_set():
                 await self._clock.sleep_ms(self._random.jitter(self._settings.rejoin_ms))
 
     async def _run_session(self) -> None:
@@ -163,10 +175,12 @@ class SessionLoop:
                 settings=settings.follower,
             ) as executor,
         ):
-            await self._stopping.wait()
+            await self._leaving.wait()
             if self.graceful:
                 await self._hand_over(executor, session.id)
-                router.retiring = True
+            self._handed_over.set()
+            await self._stopping.wait()
+            router.retiring = self.graceful
         if self.graceful:
             leases = sum(len(handler.leases) for handler in handlers.values())
             self.waits_for = f"object storage and the store, to publish and release {leases} leases"
@@ -183,12 +197,14 @@ class SessionLoop:
             await drain_until_session_ends(
                 self._store, self._settings.id, session=session, clock=self._clock, random=self._random
             )
-        deadline_ms = self._clock.boot_ms() + self._settings.hand_over_ms
+        leases, deadline_ms = len(executor.owned), self._clock.boot_ms() + self._settings.hand_over_ms
         while executor.owned and self._clock.boot_ms() < deadline_ms:
             if not await self._has_heirs():
                 return
             self.waits_for = f"other agents, to take over {len(executor.owned)} leases"
             await executor.changed.wait_ms(self._clock, _POLL_MS)
+        left = len(executor.owned)
+        _log.info("agent %s has handed over %d leases, %d are left", self._settings.id, leases - left, left)
 
     async def _has_heirs(self) -> bool:
         """Whether an agent of our group stays, as far as is known: those that are leaving take nothing over."""

@@ -251,6 +251,11 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
         if worker is not None:
             stopping.stage("pipelines")
             await worker.stop()
+        if node.agent is not None:  # clients are served meanwhile, and told who leads instead
+            sessions = node.agent.sessions
+            stopping.follow(lambda: sessions.waits_for)
+            await sessions.hand_over()
+        _log.info("closing the gateways")
         if parts.http is not None:
             stopping.stage("HTTP requests in flight")
             await parts.http.close_gracefully()
@@ -260,7 +265,6 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
             stopping.stage("text requests in flight")
             await text.close_gracefully()
         if node.agent is not None:
-            sessions = node.agent.sessions
             stopping.follow(lambda: sessions.waits_for)
 
 
