@@ -91,12 +91,37 @@ def sets(cluster: LocalCluster) -> list[int]:
     return [len(each.members) if isinstance(each, ReplicatedPartition) else 0 for each in found]
 
 
+def in_sync(cluster: LocalCluster) -> list[int]:
+    """How many members of each partition keep up."""
+    found = [led(cluster, partition) for partition in range(PARTITIONS)]
+    return [len(each.in_sync) if isinstance(each, ReplicatedPartition) else 0 for each in found]
+
+
 async def record(cluster: LocalCluster, partition: int) -> PartitionRecord:
     topic = cluster.nodes[-1].agent.topic("orders")
     assert topic is not None
     entry = await cluster.store.get(state_key(topic.id, partition))
     assert entry is not None
     return msgspec.json.decode(entry.value, type=PartitionRecord)
+
+
+async def test_a_leader_hands_over_its_tail_to_replicas_without_object_storage(cluster: LocalCluster) -> None:
+    nodes = await with_topic(cluster, "ann", "bob", "carol")
+    await async_until(lambda: in_sync(cluster) == [3, 3, 3])
+    for node in nodes:
+        node.objects.reachable = False
+    async with writing(cluster) as writers:
+        await writers.more()
+        leaving = cluster.leader(0)
+        assert leaving is not None
+        await leaving.agent.sessions.hand_over()
+        assert leaving.leads() == set()
+        assert (await record(cluster, 0)).published == 0
+        await writers.more()
+        await leaving.stop()  # the others have everything: its disk is not needed
+        await writers.more()
+        for node in nodes:
+            node.objects.reachable = True
 
 
 async def test_a_leader_dies_while_producers_write_and_nothing_acknowledged_is_lost(cluster: LocalCluster) -> None:

@@ -15,7 +15,7 @@ from holdfast.kernel.lease import Lease, release, retake
 from holdfast.log.errors import EpochSpentError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
-from holdfast.log.partition.draining import close_together, drain
+from holdfast.log.partition.draining import close_together, drain, drain_to_replicas
 from holdfast.log.partition.due_partitions import publication_groups
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -129,18 +129,26 @@ class PartitionLeaseHandler:
             return [lost.resource for lost in await self._try_open(leases, acquired=True)]
 
     async def drain(self, lease: Lease) -> None:
-        """Publish everything and release the reserved offsets. If that fails, the partition is served as before."""
+        """Publish everything and release the reserved offsets, unless replicas have it. If that fails, it is served as before."""
         async with self._locks.hold(lease.resource):
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
             if partition is not None:
-                if self._exists(partition.partition_id):
-                    await drain(partition, self._publisher, self._settings)
-                else:
+                if not self._exists(partition.partition_id):
                     partition.stop_accepting()
+                elif isinstance(partition, ReplicatedPartition) and self._moves_with_tail(which, partition):
+                    await drain_to_replicas(partition, self._settings)
+                else:
+                    await drain(partition, self._publisher, self._settings)
                 self._counters.drained += 1
             else:
                 self._unopened.check_movable(which)
+
+    def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
+        """Whether the planned replicas have what is not published, and the topic still wants them to."""
+        if self._replication is None or partition.partition_config.level != QUORUM:
+            return False
+        return partition.can_move_to(self._replication.planned_replicas(which))
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.log.model import PartitionConfig
-from holdfast.log.partition.replica_members import choose_members, is_other_set_due, replicas_needed
+from holdfast.log.partition.replica_members import can_hand_over_log, choose_members, is_other_set_due, replicas_needed
 
 
 def test_the_own_wal_comes_first_and_the_plan_fills_the_set() -> None:
@@ -39,3 +39,22 @@ def test_another_set_is_due_when_somebody_is_to_join_or_there_are_too_many(
     members: str, wanted: str, reachable: str, count: int, due: bool
 ) -> None:
     assert is_other_set_due(members, wanted, reachable, count) is due
+
+
+@pytest.mark.parametrize(
+    ("planned", "in_sync", "needed", "can"),
+    [
+        ("bc", "abc", 2, True),
+        ("bca", "abc", 2, True),
+        ("bc", "ab", 2, False),  # one copy would be left
+        ("bca", "ab", 2, False),  # our own does not count
+        ("bc", "ac", 1, False),  # the next leader does not keep up
+        ("b", "ab", 1, True),
+        ("abc", "abc", 2, False),  # it is planned here
+        ("", "abc", 1, False),
+    ],
+)
+def test_a_tail_moves_with_its_partition_only_to_replicas_that_have_it(
+    planned: str, in_sync: str, needed: int, can: bool
+) -> None:
+    assert can_hand_over_log(tuple(planned), "a", tuple(in_sync), needed) == can

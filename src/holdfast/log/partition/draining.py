@@ -1,4 +1,5 @@
-"""Draining: partitions become clean, so that they can move. Clean means: everything is published, and nothing reserved.
+"""Draining: partitions become clean, so that they can move. Clean means: everything is published, and nothing reserved. One whose
+next leader is a replica that keeps up moves with its tail.
 
 The one rule: publish first, refuse afterwards. Most of a tail is uploaded while appends go on; only what came meanwhile is
 published while they are refused, and that within a limit. So an object store that does not answer
@@ -11,6 +12,7 @@ from typing import Final
 
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher
+from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.settings import LeadershipSettings
 from holdfast.vocabulary.errors import FencedError, UnavailableError
 
@@ -39,6 +41,26 @@ async def drain(partition: LeadingPartition, publisher: SegmentPublisher, settin
         raise UnavailableError(
             f"partition {partition.partition_id}",
             f"its last records were not published within {settings.drain_refuse_ms} ms",
+        ) from None
+    except BaseException:
+        partition.resume_accepting()
+        raise
+
+
+async def drain_to_replicas(partition: ReplicatedPartition, settings: LeadershipSettings) -> None:
+    """Make everything durable; it accepts no more appends then. Whatever is raised, it accepts them as before.
+
+    The next leader seals the set and finds all of it there (docs/replication.md): nothing need be published.
+    """
+    partition.stop_accepting()
+    try:
+        async with asyncio.timeout(settings.drain_refuse_ms / 1000):
+            await partition.wait_durable()
+    except TimeoutError:
+        partition.resume_accepting()
+        raise UnavailableError(
+            f"partition {partition.partition_id}",
+            f"its replicas did not have its last records within {settings.drain_refuse_ms} ms",
         ) from None
     except BaseException:
         partition.resume_accepting()

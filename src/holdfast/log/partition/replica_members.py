@@ -1,4 +1,4 @@
-"""Who keeps the tail of a partition at `quorum`, how many of them an append needs, and when another set is due. Pure.
+"""Who keeps the tail of a partition at `quorum`, how many an append needs, when another set is due or another can lead. Pure.
 
 The one rule: whatever set there is, an append needs as many replicas as a majority of the topic's factor. So a partition may be
 opened by fewer, and is read then, but nothing is acknowledged that has fewer copies than the topic was promised.
@@ -19,6 +19,15 @@ def choose_members(planned: Sequence[str], own: str, count: int) -> tuple[str, .
 def replicas_needed(config: PartitionConfig) -> int:
     """How many replicas must keep up for appends to be taken, and have one before it is acknowledged."""
     return max(config.min_insync, write_quorum(config.replicas)) if config.level == QUORUM else 1
+
+
+def can_hand_over_log(planned: Sequence[str], own: str, in_sync: Collection[str], needed: int) -> bool:
+    """Whether a partition can move with its tail: the planned leader keeps up, and as many planned replicas as an append needs.
+
+    This agent's own does not count: it may be leaving, with its disk.
+    """
+    keeping_up = [each for each in planned if each != own and each in in_sync]
+    return bool(keeping_up) and keeping_up[0] == planned[0] and len(keeping_up) >= needed
 
 
 def is_other_set_due(members: Sequence[str], wanted: Sequence[str], reachable: Collection[str], count: int) -> bool:

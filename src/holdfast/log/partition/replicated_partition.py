@@ -19,7 +19,7 @@ from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.replica_members import replicas_needed
+from holdfast.log.partition.replica_members import can_hand_over_log, replicas_needed
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.replica_sets import replica_set_write
 from holdfast.log.replication.leader import Ended
@@ -82,6 +82,10 @@ class ReplicatedPartition(LeadingPartition):
     def is_durable(self) -> bool:
         """Whether enough replicas have everything that was appended."""
         return self._durable == self._next
+
+    def can_move_to(self, planned: Sequence[str]) -> bool:
+        """Whether these replicas, the next leader first, have the tail: then it need not be published to move."""
+        return can_hand_over_log(planned, self._own, self._in_sync, self._needed)
 
     @property
     def can_advance(self) -> bool:
