@@ -64,6 +64,11 @@ class FollowerReads:
             return _nothing(follower)
         return self._answer(follower, await self._reading.fetch(view, offset, bytes_max=bytes_max))
 
+    def size_and_lag(self, partition_id: PartitionId) -> tuple[int, int] | None:
+        """Unpublished bytes of this agent's replica, and how many offsets it is behind; None: there is none that can be read."""
+        hosted = self._host.get((bytes.fromhex(partition_id.topic_id), partition_id.number))
+        return None if hosted is None or hosted.replica is None else (hosted.size_bytes, hosted.lag)
+
     def _answer(self, follower: FollowerPartition, found: FetchedBatches) -> PartitionRead:
         self._host.counters.fetches += 1
         batches, start, end, size_bytes = found

@@ -345,6 +345,13 @@ class LogService:
         led = self._serving(topic, partition)
         return None if led is None else led.segments.size_bytes + led.unpublished_bytes
 
+    def replica_size_and_lag(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Unpublished bytes in this agent's replica of a partition, and how many offsets it is behind; None: it has none."""
+        found = self._leading.topic(topic)
+        if self._followers is None or found is None or not 0 <= partition < found.partitions:
+            return None
+        return self._followers.size_and_lag(PartitionId(topic=topic, topic_id=found.id, number=partition))
+
     def _serving(self, topic: str, partition: int) -> LeadingPartition | None:
         found = self._leading.topic(topic)
         if found is None or not 0 <= partition < found.partitions:

@@ -14,6 +14,7 @@ from tests.support.partitions import records
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.topics import Topic
@@ -108,6 +109,20 @@ async def test_a_consumer_is_sent_to_the_replica_of_its_zone_and_reads_unpublish
     assert (beyond.error_code.value, values(beyond)) == (ErrorCode.NONE, [])
     newer = await zones.fetch(follower, 0, rack=follower, epoch=99)
     assert newer.error_code.value == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_log_dirs_list_replicas_with_what_they_keep_and_how_far_they_are_behind(zones: Zones) -> None:
+    await zones.produce("one", "two")
+    gateway = zones.gateways[zones.follower]
+    key = (bytes.fromhex(gateway.backend.cluster.topics[0].id), 0)
+    hosted = gateway.node.agent.replicas.get(key)
+    assert hosted is not None
+    await async_until(lambda: hosted.visible.value == 2)
+    client = await gateway.client()
+    answer = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, 5, {"topics": None})
+    (listed,) = answer.results[0].topics[0].partitions
+    assert (listed.partition_size, listed.offset_lag, listed.is_future_key) == (hosted.size_bytes, 0, False)
+    assert listed.partition_size > 0
 
 
 async def test_a_long_poll_at_a_replica_ends_when_the_leader_acknowledges_something(zones: Zones) -> None:

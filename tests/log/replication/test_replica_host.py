@@ -214,6 +214,18 @@ async def test_the_leader_of_the_promised_epoch_is_known(tmp_path: Path) -> None
         assert mine.leader == "w3"
 
 
+async def test_a_replica_is_as_far_behind_as_its_leader_last_said(tmp_path: Path) -> None:
+    async with hosted(tmp_path / "wal", OURS) as host:
+        await Asked(host, "w2").ask(append(1, NOWHERE, *HISTORY))
+        mine = host.get(P)
+        assert mine is not None
+        assert mine.lag == 0
+        await Asked(host, "w2").ask(append(1, at(1, 3), hw=10))
+        assert mine.lag == 7
+        await Asked(host, "w3").ask(append(2, at(1, 3), start(2, 3), hw=3))
+        assert mine.lag == 0
+
+
 # ── the network of tests ──
 
 

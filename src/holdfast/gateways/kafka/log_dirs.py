@@ -3,8 +3,9 @@
     AlterReplicaLogDirs   34   versions 1–2   (LOG_DIR_NOT_FOUND, unless nothing would move)
     DescribeLogDirs       35   versions 1–5
 
-One "directory" per agent: the size of a partition is its published segments plus its unpublished bytes in the WAL. The disk is the
-WAL's. A node without an agent has no directory.
+One "directory" per agent: the size of a partition led here is its published segments plus its unpublished bytes in the WAL. That
+of a replica which Metadata lists is what it keeps itself, the unpublished bytes; its lag is how many offsets its log ends below the
+leader's high watermark. The disk is the WAL's. A node without an agent has no directory.
 
 Not implemented: moving partitions between directories (there is one), and cordoning it.
 """
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.leaders import replicas_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 
@@ -44,11 +46,22 @@ def _moved(backend: KafkaBackend, path: str, name: str, number: int) -> ErrorCod
         return ErrorCode.LOG_DIR_NOT_FOUND
     if topic is None or not 0 <= number < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.REPLICA_NOT_AVAILABLE if backend.log.size_bytes(name, number) is None else ErrorCode.NONE
+    return ErrorCode.REPLICA_NOT_AVAILABLE if _size_and_lag(backend, name, number) is None else ErrorCode.NONE
+
+
+def _size_and_lag(backend: KafkaBackend, name: str, number: int) -> tuple[int, int] | None:
+    """Of the partition or its replica here; None: there is none."""
+    size = backend.log.size_bytes(name, number)
+    if size is not None:
+        return size, 0
+    me = backend.me()
+    if me is None or not any(member.node == me.node for member in replicas_of(backend.cluster, name, number)):
+        return None
+    return backend.log.replica_size_and_lag(name, number)
 
 
 async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
-    """Sizes of the partitions led here: all, or those of the request."""
+    """Sizes of the partitions and replicas here: all, or those of the request."""
     backend, directory = call.backend, call.backend.log.directory
     if directory is None:
         return {"error_code": ErrorCode.NONE, "results": ()}
@@ -85,11 +98,11 @@ def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
             wanted.setdefault(named.topic, []).extend(named.partitions)
     topics: list[ResponseFields] = []
     for name, numbers in wanted.items():
-        sizes = {number: backend.log.size_bytes(name, number) for number in numbers}
+        found = {number: _size_and_lag(backend, name, number) for number in numbers}
         partitions = [
-            {"partition_index": number, "partition_size": size, "offset_lag": 0, "is_future_key": False}
-            for number, size in sizes.items()
-            if size is not None
+            {"partition_index": number, "partition_size": kept[0], "offset_lag": kept[1], "is_future_key": False}
+            for number, kept in found.items()
+            if kept is not None
         ]
         if partitions:
             topics.append({"name": name, "partitions": partitions})

@@ -65,6 +65,7 @@ class HostedReplica:
         self._full = False  # the first that waits does so for memory
         self._handling = False
         self._closed = False
+        self._leader_hw = 0  # the high watermark that the leader named last
         self._leader = (0, "")  # epoch of the last message of a leader, and the WAL of its agent
         self._charged_bytes = 0
 
@@ -83,6 +84,12 @@ class HostedReplica:
         """Its entries in memory."""
         replica = self.replica
         return 0 if replica is None else replica.log.size_bytes
+
+    @property
+    def lag(self) -> int:
+        """How many offsets its log ends below the leader's high watermark, as of the leader's last message."""
+        replica = self.replica
+        return 0 if replica is None else max(0, self._leader_hw - replica.log.position.offset)
 
     @property
     def leader(self) -> str:
@@ -218,6 +225,8 @@ class HostedReplica:
         message = item.message
         if isinstance(message, Append | Base | Announce) and message.epoch == replica.promised:
             self._leader = message.epoch, item.sender
+            if not isinstance(message, Base):
+                self._leader_hw = message.hw
             self.written_at_ms = self._resources.clock.boot_ms()
 
     def _charge(self) -> None:
