@@ -93,7 +93,7 @@ def of_people() -> list[Fault]:
     return [
         Fault("pipeline", "scale"),
         Fault("table", "missing"),
-        *(Fault("drift", policy) for policy in ("add-column", "overflow", "dlq")),
+        *(Fault("drift", policy, "pipeline.begun") for policy in ("add-column", "overflow", "dlq")),
         Fault("topic", "recreated"),
         *(Fault("topic", "recreated", step) for step in ("pipeline.begun", "pipeline.recorded", "stream.begun")),
     ]

@@ -1,12 +1,21 @@
 """Bugs that tests plant in workers, drivers and tasks, to see that the suite finds them. Nothing of it is in the product.
 
-`install` wraps functions of the product in every process that was started for it; a bug is there while a file of its name is in
-the folder that all of them share. So one cluster plays every scenario with and without each bug.
+Functions of the product are wrapped in every process that was started for it; a bug is there while a file of its name is in the
+folder that all of them share. So one cluster plays every scenario with and without each bug.
+
+The one rule: a process pays for what it uses. A module is wrapped when the process imports it, and not imported for it: Spark gives
+a Python process of its own ten seconds to start, and a busy machine has none of them to spare.
 """
 
-from collections.abc import Callable
+import importlib
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 VARIABLE = "HOLDFAST_TEST_PLANTED_BUGS"
@@ -42,78 +51,113 @@ Wrap = Callable[[Any, str, Any], None]
 
 
 def install(folder: Path, wrap: Wrap = setattr) -> None:
-    """In this process. Imports what it wraps."""
-    planted = Planted(folder)
-    _without_pipeline(planted, wrap)
-    _without_hash(planted, wrap)
-    _without_fence(planted, wrap)
-    _trusting_tokens(planted, wrap)
-    _mapping_otherwise(planted, wrap)
+    """In this process, now. Imports what it wraps."""
+    for name in WRAPPED:
+        _wrap(importlib.import_module(name), Planted(folder), wrap)
 
 
-def _without_pipeline(planted: Planted, wrap: Wrap) -> None:
+def install_on_import(folder: Path) -> None:
+    """In this process, when it imports what is wrapped."""
+    sys.meta_path.insert(0, _Finder(Planted(folder)))
+
+
+def _wrap(module: ModuleType, planted: Planted, wrap: Wrap) -> None:
+    for each in WRAPPED[module.__name__]:
+        each(module, planted, wrap)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules that are wrapped, by the finders after it."""
+
+    def __init__(self, planted: Planted) -> None:
+        self._planted = planted
+        self._asked: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in WRAPPED or fullname in self._asked:
+            return None
+        self._asked.add(fullname)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._planted)
+        return spec
+
+
+class _Loader(Loader):
+    """Wraps a module once it is loaded."""
+
+    def __init__(self, loader: Loader, planted: Planted) -> None:
+        self._loader, self._planted = loader, planted
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _wrap(module, self._planted, setattr)
+
+
+def _rows_without_pipeline(statements: Any, planted: Planted, wrap: Wrap) -> None:
     """Rows are looked for as if every pipeline had a table of its own."""
-    from holdfast.pipeline.sinks.clickhouse import statements
-    from holdfast.pipeline.sinks.clickhouse.stream_sink import ClickHouseStreamSink
-
-    of_pipeline, piece_insert = statements.of_pipeline, ClickHouseStreamSink._piece_insert
+    of_pipeline = statements.of_pipeline
 
     def of_any_pipeline(*args: Any) -> str:
-        condition = of_pipeline(*args)
+        condition: str = of_pipeline(*args)
         return condition.partition(" AND ")[2] if planted.has(PROVENANCE) else condition
+
+    wrap(statements, "of_pipeline", of_any_pipeline)
+
+
+def _pieces_without_pipeline(stream_sink: Any, planted: Planted, wrap: Wrap) -> None:
+    """The same, of a streaming query."""
+    sink = stream_sink.ClickHouseStreamSink
+    piece_insert = sink._piece_insert
 
     def insert_of_any_pipeline(*args: Any) -> Any:
         insert = piece_insert(*args)
         return replace(insert, place=insert.place.partition(" AND ")[2]) if planted.has(PROVENANCE) else insert
 
-    wrap(statements, "of_pipeline", of_any_pipeline)
-    wrap(ClickHouseStreamSink, "_piece_insert", insert_of_any_pipeline)
+    wrap(sink, "_piece_insert", insert_of_any_pipeline)
 
 
-def _without_hash(planted: Planted, wrap: Wrap) -> None:
+def _without_hash(mapped_ranges: Any, planted: Planted, wrap: Wrap) -> None:
     """A range that is mapped again is written, whatever it was before."""
-    from holdfast.pipeline.driver import mapped_ranges
-
     same = mapped_ranges._same
     wrap(mapped_ranges, "_same", lambda *args: planted.has(HASH) or same(*args))
 
 
-def _without_fence(planted: Planted, wrap: Wrap) -> None:
+def _without_fence(statements: Any, planted: Planted, wrap: Wrap) -> None:
     """An insert that no epoch is too old for."""
-    from holdfast.pipeline.sinks.clickhouse import statements
-
     fenced_insert = statements.fenced_insert
 
-    def unfenced(*args: Any, epoch: int, **options: Any) -> str:
+    def unfenced(*args: Any, epoch: int, **options: Any) -> Any:
         return fenced_insert(*args, epoch=_NEVER if planted.has(FENCE) else epoch, **options)
 
     wrap(statements, "fenced_insert", unfenced)
 
 
-def _trusting_tokens(planted: Planted, wrap: Wrap) -> None:
+def _trusting_tokens(inserts: Any, planted: Planted, wrap: Wrap) -> None:
     """An insert that was sent counts as stored: its token is known."""
-    from holdfast.pipeline.sinks.clickhouse import inserts
-
     stored, sent = inserts._stored, set[str]()
 
-    def stored_if_sent(connection: Any, insert: Any) -> tuple[int, int]:
+    def stored_if_sent(connection: Any, insert: Any) -> Any:
         if planted.has(TOKEN) and insert.query in sent:
-            made: tuple[int, int] = insert.made
-            return made
+            return insert.made
         sent.add(insert.query)
         return stored(connection, insert)
 
     wrap(inserts, "_stored", stored_if_sent)
 
 
-def _mapping_otherwise(planted: Planted, wrap: Wrap) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from holdfast.pipeline.driver import mapped_ranges
-    from holdfast.pipeline.mapping.transform import map_records
+def _mapping_otherwise(mapped_ranges: Any, planted: Planted, wrap: Wrap) -> None:
+    map_records = mapped_ranges.map_records
 
     def map_otherwise(*args: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         mapped = map_records(*args)
         if not planted.has(OTHER_MAPPING):
             return mapped
@@ -123,3 +167,12 @@ def _mapping_otherwise(planted: Planted, wrap: Wrap) -> None:
         return replace(mapped, rows=rows.set_column(at, rows.schema.field(at), amounts))
 
     wrap(mapped_ranges, "map_records", map_otherwise)
+
+
+WRAPPED = {
+    "holdfast.pipeline.sinks.clickhouse.statements": (_rows_without_pipeline, _without_fence),
+    "holdfast.pipeline.sinks.clickhouse.stream_sink": (_pieces_without_pipeline,),
+    "holdfast.pipeline.sinks.clickhouse.inserts": (_trusting_tokens,),
+    "holdfast.pipeline.driver.mapped_ranges": (_without_hash, _mapping_otherwise),
+}
+"""By module, what is wrapped in it."""

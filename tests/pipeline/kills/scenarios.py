@@ -70,7 +70,7 @@ def play(cluster: KillCluster, fault: Fault) -> Verdict:
     """The scenario of a fault."""
     if fault.target == "topic":
         return recreated(cluster, fault.step)
-    return missing_table(cluster) if fault.target == "table" else drift(cluster, fault.action)
+    return missing_table(cluster) if fault.target == "table" else drift(cluster, fault.action, fault.step)
 
 
 def missing_table(cluster: KillCluster) -> Verdict:
@@ -101,18 +101,18 @@ def missing_table(cluster: KillCluster) -> Verdict:
         return it.await_exact()
 
 
-def drift(cluster: KillCluster, policy: str) -> Verdict:
-    """New fields arrive while the driver that should write them is killed: they are handled once, by the policy."""
+def drift(cluster: KillCluster, policy: str, step: str) -> Verdict:
+    """New fields arrive, and the driver that should write them is killed at a step: they are handled once, by the policy."""
     with scenario(cluster, f"drift-{policy}", drift={"unknownFields": policy}) as it:
         plain = [b'{"seq": %d, "amount": %d}' % (n, amount_of(n)) for n in range(RECORDS)]
         it.writer.send(list(plain))
         assert it.await_exact().clean
         grown = [b'{"seq": %d, "amount": %d, "city": "c%d"}' % (n, amount_of(n), n) for n in range(RECORDS)]
-        cluster.hold("begun")
+        cluster.hold(step)
         it.writer.send(list(grown), poisoned=policy == "dlq")
-        tree = cluster.held_at("begun")
+        tree = cluster.held_at(step)
         send([tree.driver], signal.SIGKILL)
-        cluster.release("begun")
+        cluster.release(step)
         verdict = it.await_exact()
         _check_policy(it, policy)
         return verdict

@@ -85,6 +85,12 @@ def test_a_step_that_is_left_to_another_suite_is_named_there(step: str) -> None:
     assert f'"{step}"' in source or f'"{step.removeprefix("stream.")}"' in source
 
 
+def test_every_step_of_a_fault_is_a_failpoint_and_a_driver_that_is_killed_has_one() -> None:
+    faults = everything()
+    assert {step for fault in faults for step in (fault.step, *fault.beside) if step} <= known_failpoints()
+    assert all(fault.step for fault in faults if fault.target == "drift")
+
+
 def test_a_seed_draws_the_same_faults_again_and_all_of_them_in_time() -> None:
     first, second, other = drawn(7), drawn(7), drawn(8)
     drawn_first = [next(first) for _ in range(900)]

@@ -1,11 +1,15 @@
 """Planted bugs are there while they are planted, and only then. That the suite finds them is in its long form."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.kills.planted import FENCE, HASH, PROVENANCE, TOKEN, Planted, install
+from tests.pipeline.kills.planted import FENCE, HASH, PROVENANCE, TOKEN, VARIABLE, Planted, install
+from tests.support.failpoints import FailpointFolder
 
 from holdfast.pipeline.driver import mapped_ranges
 from holdfast.pipeline.model.definition import RangeDigest
@@ -64,3 +68,21 @@ def test_an_insert_that_was_sent_counts_as_stored(planted: Planted) -> None:
     assert inserts._stored(connection, insert) == (0, 0)
     planted.plant(TOKEN)
     assert inserts._stored(connection, insert) == (2, 2)
+
+
+PROCESS = """
+import sys
+assert not {"pyarrow", "holdfast.pipeline"} & set(sys.modules), "Spark waits ten seconds for a Python process"
+from holdfast.pipeline.sinks.clickhouse import statements
+print(statements.of_pipeline("p", 1, "t"))
+"""
+
+
+def test_a_process_imports_nothing_for_bugs_that_it_has_no_place_for(tmp_path: Path) -> None:
+    Planted(tmp_path).plant(PROVENANCE)
+    inherited = os.environ  # noqa: TID251 (a child keeps what this process has)
+    environment = {**inherited, **FailpointFolder(tmp_path).environment, VARIABLE: "yes"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROCESS], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.stdout, run.stderr) == ("_generation = 1 AND _topic = 't'\n", "")

@@ -17,7 +17,7 @@ if _folder := os.environ.get("HOLDFAST_TEST_FAILPOINTS"):  # noqa: TID251 (how a
     if os.environ.get("HOLDFAST_TEST_PLANTED_BUGS"):  # noqa: TID251
         from tests.pipeline.kills import planted
 
-        planted.install(Path(_folder))
+        planted.install_on_import(Path(_folder))
 
 if _folder := os.environ.get("HOLDFAST_TEST_AGENT_FAULTS"):  # noqa: TID251
     from pathlib import Path
