@@ -2,7 +2,8 @@
 
 Across processes the two sides share a folder. The test arms a failpoint by the file `{name}.{action}`; the first process that
 reaches the failpoint takes it, by renaming it to `{name}.{action}.{pid}`, and stops itself (SIGSTOP), kills itself (SIGKILL),
-raises, or waits for the file `{name}.go`.
+raises, or (`hold`) waits until the test removes that file. So whoever is held goes on once it was let go, however soon the
+failpoint is armed again.
 """
 
 import os
@@ -71,7 +72,7 @@ class FolderHandler:
                 raise FailpointError(name)
             case "hold":
                 never = Event()
-                while not (self._folder / f"{name}.go").exists():
+                while (self._folder / f"{name}.hold.{os.getpid()}").exists():
                     never.wait(_HOLD_POLL_S)
 
 
@@ -95,7 +96,6 @@ class FailpointFolder:
             raise InvalidError("failpoint", name, f"one of {', '.join(sorted(known_failpoints()))}")
         if action not in ACTIONS:
             raise InvalidError("action", action, f"one of {', '.join(ACTIONS)}")
-        (self.folder / f"{name}.go").unlink(missing_ok=True)
         (self.folder / f"{name}.{action}").touch()
 
     def disarm(self) -> None:
@@ -122,8 +122,6 @@ class FailpointFolder:
     def resume(self, name: str, action: str) -> None:
         """Let a process that is paused or held at a failpoint go on."""
         pid = self.wait_taken(name, action)
-        if action == "hold":
-            (self.folder / f"{name}.go").touch()
-        elif action == "pause":
+        if action == "pause":
             os.kill(pid, signal.SIGCONT)
         (self.folder / f"{name}.{action}.{pid}").unlink(missing_ok=True)

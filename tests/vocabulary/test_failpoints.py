@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tests.support.failpoints import FailpointError, FailpointFolder, FolderHandler, fail_at, known_failpoints
@@ -89,6 +90,19 @@ def test_a_process_is_killed_held_and_paused_at_a_failpoint(tmp_path: Path) -> N
     until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", what="it stops")
     folder.resume(BEGUN, "pause")
     assert finished(process) == (0, b"passed\n")
+
+
+def test_who_is_held_goes_on_also_if_the_failpoint_is_armed_again_at_once(tmp_path: Path) -> None:
+    folder = FailpointFolder(tmp_path / "failpoints")
+    held = Thread(target=FolderHandler(folder.folder), args=(BEGUN,), daemon=True)
+    folder.arm(BEGUN, "hold")
+    held.start()
+    folder.wait_taken(BEGUN, "hold")
+    folder.resume(BEGUN, "hold")
+    folder.arm(BEGUN, "hold")
+    held.join(60)
+    assert not held.is_alive()
+    assert folder.taken(BEGUN, "hold") is None
 
 
 def test_only_failpoints_of_the_code_can_be_armed(tmp_path: Path) -> None:

@@ -125,7 +125,6 @@ class KillCluster:
     def release(self, *steps: str) -> None:
         """Let them go on, if they can."""
         for step in steps:
-            (self.failpoints.folder / f"{step}.go").touch()
             for file in self.failpoints.folder.glob(f"{step}.hold*"):
                 file.unlink(missing_ok=True)
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from tests.pipeline.kills.cluster import TOPIC, KillCluster
+from tests.pipeline.kills.cluster import TOPIC, KillCluster, await_ready
 from tests.pipeline.kills.plan import FAST, STREAMING, Fault
 from tests.pipeline.kills.planted import FENCE, HASH, OTHER_MAPPING, PROVENANCE, TOKEN
 from tests.pipeline.kills.process_tree import send
@@ -46,8 +46,9 @@ class Trial:
         return f"{self._prefix}.{name}"
 
     def start(self) -> Watched:
-        """One more pipeline."""
+        """One more pipeline. It runs then: how long a Spark driver takes to start is no part of a trial."""
         self.pipelines.append(watch(self.cluster, self.topic, self.table, engine=self.engine))
+        await_ready(self.cluster, self.pipelines[-1].path)
         return self.pipelines[-1]
 
     def send(self) -> None:
