@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.open_transports import close_with_loop
 from tests.support.spark_session import spark  # noqa: F401 (a fixture for every folder)
 from tests.support.store_engines import STORE_ENGINES, NewStoreHarness, serving
+from tests.support.zookeeper import clickhouse_pair
 
 from holdfast.contracts.store import Store
 from holdfast.testing.clickhouse import ClickHouseServer, clickhouse_server
@@ -125,6 +126,17 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseS
     pytest.importorskip("chdb", reason="chdb is not installed")
     with clickhouse_server(tmp_path_factory.mktemp("clickhouse")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse_replicas(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[ClickHouseServer, ClickHouseServer]]:
+    """Two of them with one Keeper, for modules of the group `keeper`."""
+    pytest.importorskip("chdb")
+    pytest.importorskip("pyspark")
+    with clickhouse_pair(tmp_path_factory.mktemp("keeper")) as servers:
+        yield servers
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 from holdfast.spark.java import find_java
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.testing.server_process import ServerProcess
@@ -58,8 +56,6 @@ class KeeperClickHouse(ClickHouseServer):
 @contextmanager
 def clickhouse_pair(directory: Path) -> Iterator[tuple[KeeperClickHouse, KeeperClickHouse]]:
     """Two servers with one Keeper."""
-    pytest.importorskip("chdb")
-    pytest.importorskip("pyspark")
     places = [directory / name for name in ("zookeeper", "first", "second")]
     for place in places:
         place.mkdir()

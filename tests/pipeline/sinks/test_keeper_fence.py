@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import pytest
 from tests.support.sink_values import fenced_range, put, target_of
 from tests.support.waiting import until
-from tests.support.zookeeper import KeeperClickHouse, clickhouse_pair
+from tests.support.zookeeper import KeeperClickHouse
 
+from holdfast.clickhouse import keeper
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.pipeline.mapping.ddl import create_table
@@ -32,14 +33,18 @@ T = TypeVar("T")
 Pair = tuple[KeeperClickHouse, KeeperClickHouse]
 
 
+pytestmark = pytest.mark.xdist_group("keeper")
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with clickhouse_pair(tmp_path_factory.mktemp("keeper")) as servers:
-        for server in servers:
-            connection = connection_to(server)
-            connection.command("CREATE DATABASE shop ENGINE = Atomic")
-            repeated(partial(connection.command, fences.create_in_keeper("shop", "")))
-        yield servers
+def pair(clickhouse_replicas: Pair) -> Iterator[Pair]:
+    for server in clickhouse_replicas:
+        connection = connection_to(server)
+        connection.command("CREATE DATABASE shop ENGINE = Atomic")
+        repeated(partial(connection.command, keeper.create_fence_table("shop", "")))
+    yield clickhouse_replicas
+    for server in clickhouse_replicas:
+        server.query("DROP DATABASE shop SYNC")
 
 
 def connection_to(server: KeeperClickHouse) -> ClickHouseClient:
@@ -91,11 +96,11 @@ def test_of_racing_numbers_the_greatest_stays(pair: Pair) -> None:
 
 
 def test_a_write_that_did_not_see_the_newest_number_is_refused(pair: Pair) -> None:
-    connection, name = connection_to(pair[0]), f"`shop`.`{fences.KEEPER_FENCE_TABLE}`"
+    connection = connection_to(pair[0])
     Fence("shop", in_keeper=True).raise_to(connection, ["strict"], 5)
     with pytest.raises(ClickHouseError, match="Node exists"):
-        repeated(lambda: connection.command(fences.insert_in_keeper(name, "strict", 6)))
-    repeated(lambda: connection.command(fences.update_in_keeper(name, "strict", 4)))
+        repeated(lambda: connection.command(keeper.insert_number("shop", "strict", 6)))
+    repeated(lambda: connection.command(keeper.update_number("shop", "strict", 4)))
     assert newest(pair[0], "strict") == 5
 
 

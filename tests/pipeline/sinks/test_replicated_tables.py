@@ -3,57 +3,21 @@
 No ClickHouse that is run here can insert into a replicated table; the fence itself is tested on a real Keeper (test_keeper_fence).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
 
 import pytest
+from tests.support.recording_clickhouse import RecordingClickHouse
 from tests.support.sink_values import fenced_range, rows_of, target_of
 
-from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
+from holdfast.clickhouse.replicas import count_queries, kill_queries, quorum_settings
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, compare_table
 from holdfast.pipeline.model.definition import ClickHouseConfig
 from holdfast.pipeline.sinks.clickhouse import fences, statements, tables
 from holdfast.pipeline.sinks.clickhouse.fences import Fence
-from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved, quorum_settings
+from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE
-
-
-@dataclass
-class Server:
-    """Writes down what it is sent; answers by the first word that a query has."""
-
-    answers: dict[str, Sequence[Sequence[Any]]] = field(default_factory=dict)
-    refuses: dict[str, int] = field(default_factory=dict)
-    sent: list[str] = field(default_factory=list)
-    settings: list[dict[str, Any]] = field(default_factory=list)
-
-    def rows(self, query: str) -> Sequence[Sequence[Any]]:
-        self._take(query)
-        return next((answer for word, answer in self.answers.items() if word in query), [])
-
-    def value(self, query: str) -> Any:
-        return self.rows(query)[0][0]
-
-    def command(self, statement: str, **_: Any) -> None:
-        self._take(statement)
-
-    def insert(self, statement: str, data: Any, *, settings: dict[str, Any]) -> None:
-        self._take(statement)
-        self.settings.append(settings)
-
-    def _take(self, statement: str) -> None:
-        self.sent.append(statement)
-        for word, code in self.refuses.items():
-            if word in statement:
-                raise ClickHouseError("h", f"refused: {word}", code)
-
-    @property
-    def client(self) -> ClickHouseClient:
-        return cast("ClickHouseClient", self)
-
 
 CONFIG = ClickHouseConfig(dsn="http://h", database="shop", table="orders", engine="ReplicatedMergeTree", cluster="main")
 TABLE = tables.table_of(target_of(CONFIG))
@@ -88,7 +52,7 @@ def test_tokens_must_be_remembered_longer_than_an_insert_may_take() -> None:
 
 
 def test_the_fence_is_created_on_every_server_of_the_cluster_once() -> None:
-    server = Server({"system.databases": [["Atomic"]]})
+    server = RecordingClickHouse({"system.databases": [["Atomic"]]})
     assert fences.create_fence(server.client, TABLE, "ReplicatedMergeTree") == ""
     assert (
         "CREATE TABLE IF NOT EXISTS `shop`.`holdfast_fence_keeper` ON CLUSTER `main` (k String, epoch UInt64) "
@@ -96,7 +60,7 @@ def test_the_fence_is_created_on_every_server_of_the_cluster_once() -> None:
     ) in server.sent
     assert "SYSTEM SYNC REPLICA `shop`.`orders` LIGHTWEIGHT" in server.sent
     there = [["orders", "ReplicatedMergeTree"], ["holdfast_fence_keeper", "KeeperMap"]]
-    again = Server({"system.tables": there, "system.databases": [["Atomic"]]})
+    again = RecordingClickHouse({"system.tables": there, "system.databases": [["Atomic"]]})
     assert fences.create_fence(again.client, TABLE, "ReplicatedMergeTree") == ""
     assert not any("KeeperMap(" in statement for statement in again.sent)
 
@@ -112,7 +76,7 @@ def test_the_fence_is_created_on_every_server_of_the_cluster_once() -> None:
     ],
 )
 def test_a_server_without_keepermap_is_a_reason_and_one_in_trouble_is_an_error(code: int, taken: bool) -> None:
-    server = Server(refuses={"KeeperMap": code})
+    server = RecordingClickHouse(refuses={"KeeperMap": code})
     if taken:
         assert fences.create_fence(server.client, TABLE, "ReplicatedMergeTree") == "refused: KeeperMap"
         return
@@ -131,12 +95,12 @@ def test_a_server_without_keepermap_is_a_reason_and_one_in_trouble_is_an_error(c
     ],
 )
 def test_a_fence_that_some_replicas_do_not_have_is_none(cluster: str, engine: str, replicas: int, reason: str) -> None:
-    server = Server({"system.databases": [[engine]], "system.replicas": [[replicas]]})
+    server = RecordingClickHouse({"system.databases": [[engine]], "system.replicas": [[replicas]]})
     assert fences.create_fence(server.client, replace(TABLE, cluster=cluster), "ReplicatedMergeTree") == reason
 
 
 def test_a_table_of_one_server_has_no_business_with_keeper() -> None:
-    server = Server()
+    server = RecordingClickHouse()
     assert fences.create_fence(server.client, TABLE, "MergeTree") == ""
     assert server.sent == [statements.create_fence("shop")]
 
@@ -160,7 +124,7 @@ def insert_of(quorum: str, *, in_keeper: bool = True) -> FencedInsert:
 
 
 def test_an_insert_compares_the_number_in_keeper_and_waits_for_a_majority() -> None:
-    server = Server()
+    server = RecordingClickHouse()
     insert_now(server.client, insert_of("auto"))
     assert "WHERE throwIf((SELECT max(epoch) FROM `shop`.`holdfast_fence_keeper` WHERE k = 'k') > 7" in server.sent[0]
     sent = server.settings[0]
@@ -171,32 +135,32 @@ def test_an_insert_compares_the_number_in_keeper_and_waits_for_a_majority() -> N
 @pytest.mark.parametrize("quorum", ["", "0"])
 def test_no_quorum_is_asked_for_where_none_is_wanted(quorum: str) -> None:
     assert quorum_settings(quorum, timeout_ms=1) == {}
-    server = Server()
+    server = RecordingClickHouse()
     insert_now(server.client, insert_of(quorum, in_keeper=False))
     assert "`holdfast_fence`" in server.sent[0]
     assert "insert_quorum" not in server.settings[0]
 
 
 def test_rows_of_another_replica_are_fetched_before_they_are_counted() -> None:
-    server = Server({"uniqExact": [[3, 3]]})
+    server = RecordingClickHouse({"uniqExact": [[3, 3]]})
     assert insert_resolved(server.client, insert_of("auto")) == (3, 3)
     assert server.sent[0] == "SYSTEM SYNC REPLICA `shop`.`orders` LIGHTWEIGHT"
     assert not server.settings  # they are there: nothing is inserted
 
 
 def test_a_user_who_may_not_sync_a_replica_goes_on_as_before() -> None:
-    server = Server({"uniqExact": [[3, 3]]}, {"SYNC REPLICA": ClickHouseErrorCode.ACCESS_DENIED})
+    server = RecordingClickHouse({"uniqExact": [[3, 3]]}, {"SYNC REPLICA": ClickHouseErrorCode.ACCESS_DENIED})
     assert insert_resolved(server.client, insert_of("auto")) == (3, 3)
-    late = Server({"uniqExact": [[3, 3]]}, {"SYNC REPLICA": ClickHouseErrorCode.TIMEOUT_EXCEEDED})
+    late = RecordingClickHouse({"uniqExact": [[3, 3]]}, {"SYNC REPLICA": ClickHouseErrorCode.TIMEOUT_EXCEEDED})
     with pytest.raises(ClickHouseError):
         insert_resolved(late.client, insert_of("auto"))
 
 
 def test_older_inserts_are_killed_and_counted_on_every_server() -> None:
-    assert fences.kill_queries("x", "") == "KILL QUERY WHERE x SYNC"
-    assert fences.kill_queries("x", "c").startswith("KILL QUERY ON CLUSTER `c` WHERE x SYNC SETTINGS ")
-    assert fences.count_queries("x", "") == "SELECT count() FROM system.processes WHERE x"
-    assert fences.count_queries("x", "c'").startswith(
+    assert kill_queries("x", "") == "KILL QUERY WHERE x SYNC"
+    assert kill_queries("x", "c").startswith("KILL QUERY ON CLUSTER `c` WHERE x SYNC SETTINGS ")
+    assert count_queries("x", "") == "SELECT count() FROM system.processes WHERE x"
+    assert count_queries("x", "c'").startswith(
         "SELECT count() FROM clusterAllReplicas('c\\'', system.processes) WHERE x SETTINGS "
     )
 

@@ -50,7 +50,7 @@ def test_user_and_password_may_hold_any_character_and_are_never_shown() -> None:
         ({"table": ""}, "invalid option table '': must be given"),
         ({"url": "tcp://u:secret@h"}, r"invalid option url 'tcp://u:\*\*\*@h'"),
         ({"url": "http://u:secret@h", "user": "v"}, "not in both"),
-        ({"batchsize": "1"}, "invalid option 'batchsize': must be one of createTable, "),
+        ({"batchsize": "1"}, "invalid option 'batchsize': must be one of cluster, createTable, "),
         ({"inlineBytes": "-1"}, "invalid option inlineBytes -1: must be between 0 and 1048576"),
         ({"inlineBytes": "many"}, "invalid inline_bytes 'many'"),
         ({"guarantee": "twice"}, "invalid option guarantee 'twice': must be one of exactly-once, at-least-once"),

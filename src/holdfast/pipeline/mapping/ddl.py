@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.clickhouse.expressions import expression_error
 from holdfast.clickhouse.quoting import invalid_name_reason, qualified_name, quote_identifier, quote_literal
+from holdfast.clickhouse.replicas import on_cluster
 from holdfast.clickhouse.type_tokens import is_plain_name
 from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar, Type, is_sortable, parse_type
 from holdfast.pipeline.mapping.inference import propose_order
@@ -157,11 +158,6 @@ class TableSpec:
     def key(self, entry: str) -> str:
         """An entry of a key: a column, quoted, or an expression in brackets."""
         return quote_identifier(entry) if entry in self.columns() else f"({entry})"
-
-
-def on_cluster(cluster: str) -> str:
-    """The clause, after the name of a table."""
-    return f" ON CLUSTER {quote_identifier(cluster)}" if cluster else ""
 
 
 def check_table_settings(settings: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.clickhouse.conversions import ConversionKind, conversion
 from holdfast.clickhouse.expressions import split_expressions, without_brackets
 from holdfast.clickhouse.quoting import quote_identifier
+from holdfast.clickhouse.replicas import REPLICATED
 from holdfast.clickhouse.types import Type, parse_type
 from holdfast.pipeline.mapping.ddl import (
     DEDUP_WINDOW_SETTING,
@@ -25,7 +26,6 @@ from holdfast.pipeline.mapping.ddl import (
 )
 from holdfast.vocabulary.errors import InvalidError
 
-_REPLICATED: Final = re.compile(r"^(Replicated|Shared)(?=\w*MergeTree$)")
 _MERGE_TREE: Final = re.compile(r"MergeTree$")
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
@@ -156,7 +156,7 @@ def _engine(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str],
 
 
 def _window(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
-    family = match[1] if (match := _REPLICATED.match(has.engine)) else ""
+    family = match[1] if (match := REPLICATED.match(has.engine)) else ""
     wanted = window_settings(family, table.window)
     if family == "Shared" or (family and not has.window) or has.window >= table.window:
         wanted = {
@@ -192,7 +192,7 @@ def _ttl(table: TableSpec, has: ExistingTable) -> tuple[list[str], list[str]]:
 
 def _unchangeable(table: TableSpec, has: ExistingTable) -> list[str]:
     found = []
-    if (plain := _REPLICATED.sub("", has.engine)) != _REPLICATED.sub("", table.engine):
+    if (plain := REPLICATED.sub("", has.engine)) != REPLICATED.sub("", table.engine):
         found.append(f"the engine is {has.engine}, not {table.engine}: an engine cannot be changed")
     elif table.family and plain == has.engine:
         found.append(

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import quote_literal
+from holdfast.clickhouse.replicas import kill_queries
 from holdfast.client.topic_reader import KafkaRecord
 from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.revisions import table_of
@@ -36,7 +37,7 @@ from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
 from holdfast.pipeline.sinks.clickhouse import migrations, statements
 from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table
-from holdfast.pipeline.sinks.clickhouse.fences import Fence, fence_of, kill_queries
+from holdfast.pipeline.sinks.clickhouse.fences import Fence, fence_of
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.tables import check_table
 from holdfast.pipeline.sinks.contract import BlockedError

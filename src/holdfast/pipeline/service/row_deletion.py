@@ -13,10 +13,11 @@ from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.clickhouse.replicas import kill_queries
 from holdfast.pipeline.model.definition import Generation
 from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.sinks.clickhouse import statements
-from holdfast.pipeline.sinks.clickhouse.fences import fence_of, kill_queries
+from holdfast.pipeline.sinks.clickhouse.fences import fence_of
 
 FOR_EVER: Final = 2**62
 """The epoch an old generation is fenced with: above every real epoch."""

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.clickhouse.quoting import quote_literal
+from holdfast.clickhouse.replicas import REPLICATED
 from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import TopicReader
 from holdfast.log.topics import UnknownTopicError
@@ -22,7 +23,7 @@ from holdfast.pipeline.model.column_mapping import Mapping, make_column
 from holdfast.pipeline.model.definition import EARLIEST, LATEST, ClickHouseConfig, KafkaConfig
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.pipeline.service.responses import TableColumn, TableSchema, Validation, ValidationCheck
-from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table
+from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 

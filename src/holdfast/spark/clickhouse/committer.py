@@ -14,13 +14,13 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.clickhouse.quoting import qualified_name
 from holdfast.spark.clickhouse import statements
+from holdfast.spark.clickhouse.batch_records import last_batch, record_batch
 from holdfast.spark.clickhouse.batches import (
     BatchRecord,
     Content,
     Plan,
     StagedPiece,
     Step,
-    decode_plan,
     next_step,
     plan_inserts,
 )
@@ -36,7 +36,6 @@ from holdfast.spark.clickhouse.runs import Run, check_newest
 from holdfast.spark.clickhouse.scopes import WriteIdentity
 from holdfast.spark.clickhouse.stager import PieceStager, StagedRows, read_batches
 from holdfast.spark.clickhouse.statements import ScopeKey
-from holdfast.spark.clickhouse.table_identity import table_identity
 from holdfast.spark.clickhouse.target import Target
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
@@ -81,8 +80,7 @@ class Committer:
         if identity.scope is None:
             self._commit_unnamed(identity, staged, repeated=repeated)
             return
-        database, table = self._target.database, self._target.table
-        key = ScopeKey(database, table, identity.scope.name, table_identity(self._client, database, table))
+        key = self._target.scope_key(identity.scope.name, self._target.identity(self._client))
         own, known = take_ownership(self._client, key, identity)
         try:
             self._commit_owned(key, own, known, identity, staged, repeated=repeated)
@@ -129,11 +127,11 @@ class Committer:
 
     def _take_over(self, key: ScopeKey, own: Run, known: Sequence[Run], *, repeated: bool) -> BatchRecord | None:
         """The last batch. If this run has not recorded it, another may be at work still: its inserts are ended first."""
-        last = self._last_batch(key, own)
+        last = last_batch(self._client, key, own.generation)
         if not repeated and last is not None and (last.epoch, last.run) == (own.epoch, own.run):
             return last
         end_other_inserts(self._client, key, clock=self._clock, timeout_ms=self._options.insert_timeout_ms)
-        last = self._last_batch(key, own)
+        last = last_batch(self._client, key, own.generation)
         if last is None:
             self._clear_earlier_generations(key, own, known)
         return last
@@ -150,19 +148,20 @@ class Committer:
     def _staged_is_gone(self, what: str) -> BatchBlockedError:
         return BatchBlockedError(
             what,
-            f"it was begun, and what was staged for it is gone (stagedHours is {self._options.staged_hours}). "
-            "Delete the batch's rows from the table, if it has provenance, and start again; else compare them by hand",
+            f"it was begun, and what was staged for it is gone (stagedHours is {self._options.staged_hours}) or at another "
+            "replica. Delete the batch's rows from the table, if it has provenance, and start again; else compare them by hand",
         )
 
     def _write(self, key: ScopeKey, own: Run, record: BatchRecord, inserter: BatchInserter, *, resumed: bool) -> None:
-        self._client.command(key.record_batch(own, record))
+        record_batch(self._client, key, own, record)
         failpoints.reached("spark-clickhouse.begun")
         if self._replaces:
             inserter.replace_table(record.plan, check=lambda: self._check_owner(key, own))
         else:
             inserter.insert_all(record.plan, resumed=resumed)
+            inserter.check_content(record.content)
         failpoints.reached("spark-clickhouse.inserted")
-        self._client.command(key.record_batch(own, replace(record, done=True)))
+        record_batch(self._client, key, own, replace(record, done=True))
         failpoints.reached("spark-clickhouse.done")
 
     def _commit_unnamed(self, identity: WriteIdentity, staged: Sequence[StagedRows], *, repeated: bool) -> None:
@@ -212,20 +211,6 @@ class Committer:
         query = statements.count_staged(self._target.database, plan.staged_table, plan.staged_batch, tokens)
         return int(self._client.value(query)) == sum(insert.rows for insert in plan.inserts)
 
-    def _last_batch(self, key: ScopeKey, own: Run) -> BatchRecord | None:
-        found = self._client.rows(key.last_batch(own.generation))
-        if not found:
-            return None
-        batch, done, epoch, run, rows, hashed, plan = found[0]
-        return BatchRecord(
-            batch=int(batch),
-            done=bool(done),
-            epoch=int(epoch),
-            run=run,
-            content=Content(int(rows), int(hashed)),
-            plan=decode_plan(plan),
-        )
-
     def _clear_earlier_generations(self, key: ScopeKey, own: Run, known: Sequence[Run]) -> None:
         if self._replaces or all(each.generation >= own.generation for each in known):
             return
@@ -239,7 +224,7 @@ class Committer:
             )
         if not self._client.rows(key.find_generations_before(own.generation)):
             return  # they are deleted already, or had no rows
-        self._client.command(key.delete_generations_before(own.generation))
+        self._client.command(key.delete_generations_before(own.generation, mutations_sync=self._target.mutations_sync))
         _log.warning("%s: generation %d begins; the rows of earlier ones were deleted", key, own.generation)
 
     def _check_owner(self, key: ScopeKey, own: Run) -> None:

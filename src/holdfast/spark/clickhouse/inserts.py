@@ -12,7 +12,8 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.insert_settings import insert_settings
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
-from holdfast.spark.clickhouse.batches import Insert, Plan
+from holdfast.clickhouse.replicas import quorum_settings, sync_replica
+from holdfast.spark.clickhouse.batches import Content, Insert, Plan
 from holdfast.spark.clickhouse.errors import BatchBlockedError
 from holdfast.spark.clickhouse.options import ClickHouseOptions
 from holdfast.spark.clickhouse.runs import Run
@@ -49,11 +50,26 @@ class BatchInserter:
     def insert_all(self, plan: Plan, *, resumed: bool) -> None:
         """Insert everything. `resumed`: some of it may be in the table."""
         for number, insert in enumerate(plan.inserts):
-            if resumed and self._target.provenance and self._target.countable:
+            may_be_there = resumed or self._target.in_keeper  # a zombie may have read a fence that is a moment old
+            if may_be_there and self._target.provenance and self._target.countable:
                 self._insert_missing(plan, number, insert)
             else:
                 self._insert(self._target.full_name, plan, number, insert)
             failpoints.reached("spark-clickhouse.piece-inserted")
+
+    def check_content(self, content: Content) -> None:
+        """Whether the table has exactly these rows of the batch, where a zombie may have read a fence that is a moment old."""
+        if not (self._target.in_keeper and self._target.provenance and self._target.countable):
+            return
+        names = ", ".join(map(quote_identifier, self._target.columns))
+        query = f"SELECT count(), sum(cityHash64(tuple({names}))) FROM {self._target.full_name} WHERE {self._place}"
+        found = Content(*map(int, self._client.rows(query)[0]))
+        if found != content:
+            raise BatchBlockedError(
+                f"batch {self._batch} of {self._key}",
+                f"the table has {found} of it, and {content} were recorded: another run wrote at the same moment, or a TTL deletes "
+                "them. Delete the batch's rows from the table, and start again",
+            )
 
     def has_none_of_batch(self) -> bool:
         """Whether the table is known to have no row of this batch."""
@@ -86,6 +102,8 @@ class BatchInserter:
         return f"_scope = {scope} AND _generation = {self._generation} AND _batch = {self._batch}"
 
     def _stored(self, place: str) -> int:
+        if self._target.replicated:  # another replica may have stored them
+            self._client.command(sync_replica(self._target.full_name))
         return int(self._client.value(f"SELECT count() FROM {self._target.full_name} WHERE {place}"))
 
     def _insert_missing(self, plan: Plan, number: int, insert: Insert) -> None:
@@ -109,7 +127,8 @@ class BatchInserter:
     def _delete(self, place: str) -> str:
         """Delete rows of this batch, unless a greater run is known when the server does so."""
         fence = f" AND {self._key.is_newest(self._own)}" if self._own is not None else ""
-        return f"ALTER TABLE {self._target.full_name} DELETE WHERE {place}{fence} SETTINGS mutations_sync = 1"
+        settings = f"SETTINGS mutations_sync = {self._target.mutations_sync}"
+        return f"ALTER TABLE {self._target.full_name} DELETE WHERE {place}{fence} {settings}"
 
     def _insert(self, name: str, plan: Plan, number: int, insert: Insert, *, spare: int = 0) -> None:
         columns = {quote_identifier(column): quote_identifier(column) for column in self._target.columns}
@@ -124,6 +143,8 @@ class BatchInserter:
         token = f"{self._key.scope}:{self._generation}:{self._batch}:{number}" + (f":{spare}" if spare else "")
         query = f"{self._key.queries}{self._batch}:{number}:{self._random.token()}"
         settings = insert_settings(token, query, timeout_ms=self._options.insert_timeout_ms)
+        if self._target.replicated:
+            settings |= quorum_settings(self._options.insert_quorum, timeout_ms=self._options.insert_timeout_ms)
         self._client.insert(statement, b"", settings=settings)  # unlike `command`, it is never sent again by itself
 
     def _filled(self, number: int) -> dict[str, str]:

@@ -55,6 +55,10 @@ class ClickHouseOptions:
     """If a batch is repeated with other rows: `fail`, or `keep` what was recorded first."""
     on_new_generation: str = "delete"
     """What happens to the rows of earlier generations of the scope: `delete` or `keep`."""
+    cluster: str = ""
+    """Of a replicated table: where its fence is created and older inserts are killed. Needed if it has several replicas."""
+    insert_quorum: str = "auto"
+    """Of a replicated table: how many replicas store an insert before it counts: `auto` (a majority) or a number; `0`: one."""
     dedup_window: int = 10_000
     """Of a created table: the number of inserts whose tokens it remembers."""
     inline_bytes: int = 48 * KIB
@@ -88,6 +92,10 @@ class ClickHouseOptions:
         check_one_of("option guarantee", self.guarantee, (EXACTLY_ONCE, AT_LEAST_ONCE))
         check_one_of("option onDifferentReplay", self.on_different_replay, ("fail", "keep"))
         check_one_of("option onNewGeneration", self.on_new_generation, ("delete", "keep"))
+        if self.cluster and (reason := invalid_name_reason(self.cluster)) is not None:
+            raise InvalidError("option cluster", self.cluster, reason)
+        if self.insert_quorum != "auto" and not (self.insert_quorum.isdecimal() and len(self.insert_quorum) <= 3):
+            raise InvalidError("option insertQuorum", self.insert_quorum, "auto, or a number of replicas")
         check_between("option dedupWindow", self.dedup_window, 1, 1_000_000)
         check_between("option inlineBytes", self.inline_bytes, 0, MIB)
         check_between("option pieceBytes", self.piece_bytes, 64 * KIB, 512 * MIB)

@@ -8,7 +8,9 @@ from threading import Event
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.keeper import compare_and_set, raise_number
 from holdfast.spark.clickhouse.errors import BatchBlockedError
+from holdfast.spark.clickhouse.keeper_statements import KeeperScopeKey
 from holdfast.spark.clickhouse.runs import Run, admit, check_newest
 from holdfast.spark.clickhouse.scopes import WriteIdentity
 from holdfast.spark.clickhouse.statements import ScopeKey
@@ -26,12 +28,19 @@ def known_runs(client: ClickHouseClient, key: ScopeKey, run: str) -> list[Run]:
 
 def take_ownership(client: ClickHouseClient, key: ScopeKey, identity: WriteIdentity) -> tuple[Run, list[Run]]:
     """This run, added if it is new, and those that matter to it. `RunFencedError`, `GenerationFencedError`: it was replaced."""
-    known = known_runs(client, key, identity.run)
-    own = admit(known, identity, resource=str(key))
-    if own not in known:
-        client.command(key.add_run(own))
+
+    def attempt() -> tuple[Run, list[Run]]:
         known = known_runs(client, key, identity.run)
-        check_newest(own, max(known), resource=str(key))
+        own = admit(known, identity, resource=str(key))
+        if own not in known:
+            client.command(key.add_run(own))
+            known = known_runs(client, key, identity.run)
+            check_newest(own, max(known), resource=str(key))
+        return own, known
+
+    own, known = compare_and_set(attempt, f"the runs of {key}")  # in Keeper, another may have claimed the number
+    if isinstance(key, KeeperScopeKey):
+        raise_number(client, key.database, key.fence_key, own.epoch)
     return own, known
 
 

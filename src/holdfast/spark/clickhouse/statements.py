@@ -6,7 +6,8 @@
     holdfast_spark_staged_{columns}   rows that tasks have staged, by token; a partition for each run's batch
     holdfast_spark_next_{scope}_{n}   the content that is about to replace a table's (overwrite, complete mode)
 
-The one rule: whatever changes the table or the record of a batch has the fence in the same statement (`RunKey.fence`).
+The one rule: whatever changes the table or the record of a batch has the fence in the same statement (`ScopeKey.fence`).
+Of a replicated table runs and batches are in Keeper (`keeper_statements`).
 """
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
@@ -60,7 +61,12 @@ class ScopeKey:
         return f"target = {quote_literal(self.table)} AND scope = {quote_literal(self.scope)}"
 
     @property
-    def _batches_of(self) -> str:
+    def runs_table(self) -> str:
+        """Where its runs are."""
+        return RUNS
+
+    @property
+    def batches_of(self) -> str:
         """What batches are recorded for."""
         return f"{self.table}@{self.identity}" if self.identity else self.table
 
@@ -71,7 +77,7 @@ class ScopeKey:
 
     def read_runs(self, run: str) -> str:
         """The greatest run of each query and generation of the scope, and `run`: of named batch writes, each is one."""
-        runs = f"{qualified_name(self.database, RUNS)} WHERE {self.of_scope}"
+        runs = f"{qualified_name(self.database, self.runs_table)} WHERE {self.of_scope}"
         greatest = f"SELECT max((generation, epoch, run)) AS found, query FROM {runs} GROUP BY query, generation"
         return (
             f"SELECT found.1, found.2, found.3, query FROM ({greatest}) "
@@ -99,7 +105,7 @@ class ScopeKey:
 
     def last_batch(self, generation: int) -> str:
         """The last batch of a generation. One that an earlier build recorded by the table's name alone counts until another is."""
-        mine, table = quote_literal(self._batches_of), quote_literal(self.table)
+        mine, table = quote_literal(self.batches_of), quote_literal(self.table)
         of_scope = f"scope = {quote_literal(self.scope)} AND generation = {generation}"
         batches = f"{qualified_name(self.database, BATCHES)} WHERE {of_scope}"
         named = f"target = {table} AND (SELECT count() FROM {batches} AND startsWith(target, concat({table}, '@'))) = 0"
@@ -114,7 +120,7 @@ class ScopeKey:
         numbers = f"{run.generation}, {record.batch}, {int(record.done)}, {run.epoch}"
         content = f"{record.content.rows}, toUInt64({record.content.hash}), {quote_literal(encode_plan(record.plan))}"
         return (
-            f"INSERT INTO {qualified_name(self.database, BATCHES)} ({columns}) SELECT {quote_literal(self._batches_of)}, "
+            f"INSERT INTO {qualified_name(self.database, BATCHES)} ({columns}) SELECT {quote_literal(self.batches_of)}, "
             f"{quote_literal(self.scope)}, {numbers}, {quote_literal(run.run)}, {content} WHERE {self.fence(run)} {_SYNCHRONOUS}"
         )
 
@@ -125,16 +131,19 @@ class ScopeKey:
     def count_inserts(self) -> str:
         """The number of its inserts, and of deletions in its name, that run."""
         processes = f"SELECT count() FROM system.processes WHERE startsWith(query_id, {quote_literal(self.queries)})"
-        mutations = (
+        return f"SELECT ({processes}) + ({self.count_mutations()})"
+
+    def count_mutations(self) -> str:
+        """The number of unfinished deletions in its name."""
+        return (
             f"SELECT count() FROM system.mutations WHERE database = {quote_literal(self.database)} "
             f"AND table = {quote_literal(self.table)} AND NOT is_done AND position(command, {quote_literal(self.scope)}) > 0"
         )
-        return f"SELECT ({processes}) + ({mutations})"
 
-    def delete_generations_before(self, generation: int) -> str:
+    def delete_generations_before(self, generation: int, *, mutations_sync: int = 1) -> str:
         """Delete the rows of earlier generations, and return when they are gone."""
         name = qualified_name(self.database, self.table)
-        return f"ALTER TABLE {name} DELETE WHERE {self._before(generation)} SETTINGS mutations_sync = 1"
+        return f"ALTER TABLE {name} DELETE WHERE {self._before(generation)} SETTINGS mutations_sync = {mutations_sync}"
 
     def find_generations_before(self, generation: int) -> str:
         """A row of an earlier generation."""

@@ -9,7 +9,10 @@ exchange, so that whoever looks finds it under either.
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.error_codes import ClickHouseErrorCode
+from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.vocabulary.errors import UsageError
 
 EXCHANGES: Final = "holdfast_spark_exchanges"
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
@@ -34,6 +37,27 @@ def table_identity(client: ClickHouseClient, database: str, table: str) -> str:
         f"AND {quote_literal(uuid)} IN (before, after) ORDER BY at DESC LIMIT 1"
     )
     return str(found[0][0]) if found else uuid
+
+
+def replicated_identity(client: ClickHouseClient, database: str, table: str) -> str:
+    """The same for all replicas: when the table was made in Keeper. One that is not listed there has one id on all of them."""
+    found = client.rows(
+        f"SELECT zookeeper_path FROM system.replicas WHERE database = {quote_literal(database)} AND table = {quote_literal(table)}"
+    )
+    if not found:
+        return _uuid(client, database, table)
+    path = str(found[0][0]).rstrip("/")
+    parent, _, name = path.rpartition("/")
+    query = f"SELECT czxid FROM system.zookeeper WHERE path = {quote_literal(parent or '/')} AND name = {quote_literal(name)}"
+    try:
+        return f"{path}@{client.value(query)}"
+    except ClickHouseError as error:
+        if error.code not in (ClickHouseErrorCode.UNKNOWN_TABLE, ClickHouseErrorCode.ACCESS_DENIED):
+            raise
+        raise UsageError(
+            f"{qualified_name(database, table)} is replicated, and system.zookeeper, which says whether it was dropped and created "
+            "again, cannot be read: GRANT SELECT ON system.zookeeper; guarantee=at-least-once does without"
+        ) from None
 
 
 def keep_identity(client: ClickHouseClient, database: str, table: str, following: str) -> None:

@@ -14,16 +14,20 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from holdfast.clickhouse.client import ClickHouseClient
+from holdfast.clickhouse.errors import ClickHouseError
+from holdfast.clickhouse.keeper import why_no_keeper
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
+from holdfast.clickhouse.replicas import REPLICATED, sync_replica, unreached_by_fence
 from holdfast.spark.clickhouse import statements
-from holdfast.spark.clickhouse.options import AT_LEAST_ONCE, ClickHouseOptions
+from holdfast.spark.clickhouse.keeper_statements import KeeperScopeKey, create_in_keeper
+from holdfast.spark.clickhouse.options import AT_LEAST_ONCE, EXACTLY_ONCE, ClickHouseOptions
 from holdfast.spark.clickhouse.spark_types import clickhouse_type
-from holdfast.spark.clickhouse.statements import PROVENANCE, STAGED_COLUMNS, StagedTable
-from holdfast.spark.clickhouse.table_identity import EXCHANGES, create_exchanges
+from holdfast.spark.clickhouse.statements import PROVENANCE, STAGED_COLUMNS, ScopeKey, StagedTable
+from holdfast.spark.clickhouse.table_identity import EXCHANGES, create_exchanges, replicated_identity, table_identity
 from holdfast.vocabulary.errors import InvalidError, UsageError
 
 _WINDOW: Final = "non_replicated_deduplication_window"
-_WINDOW_IN: Final = re.compile(_WINDOW + r"\s*=\s*(\d+)")
+_REPLICATED_WINDOW: Final = "replicated_deduplication_window"
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 _log: Final = logging.getLogger(__name__)
 
@@ -40,11 +44,31 @@ class Target:
     """Whether rows say which write they are of."""
     countable: bool
     """Whether what was inserted stays as it is, so that it can be counted: not where merges replace or sum rows."""
+    replicated: bool = False
+    in_keeper: bool = False
+    """Whether its fence, runs and batches are in Keeper, for all of its replicas."""
+    cluster: str = ""
 
     @property
     def full_name(self) -> str:
         """Quoted, with its database."""
         return qualified_name(self.database, self.table)
+
+    @property
+    def mutations_sync(self) -> int:
+        """What a deletion waits for: this server, or all replicas."""
+        return 2 if self.replicated else 1
+
+    def identity(self, client: ClickHouseClient) -> str:
+        """Of the table; empty: it has none."""
+        found = replicated_identity if self.replicated else table_identity
+        return found(client, self.database, self.table)
+
+    def scope_key(self, scope: str, identity: str = "") -> ScopeKey:
+        """A scope of writes to it."""
+        if self.in_keeper:
+            return KeeperScopeKey(self.database, self.table, scope, identity, cluster=self.cluster)
+        return ScopeKey(self.database, self.table, scope, identity)
 
     @property
     def staged(self) -> StagedTable:
@@ -76,12 +100,19 @@ def prepare_target(client: ClickHouseClient, options: ClickHouseOptions, schema:
     provenance = _has_provenance(existing, options)
     _check_columns(existing, names, options)
     _check_guarantee(existing, options)
+    replicated = bool(REPLICATED.match(existing.engine))
+    in_keeper = replicated and options.guarantee == EXACTLY_ONCE
+    if in_keeper:
+        _create_in_keeper(client, options)
     target = Target(
         database=database,
         table=table,
         columns={name: existing.columns[name][0] for name in names},
         provenance=provenance,
-        countable=existing.engine == "MergeTree",
+        countable=REPLICATED.sub("", existing.engine) == "MergeTree",
+        replicated=replicated,
+        in_keeper=in_keeper,
+        cluster=options.cluster,
     )
     _create_state(client, target, options)
     return target
@@ -179,15 +210,32 @@ def _check_guarantee(existing: _Existing, options: ClickHouseOptions) -> None:
     accept = "guarantee=at-least-once accepts that"
     if not existing.engine.endswith("MergeTree"):
         raise UsageError(f"{name} is a {existing.engine}, which does not deduplicate inserts; {accept}")
-    if existing.engine.startswith(("Replicated", "Shared")):
+    replicated = REPLICATED.match(existing.engine)
+    setting = _REPLICATED_WINDOW if replicated else _WINDOW
+    window = re.search(setting + r"\s*=\s*(\d+)", existing.engine_full)
+    if (
+        int(window[1]) == 0 if window is not None else not replicated
+    ):  # replicated tables have one unless told otherwise
         raise UsageError(
-            f"{name} is replicated and the sink's fence is not: two runs could write through two replicas; {accept}"
-        )
-    window = _WINDOW_IN.search(existing.engine_full)
-    if window is None or int(window[1]) == 0:
-        raise UsageError(
-            f"{name} does not deduplicate inserts: ALTER TABLE {name} MODIFY SETTING {_WINDOW} = {options.dedup_window} "
+            f"{name} does not deduplicate inserts: ALTER TABLE {name} MODIFY SETTING {setting} = {options.dedup_window} "
             f"(it holds for every writer of the table); {accept}"
+        )
+
+
+def _create_in_keeper(client: ClickHouseClient, options: ClickHouseOptions) -> None:
+    """The tables of a replicated table's scopes, once: with a cluster, every server of it must respond to a statement."""
+    database, table = options.database_name, options.table
+    try:
+        _create_missing(client, database, create_in_keeper(database, options.cluster))
+        client.command(sync_replica(qualified_name(database, table)))
+        reason = unreached_by_fence(client, database, table, options.cluster)
+        replicated_identity(client, database, table)
+    except ClickHouseError as error:
+        reason = why_no_keeper(error)
+    if reason:
+        raise UsageError(
+            f"{qualified_name(database, table)} is replicated, and two runs could write through two of its replicas: {reason}; "
+            "guarantee=at-least-once accepts that"
         )
 
 
@@ -199,9 +247,13 @@ def _create_state(client: ClickHouseClient, target: Target, options: ClickHouseO
         EXCHANGES: create_exchanges(target.database),
         target.staged.name: target.staged.create(hours=options.staged_hours),
     }
+    _create_missing(client, target.database, wanted)
+
+
+def _create_missing(client: ClickHouseClient, database: str, wanted: Mapping[str, str]) -> None:
     listed = ", ".join(map(quote_literal, wanted))
     found = client.rows(
-        f"SELECT name FROM system.tables WHERE database = {quote_literal(target.database)} AND name IN ({listed})"
+        f"SELECT name FROM system.tables WHERE database = {quote_literal(database)} AND name IN ({listed})"
     )
     for name in wanted.keys() - {row[0] for row in found}:
         client.command(wanted[name])

@@ -24,7 +24,7 @@ from holdfast.spark.clickhouse.stager import PieceStager, StagedRows
 from holdfast.spark.clickhouse.statements import ScopeKey
 from holdfast.spark.clickhouse.target import Target, prepare_target
 from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.vocabulary.errors import CorruptError, InvalidError, UsageError
 from holdfast.vocabulary.random import SystemRandom
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -78,7 +78,7 @@ class TableWriter:
             committer.commit(received[0].identity, [each.staged for each in received])
 
     def _key(self, scope: Scope) -> ScopeKey:
-        return ScopeKey(self.target.database, self.target.table, scope.name)
+        return self.target.scope_key(scope.name)
 
 
 class ClickHouseWriter(DataSourceArrowWriter):
@@ -151,7 +151,13 @@ def connect(options: ClickHouseOptions) -> ClickHouseClient:
 
 def _table_writer(options: ClickHouseOptions, schema: StructType, overwrite: bool) -> TableWriter:
     with closing(connect(options)) as client:
-        return TableWriter(options, prepare_target(client, options, schema), overwrite)
+        target = prepare_target(client, options, schema)
+    if overwrite and target.in_keeper:
+        raise UsageError(
+            f"{target.full_name} is replicated: an overwrite, or output mode complete, exchanges two tables, which replicas do "
+            "one by one; guarantee=at-least-once accepts that"
+        )
+    return TableWriter(options, target, overwrite)
 
 
 def _property(name: str) -> str:

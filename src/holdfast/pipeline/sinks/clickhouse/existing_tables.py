@@ -11,6 +11,7 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.expressions import split_expressions
 from holdfast.clickhouse.quoting import quote_literal
+from holdfast.clickhouse.replicas import REPLICATED
 from holdfast.pipeline.mapping.ddl import (
     DEDUP_WINDOW_SETTING,
     REPLICATED_SECONDS_SETTING,
@@ -20,7 +21,6 @@ from holdfast.pipeline.mapping.ddl import (
 from holdfast.pipeline.mapping.table_diff import ExistingColumn, ExistingTable, key_entries
 from holdfast.pipeline.sinks.contract import BlockedError
 
-REPLICATED: Final = re.compile(r"^(Replicated|Shared)(?=\w*MergeTree$)")
 # `engine_full` is the engine with its arguments, then its clauses in this order, each where there is one.
 _CLAUSES: Final = re.compile(
     r"^\w+(?P<arguments>\(.*?\))?(?: PARTITION BY .*?)?(?: PRIMARY KEY .*?)?(?: ORDER BY .*?)(?: SAMPLE BY .*?)?"

@@ -14,8 +14,9 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name
+from holdfast.clickhouse.replicas import quorum_settings, sync_replica
 from holdfast.pipeline.sinks.clickhouse import statements, tables
-from holdfast.pipeline.sinks.clickhouse.fences import Fence, sync_replica
+from holdfast.pipeline.sinks.clickhouse.fences import Fence
 from holdfast.pipeline.sinks.contract import BlockedError
 
 SPARE_TOKENS: Final = 3
@@ -134,16 +135,6 @@ def _check_unattributed(connection: ClickHouseClient, insert: FencedInsert) -> N
             f"{insert.name} has {rows} rows of an earlier release, without a pipeline, at the place of {insert.token}: they are "
             "this pipeline's or those of another that writes the table; compare them, delete or keep them, and rewind the pipeline"
         )
-
-
-def quorum_settings(quorum: str, *, timeout_ms: int) -> dict[str, str | int]:
-    """An insert counts when so many replicas have it: with one alone, its rows are gone with its disk.
-
-    Quorum inserts run side by side. One that times out is of unknown outcome, and is repeated under its token.
-    """
-    if quorum in ("", "0"):
-        return {}
-    return {"insert_quorum": quorum, "insert_quorum_parallel": 1, "insert_quorum_timeout": timeout_ms}
 
 
 def _stored(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:

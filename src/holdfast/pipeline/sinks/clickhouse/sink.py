@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
+from holdfast.clickhouse.replicas import count_queries, kill_queries
 from holdfast.contracts.executors import Executors
 from holdfast.pipeline.mapping.ddl import TableSpec
 from holdfast.pipeline.sinks.clickhouse import statements, tables
-from holdfast.pipeline.sinks.clickhouse.fences import Fence, count_queries, fence_of, kill_queries
+from holdfast.pipeline.sinks.clickhouse.fences import Fence, fence_of
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.contract import (
     EXACTLY_ONCE,

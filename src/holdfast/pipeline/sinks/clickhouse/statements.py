@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.clickhouse.error_codes import ClickHouseErrorCode
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.insert_settings import insert_settings as insert_settings
+from holdfast.clickhouse.keeper import read_number
 from holdfast.clickhouse.quoting import qualified_name, quote_identifier, quote_literal
 from holdfast.clickhouse.types import parse_type, read_as
 from holdfast.pipeline.mapping.ddl import TableSpec, side_table
@@ -92,7 +93,7 @@ def write_fences(database: str, keys: Sequence[str], epoch: int) -> str:
 
 def read_fence(database: str, key: str, table: str = FENCE_TABLE) -> str:
     """The highest fence number; 0: none."""
-    return f"SELECT max(epoch) FROM {qualified_name(database, table)} WHERE k = {quote_literal(key)}"
+    return read_number(database, key, table)
 
 
 def create_dlq(database: str, table: str, window: int, beside: TableSpec | None = None) -> str:

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.clickhouse.replicas import REPLICATED
 from holdfast.clickhouse.types import INTEGERS, DateTime, DateTime64, Scalar
 from holdfast.pipeline.mapping.ddl import TableSpec, create_table
 from holdfast.pipeline.mapping.table_diff import ExistingTable, compare_table
@@ -26,7 +27,7 @@ from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.query import OutputMode
 from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.sinks.clickhouse import statements, tables
-from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table
+from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink, blocked_by_server

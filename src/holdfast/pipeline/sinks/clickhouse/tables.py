@@ -14,6 +14,7 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient, database_of_dsn, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
+from holdfast.clickhouse.replicas import REPLICATED
 from holdfast.pipeline.mapping.ddl import (
     DEDUP_WINDOW_SETTING,
     REPLICATED_SECONDS_SETTING,
@@ -26,7 +27,7 @@ from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences
 from holdfast.pipeline.model.column_mapping import PROVENANCE
 from holdfast.pipeline.model.definition import ClickHouseConfig, has_changes
 from holdfast.pipeline.sinks.clickhouse import fences, migrations, statements
-from holdfast.pipeline.sinks.clickhouse.existing_tables import REPLICATED, describe_table, read_engine
+from holdfast.pipeline.sinks.clickhouse.existing_tables import describe_table, read_engine
 from holdfast.pipeline.sinks.clickhouse.expressions import normalized
 from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, BlockedError, SinkTarget
 from holdfast.vocabulary.errors import InvalidError
