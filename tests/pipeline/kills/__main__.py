@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tests.pipeline.kills.cluster import running_cluster
-from tests.pipeline.kills.plan import FAMILIES, Plan, drawn, everything
+from tests.pipeline.kills.plan import FAMILIES, FAST, STREAMING, Plan, drawn, everything, meets
 from tests.pipeline.kills.run import run
 from tests.pipeline.kills.trials import TRIALS, try_bug
 
@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=Plan().seconds, help="0: every fault once")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default=",".join(FAMILIES), help=f"of these families: {','.join(FAMILIES)}")
+    parser.add_argument(
+        "--engine", choices=(FAST, STREAMING), help="pipelines of this engine alone, and faults that they meet"
+    )
     parser.add_argument("--only", default="", help="only faults (or bugs) whose text holds this, as in 'jvm kill'")
     parser.add_argument("--away", type=float, default=Plan().away_s, help="how long ClickHouse is down, in seconds")
     parser.add_argument("--folder", type=Path, help="keep data and logs there (default: a folder that is removed)")
@@ -29,8 +32,9 @@ def main() -> int:
     families = tuple(args.faults.split(","))
     if unknown := set(families) - set(FAMILIES):
         parser.error(f"--faults: {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
-    plan = replace(Plan(), seconds=args.seconds, seed=args.seed, away_s=args.away)
-    known = [fault for fault in everything(families) if args.only in str(fault)]
+    engines = tuple(each for each in Plan().engines if args.engine in (None, each))
+    plan = replace(Plan(), seconds=args.seconds, seed=args.seed, away_s=args.away, engines=engines)
+    known = [fault for fault in everything(families) if args.only in str(fault) and meets(fault, engines)]
     if not known and not args.planted:
         parser.error(f"--only: no fault's text holds {args.only}")
     faults = (each for each in drawn(plan.seed, families) if each in known) if plan.seconds else iter(known)

@@ -99,6 +99,17 @@ def of_people() -> list[Fault]:
     ]
 
 
+def meets(fault: Fault, engines: Sequence[str]) -> bool:
+    """Whether pipelines of these engines come to where the fault is."""
+    known = {"pipeline": FAST, "stream": STREAMING}
+    needed = {known[step.partition(".")[0]] for step in (fault.step, *fault.beside) if step}
+    if fault.target in ("pipeline", "table", "drift"):
+        needed.add(FAST)
+    if fault.target == "topic":  # which has pipelines of both
+        needed |= {FAST, STREAMING}
+    return needed <= set(engines)
+
+
 STEPS_FAMILIES = ("steps", "stream-steps")
 FAMILIES = {
     "steps": at_fast_steps,

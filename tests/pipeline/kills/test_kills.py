@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.pipeline.kills.cluster import KillCluster, running_cluster
-from tests.pipeline.kills.plan import FAST, SHORT, STEPS, STREAMING, TELLING, Fault, Plan, drawn, everything
+from tests.pipeline.kills.plan import FAST, SHORT, STEPS, STREAMING, TELLING, Fault, Plan, drawn, everything, meets
 from tests.pipeline.kills.planted import BUGS
 from tests.pipeline.kills.run import Suite, run_short, running_suite
 from tests.pipeline.kills.trials import TRIALS, try_bug
@@ -89,6 +89,19 @@ def test_every_step_of_a_fault_is_a_failpoint_and_a_driver_that_is_killed_has_on
     faults = everything()
     assert {step for fault in faults for step in (fault.step, *fault.beside) if step} <= known_failpoints()
     assert all(fault.step for fault in faults if fault.target == "drift")
+
+
+def test_pipelines_of_one_engine_suffer_the_faults_that_they_meet() -> None:
+    fast, streaming = ({fault for fault in everything() if meets(fault, [engine])} for engine in (FAST, STREAMING))
+    assert {
+        Fault("jvm", "kill", "pipeline.begun"),
+        Fault("drift", "dlq", "pipeline.begun"),
+        Fault("store", "stop"),
+    } <= fast
+    assert {Fault("jvm", "kill", "stream.begun"), Fault("clickhouse", "down"), Fault("store", "stop")} <= streaming
+    assert not any("stream." in str(fault) for fault in fast)
+    assert not any("pipeline." in str(fault) for fault in streaming)
+    assert all(meets(fault, [FAST, STREAMING]) for fault in everything())
 
 
 def test_a_seed_draws_the_same_faults_again_and_all_of_them_in_time() -> None:
