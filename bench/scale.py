@@ -202,7 +202,6 @@ async def measure(
                     cluster_id="bench",
                     controller=1,
                     topics=[MetadataTopic(topic) for topic in ann.cluster.topics],
-                    topic_operations=0,
                     cluster_operations=0,
                 )
             yield figure("Metadata of all", "ms", (time.process_time() - cpu_s) * 1_000 / rounds)

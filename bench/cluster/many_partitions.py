@@ -53,7 +53,6 @@ async def _measure(engine: str, partitions: int, directory: Path, say: Callable[
                     cluster_id="bench",
                     controller=1,
                     topics=[MetadataTopic(topic) for topic in ann.cluster.topics],
-                    topic_operations=0,
                     cluster_operations=0,
                 )
             took_ms = (time.process_time() - cpu_s) * 1_000 / rounds

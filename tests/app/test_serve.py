@@ -185,7 +185,8 @@ def test_objects_of_another_cluster_are_refused_and_left_alone(node: ServeProces
 def test_listening_beyond_this_machine_is_refused(tmp_path: Path) -> None:
     done = refused("--data", str(tmp_path / "data"), "--kafka", "0.0.0.0:0", cwd=tmp_path)
     assert done.returncode == 2
-    assert "there is no authentication yet" in done.stderr
+    assert "has no authentication" in done.stderr
+    assert "--sasl SCRAM-SHA-512" in done.stderr
     assert "--insecure" in done.stderr
     assert not done.stdout
 

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import io
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cache
@@ -16,10 +16,12 @@ from kio.serial import entity_reader, entity_writer
 from tests.support.cluster import LocalCluster, Node
 from tests.support.waiting import async_until
 
+from holdfast.agent.access_control import watching_access_control
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.leaders import broker
+from holdfast.gateways.kafka.login import ListenerSecurity
 from holdfast.gateways.kafka.placement_wait import PlacementWait
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.kafka.settings import KafkaSettings
@@ -29,6 +31,7 @@ from holdfast.kafka.wire import encode_string
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.settings import TopicSettings
 from holdfast.log.wal import WalSettings
+from holdfast.security.principals import Principal
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.sockets import bind
 
@@ -172,6 +175,7 @@ async def gateway_of(
     settings: KafkaSettings,
     *,
     topic_settings: TopicSettings | None = None,
+    super_users: Collection[Principal] = (),
     **changes: object,
 ) -> AsyncIterator[KafkaGateway]:
     """A gateway on an agent of this name."""
@@ -183,25 +187,39 @@ async def gateway_of(
     def me() -> Broker | None:
         return broker(agent.member) if agent.member is not None else None
 
-    backend = KafkaBackend(
-        cluster_id="tests",
-        cluster=agent.cluster,
-        log=agent.service,
-        groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
-        producer_ids=ProducerIds(cluster.store, clock=cluster.clock, random=cluster.random),
-        administration=ClusterAdministration(cluster.store, clock=cluster.clock, random=cluster.random),
-        me=me,
-        clock=cluster.clock,
-        random=cluster.random,
-        settings=settings,
-        topic_settings=topic_settings or TopicSettings(),
-    )
-    async with serving_kafka(backend, sockets) as server:
-        gateway = KafkaGateway(cluster, node, backend, server, port)
-        try:
-            yield gateway
-        finally:
-            gateway.hang_up()
+    async with _security(cluster, settings, super_users) as security:
+        backend = KafkaBackend(
+            cluster_id="tests",
+            cluster=agent.cluster,
+            log=agent.service,
+            groups=getattr(agent, "groups", None) or GroupService(store=cluster.store),
+            producer_ids=ProducerIds(cluster.store, clock=cluster.clock, random=cluster.random),
+            administration=ClusterAdministration(cluster.store, clock=cluster.clock, random=cluster.random),
+            me=me,
+            clock=cluster.clock,
+            random=cluster.random,
+            settings=settings,
+            topic_settings=topic_settings or TopicSettings(),
+            security=security,
+        )
+        async with serving_kafka(backend, sockets) as server:
+            gateway = KafkaGateway(cluster, node, backend, server, port)
+            try:
+                yield gateway
+            finally:
+                gateway.hang_up()
+
+
+@asynccontextmanager
+async def _security(
+    cluster: LocalCluster, settings: KafkaSettings, super_users: Collection[Principal]
+) -> AsyncIterator[ListenerSecurity | None]:
+    if not settings.authenticates:
+        yield None
+        return
+    clock, random = cluster.clock, cluster.random
+    async with watching_access_control(cluster.store, super_users=super_users, clock=clock, random=random) as control:
+        yield ListenerSecurity(control, settings, clock=clock, random=random)
 
 
 @asynccontextmanager
@@ -210,12 +228,13 @@ async def gateway_on(
     *,
     topics: Mapping[str, int] | None = None,
     config: Mapping[str, object] | None = None,
+    super_users: Collection[Principal] = (),
     **settings: Any,
 ) -> AsyncIterator[KafkaGateway]:
     """A gateway with these topics, led and ready."""
     cluster = LocalCluster(directory)
     try:
-        async with gateway_of(cluster, "ann", KafkaSettings(**settings)) as gateway:
+        async with gateway_of(cluster, "ann", KafkaSettings(**settings), super_users=super_users) as gateway:
             agent = gateway.node.agent
             for name, partitions in (topics or {}).items():
                 await agent.service.create_topic(name, partitions, config)

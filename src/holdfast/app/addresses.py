@@ -77,13 +77,13 @@ def is_wildcard(host: str) -> bool:
     return host in ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 
 
-def check_exposure(at: Address, bound: Sequence[socket.socket], *, insecure: bool) -> bool:
-    """Whether other machines can reach the sockets; `UsageError` if so and `insecure` is not set."""
+def check_exposure(at: Address, bound: Sequence[socket.socket], *, insecure: bool, remedy: str = "") -> bool:
+    """Whether other machines can reach the sockets; `UsageError` if so and `insecure` is not set. `remedy`: what else helps."""
     reachable = not all(map(is_loopback, bound))
     if reachable and not insecure:
         raise UsageError(
-            f"{at} is reachable from other machines and there is no authentication yet: anyone who can reach it can read and "
-            "delete everything. Listen on 127.0.0.1, or pass --insecure if only trusted machines can reach it"
+            f"{at} is reachable from other machines and has no authentication: anyone who can reach it can read and delete "
+            f"everything. {remedy or 'Listen on 127.0.0.1'}, or pass --insecure if only trusted machines can reach it"
         )
     return reachable
 

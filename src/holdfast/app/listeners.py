@@ -19,7 +19,7 @@ _FREE_PORT: Final = re.compile(r"; port (\d+) is free")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Bound sockets, not accepting yet. `exposed`: reachable from other machines."""
+    """Bound sockets, not accepting yet. `exposed`: reachable from other machines, without authentication."""
 
     sockets: Sequence[socket.socket]
     address: Address
@@ -27,14 +27,19 @@ class Listener:
 
 
 @asynccontextmanager
-async def bound_listener(flag: str, address: Address, *, insecure: bool) -> AsyncIterator[Listener]:
-    """Sockets bound to an address, closed after the body. An address in use raises with a free one, as `flag` takes it."""
+async def bound_listener(
+    flag: str, address: Address, *, insecure: bool, authenticates: bool = False, remedy: str = ""
+) -> AsyncIterator[Listener]:
+    """Sockets bound to an address, closed after the body. An address in use raises with a free one, as `flag` takes it.
+
+    Without authentication, one beyond loopback raises unless it is to be `insecure`; `remedy` says what else to do.
+    """
     with ExitStack() as stack:
         sockets = await asyncio.to_thread(_bind, flag, address)
         for each in sockets:
             stack.callback(each.close)
         bound = bound_address(sockets)
-        exposed = check_exposure(address, sockets, insecure=insecure)
+        exposed = not authenticates and check_exposure(address, sockets, insecure=insecure, remedy=remedy)
         if exposed:
             _log.warning("listening on %s without authentication: anyone who can reach it has full access", bound)
         yield Listener(sockets, bound, exposed)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast import __version__
+from holdfast.agent.access_control import watching_access_control
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
@@ -32,6 +33,7 @@ from holdfast.app.worker_role import WorkerRole, why_no_worker, worker_role
 from holdfast.contracts.store import Store
 from holdfast.cursors.service import CursorService
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
+from holdfast.gateways.kafka.login import ListenerSecurity
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.server import TextServer, serving_text
@@ -58,6 +60,13 @@ _log: Final = logging.getLogger(__name__)
 
 _JOIN_WARNING_MS: Final = 2_000
 _JOIN_POLL_MS: Final = 5  # the agent joins within a few of these
+_KAFKA_REMEDY: Final = (
+    "Let clients log in (--sasl SCRAM-SHA-512, or --kafka-client-ca for certificates), listen on 127.0.0.1"
+)
+_PLAIN_REMEDY: Final = (
+    "With --sasl PLAIN, passwords need TLS: give --kafka-tls-cert and --kafka-tls-key, listen on 127.0.0.1"
+)
+_PEER_REMEDY: Final = "This is the port for other agents: if there are none on other machines, pass --peer 127.0.0.1:0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +170,15 @@ async def _open_components(
 ) -> _Components:
     # Before the addresses: a second server on the same directory is to hear about the directory, not about a port.
     await asyncio.to_thread(require_unlocked, settings.data)
-    kafka = await stack.enter_async_context(bound_listener("--kafka", settings.listen, insecure=settings.insecure))
+    kafka = await stack.enter_async_context(
+        bound_listener(
+            "--kafka",
+            settings.listen,
+            insecure=settings.insecure,
+            authenticates=settings.kafka.authenticates and not settings.kafka.sends_passwords,
+            remedy=_KAFKA_REMEDY if not settings.kafka.sends_passwords else _PLAIN_REMEDY,
+        )
+    )
     peers = await _peer_endpoint(stack, settings) if settings.leads else None
     http: HttpGateway | None = None
     if settings.http_listen is not None:
@@ -218,7 +235,7 @@ async def _etcd_member(
 
 async def _peer_endpoint(stack: AsyncExitStack, settings: ServeSettings) -> PeerEndpoint:
     listener = await stack.enter_async_context(
-        bound_listener("--peer", settings.peer_address, insecure=settings.insecure)
+        bound_listener("--peer", settings.peer_address, insecure=settings.insecure, remedy=_PEER_REMEDY)
     )
     advertised = settings.advertised_peer(listener.address, host_name=socket.gethostname())
     return PeerEndpoint(sockets=listener.sockets, address=str(advertised))
@@ -230,7 +247,8 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
     stopping = StopProgress()
     async with AsyncExitStack() as stack:
         node = await _join(stack, parts)
-        kafka = await stack.enter_async_context(_kafka_gateway(parts, node))
+        security = await stack.enter_async_context(_listener_security(parts))
+        kafka = await stack.enter_async_context(_kafka_gateway(parts, node, security))
         text = await stack.enter_async_context(_text_gateway(parts, parts.text, node)) if parts.text else None
         if parts.http is not None:
             await stack.enter_async_context(parts.http.serving(_http_services(parts, node, kafka, text)))
@@ -286,7 +304,9 @@ async def _join(stack: AsyncExitStack, parts: _Components) -> _Node:
 
 
 @asynccontextmanager
-async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[KafkaServer]:
+async def _kafka_gateway(
+    parts: _Components, node: _Node, security: ListenerSecurity | None
+) -> AsyncIterator[KafkaServer]:
     settings, clock, random, advertised = parts.settings, parts.clock, parts.random, parts.advertised
     broker = Broker(node=node.number, host=advertised.host, port=advertised.port, rack=settings.zone or None)
     backend = KafkaBackend(
@@ -303,9 +323,22 @@ async def _kafka_gateway(parts: _Components, node: _Node) -> AsyncIterator[Kafka
         topic_settings=settings.topics,
         store_url=advertised_url(opened_store_url(settings)),
         objects_url=advertised_url(settings.objects),
+        security=security,
     )
     async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
         yield kafka
+
+
+@asynccontextmanager
+async def _listener_security(parts: _Components) -> AsyncIterator[ListenerSecurity | None]:
+    """How Kafka's clients log in, and what they may do; None: everybody may do everything."""
+    settings, clock, random = parts.settings, parts.clock, parts.random
+    if not settings.kafka.authenticates:
+        yield None
+        return
+    principals = settings.security.principals
+    async with watching_access_control(parts.store, super_users=principals, clock=clock, random=random) as control:
+        yield ListenerSecurity(control, settings.kafka, clock=clock, random=random)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from holdfast.vocabulary.errors import HoldfastError
 
 # command → the module with its function `add_commands`
 COMMAND_MODULES: Final = {
+    "acl": "holdfast.cli.security.acl",
     "agents": "holdfast.cli.cluster.agents",
     "clickhouse": "holdfast.cli.clickhouse",
     "config": "holdfast.cli.config",
@@ -40,6 +41,7 @@ COMMAND_MODULES: Final = {
     "text": "holdfast.cli.text",
     "topic": "holdfast.cli.topic",
     "transfer": "holdfast.cli.cluster.transfer",
+    "user": "holdfast.cli.security.user",
     "wal": "holdfast.cli.wal",
 }
 DEFAULT_SUBCOMMANDS: Final = {"clickhouse": "serve"}
@@ -65,6 +67,10 @@ COMMANDS: Final = {
         "transfer": "move a partition to an agent",
         "drain": "move everything off an agent",
         "rebalance": "withdraw assignments, spread evenly again",
+    },
+    "security": {
+        "user": "create, list, delete users of Kafka's clients",
+        "acl": "what they may do: create, list, delete ACLs",
     },
     "pipelines": {
         "pipeline": "create, start, watch and rewind pipelines",

@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 SHARED_BY_AGENTS = (
     *("agent.zone", "agent.group", "session.ttl_ms", "membership.shown_ms"),
+    *("kafka.sasl", "kafka.tls_cert", "kafka.tls_key", "kafka.client_ca", "security.super_users"),
     *("insecure", "logging.format", "logging.level", "stop_ms"),
 )
 

@@ -66,9 +66,45 @@ class EndpointType(IntEnum):
     CONTROLLER = 2
 
 
-class AclOperation(IntEnum):
-    """Operations a principal may be authorized for; each is a bit of an `authorized_operations` field."""
+class AclResourceType(IntEnum):
+    """What an ACL is about. ANY is for filters."""
 
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class AclPatternType(IntEnum):
+    """How an ACL names its resources. ANY and MATCH are for filters."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclPermissionType(IntEnum):
+    """What an ACL says. ANY is for filters."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class ScramMechanismType(IntEnum):
+    """Mechanisms of SCRAM credentials."""
+
+    SHA_256 = 1
+    SHA_512 = 2
+
+
+class AclOperation(IntEnum):
+    """Operations a principal may be authorized for; each is a bit of an `authorized_operations` field. ANY is for filters."""
+
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5

@@ -36,7 +36,7 @@ async def test_api_versions_lists_exactly_what_is_implemented(tmp_path: Path, ve
         answer = await (await gateway.client()).ask(API_VERSIONS, version, SOFTWARE)
         listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert listed == {key: api.versions for key, api in APIS.items()}
-        assert not {24, 25, 26, 28, 17, 36, 69} & set(listed)  # transactions, SASL, new groups: not offered
+        assert not {24, 25, 26, 28, 69} & set(listed)  # transactions, new groups: not offered
 
 
 async def test_a_newer_api_versions_request_gets_a_response_in_version_zero(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from holdfast.agent import departures
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.gateways.kafka.backend import Broker
+from holdfast.gateways.kafka.connection_access import ALL_OPERATIONS
 from holdfast.gateways.kafka.leaders import brokers, leader_of
-from holdfast.gateways.kafka.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, _read, controller
+from holdfast.gateways.kafka.metadata import _read, controller
 from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
@@ -35,6 +36,7 @@ from holdfast.log.keys import replica_set_key, topic_key, wal_agent_key
 from holdfast.log.offline_partitions import OfflinePartition
 from holdfast.log.replica_sets import ReplicaSet
 from holdfast.log.topics import Topic
+from holdfast.security.acls import ResourceType
 from holdfast.vocabulary.tasks import Notify
 from holdfast.vocabulary.types import Member, TopicPartition
 
@@ -139,9 +141,9 @@ async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> 
                 include_topic_authorized_operations=True,
                 include_cluster_authorized_operations=True,
             )
-            assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+            assert answer.topics[0].topic_authorized_operations == ALL_OPERATIONS[ResourceType.TOPIC]
             if version <= 10:
-                assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+                assert answer.cluster_authorized_operations == ALL_OPERATIONS[ResourceType.CLUSTER]
 
 
 async def test_a_request_for_a_missing_topic_creates_it_writable(tmp_path: Path) -> None:
@@ -346,7 +348,7 @@ async def test_every_version_describes_the_cluster(tmp_path: Path) -> None:
             (broker,) = answer.brokers
             assert (broker.broker_id, broker.host, broker.port) == (admin.node, "127.0.0.1", admin.gateway.port)
             assert answer.cluster_authorized_operations == (
-                CLUSTER_OPERATIONS if version > 0 else AUTHORIZED_OPERATIONS_OMITTED
+                ALL_OPERATIONS[ResourceType.CLUSTER] if version > 0 else AUTHORIZED_OPERATIONS_OMITTED
             )
 
 

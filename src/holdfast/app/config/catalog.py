@@ -28,6 +28,7 @@ from holdfast.log.settings import LogSettings, TopicSettings
 from holdfast.log.wal import WalSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.security.settings import SecuritySettings
 from holdfast.spark.settings import SparkSettings
 
 PREFIX: Final = "HOLDFAST_"
@@ -44,6 +45,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "wal": WalSettings,
     "upkeep": MaintenanceSettings,
     "kafka": KafkaSettings,
+    "security": SecuritySettings,
     "topics": TopicSettings,
     "http": HttpSettings,
     "text": TextSettings,
@@ -138,6 +140,38 @@ def _worker_settings() -> Iterator[Setting]:
         "a setting of Spark's own; may be repeated",
         hidden=True,
         repeated=True,
+    )
+
+
+def _security_settings() -> Iterator[Setting]:
+    yield everyday_setting(
+        "kafka.sasl",
+        "",
+        "--sasl",
+        "MECHANISMS",
+        "how Kafka's clients log in, of SCRAM-SHA-512,SCRAM-SHA-256,PLAIN; then ACLs say what they may do",
+    )
+    yield everyday_setting(
+        "kafka.tls_cert",
+        "",
+        "--kafka-tls-cert",
+        "FILE",
+        "certificate of the Kafka listener, with its chain (PEM); read again when it changes",
+    )
+    yield everyday_setting("kafka.tls_key", "", "--kafka-tls-key", "FILE", "its private key (PEM)")
+    yield everyday_setting(
+        "kafka.client_ca",
+        "",
+        "--kafka-client-ca",
+        "FILE",
+        "authorities (PEM) of the certificates that Kafka's clients must have; without --sasl, their names are the principals",
+    )
+    yield everyday_setting(
+        "security.super_users",
+        "",
+        "--super-users",
+        "PRINCIPALS",
+        "who needs no ACL: User:NAME, separated by semicolons",
     )
 
 
@@ -274,12 +308,13 @@ def _everyday() -> Iterator[Setting]:
     )
     yield from _etcd_settings()
     yield from _worker_settings()
+    yield from _security_settings()
     yield everyday_setting(
         "insecure",
         False,
         "--insecure",
         "",
-        "allow addresses beyond loopback although there is no authentication yet",
+        "allow addresses beyond loopback although they have no authentication",
         kind=bool,
     )
     yield everyday_setting(

@@ -258,6 +258,7 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "group": values["agent.group"],
         "agent": agent,
         "kafka": values.section("kafka"),
+        "security": values.section("security"),
         "topics": values.section("topics"),
         "http": values.section("http"),
         "text": values.section("text"),

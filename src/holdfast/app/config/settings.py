@@ -14,6 +14,7 @@ from holdfast.gateways.text.settings import TextSettings
 from holdfast.log.settings import TopicSettings
 from holdfast.objects.cache import CacheSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.security.settings import SecuritySettings
 from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.redaction import redacted
@@ -82,6 +83,7 @@ class ServeSettings:
     group: str = "default"
     agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     text: TextSettings = field(default_factory=TextSettings)

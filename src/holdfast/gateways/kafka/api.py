@@ -6,12 +6,15 @@ speed. A *direct* handler (Produce) does so without a task: it starts at once an
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.gateways.kafka.api_rules import ApiRule, rule_of
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.connection_access import ALL_OPERATIONS, ConnectionAccess
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.log.batches import Buffer
+from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 ResponseFields = Mapping[str, object]
 ResponseChunks = Sequence[Buffer]
@@ -31,6 +34,7 @@ class RequestContext:
     """What a handler knows of a request besides its body.
 
     `taken_bytes`: the room that it took for the response (`response_budget`); the connection gives it back.
+    `access`: what its client may do; None: everything, because the listener has no authentication.
     """
 
     api: "Api"
@@ -40,6 +44,23 @@ class RequestContext:
     peer: ClientInfo
     backend: KafkaBackend
     taken_bytes: int = 0
+    access: ConnectionAccess | None = None
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether the client may do this to the resource. The rule of the API has to name it."""
+        return self.access is None or self.access.allows(self.api.rule, operation, kind, name)
+
+    def allows_cluster(self, operation: Operation) -> bool:
+        """Whether the client may do this to the cluster."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there may be a resource of this type that the client may do this to."""
+        return self.access is None or self.access.allows_any(self.api.rule, operation, kind)
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """The `authorized_operations` field of a resource."""
+        return ALL_OPERATIONS[kind] if self.access is None else self.access.operations(kind, name)
 
 
 ControlHandler = Callable[[RequestContext, Any], Awaitable[ResponseFields]]
@@ -52,6 +73,7 @@ DirectHandler = Callable[[RequestContext, memoryview, OnResponse], None]
 class Api:
     """One API. `flexible_from`: the first version with compact strings and tagged fields, also in the header.
 
+    `rule`: who may call it. An API that `api_rules` does not list cannot be made.
     `pipelined`: a request may start before earlier ones of its connection have a response. Responses keep their order anyway.
     `long_poll`: a request may wait for long by design: a server that stops does not wait for it.
     """
@@ -64,6 +86,10 @@ class Api:
     direct: DirectHandler | None = None
     pipelined: bool = False
     long_poll: bool = False
+    rule: ApiRule = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rule", rule_of(self.key))
 
     @property
     def name(self) -> str:

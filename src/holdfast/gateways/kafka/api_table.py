@@ -3,7 +3,8 @@
 from typing import Final
 
 from holdfast.gateways.kafka import (
-    access,
+    acls,
+    client_quotas,
     configs,
     consumer_groups,
     elections,
@@ -17,6 +18,8 @@ from holdfast.gateways.kafka import (
     produce,
     producers,
     reassignments,
+    sasl,
+    scram_credentials,
     topics,
     transactions,
 )
@@ -24,7 +27,8 @@ from holdfast.gateways.kafka.api import Api
 from holdfast.gateways.kafka.api_versions import api_versions_api
 
 _FAMILIES: Final = (
-    access.APIS,
+    acls.APIS,
+    client_quotas.APIS,
     configs.APIS,
     consumer_groups.APIS,
     elections.APIS,
@@ -38,6 +42,8 @@ _FAMILIES: Final = (
     produce.APIS,
     producers.APIS,
     reassignments.APIS,
+    sasl.APIS,
+    scram_credentials.APIS,
     topics.APIS,
     transactions.APIS,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
+from holdfast.gateways.kafka.login import ListenerSecurity
 from holdfast.gateways.kafka.remote_reads import RemoteReads
 from holdfast.gateways.kafka.response_budget import ResponseBudget
 from holdfast.gateways.kafka.settings import KafkaSettings
@@ -36,6 +37,7 @@ class KafkaBackend:
     """The services behind the gateway, and this node. `me` returns None until the node has its id.
 
     `store_url` and `objects_url` are for readers that bypass the brokers; None: the URL contains a secret.
+    `security`: how clients log in; None: there is no authentication, and everybody may do everything.
     """
 
     cluster_id: str
@@ -51,6 +53,7 @@ class KafkaBackend:
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     store_url: str | None = None
     objects_url: str | None = None
+    security: ListenerSecurity | None = None
     fetch_sessions: FetchSessions = field(init=False)
     responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)

@@ -23,7 +23,7 @@ from holdfast.gateways.kafka.config_names import (
     read_settings,
     topic_config_entries,
 )
-from holdfast.gateways.kafka.errors import ApiError, code_of
+from holdfast.gateways.kafka.errors import ApiError, code_of, not_authorized
 from holdfast.gateways.kafka.leaders import brokers
 from holdfast.gateways.kafka.replication_factor import altered_settings, live_agents
 from holdfast.kafka.api_keys import ApiKey
@@ -32,10 +32,12 @@ from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, Confi
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import DEFAULT_GROUP, NAMES
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError, with_settings
+from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
 _CONCURRENCY_MAX: Final = 16
+_PROTECTED: Final = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
 _WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceType.CLIENT_METRICS: "client metrics"}
 
 
@@ -46,6 +48,7 @@ async def describe_configs(call: RequestContext, body: memoryview) -> ResponseCh
     async def describe(resource: Any) -> DescribedResource:
         kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
         try:
+            _check_authorized(call, Operation.DESCRIBE_CONFIGS, resource)
             rows = await _rows(call.backend, resource)
         except HoldfastError as error:
             return DescribedResource(kind, name, code=code_of(error), text=str(error))
@@ -62,6 +65,7 @@ async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
+            _check_authorized(call, Operation.ALTER_CONFIGS, resource)
             _check_alterable(resource, duplicates)
             topic = await _topic(call.backend, resource.resource_name)
             changes = _replaced(topic, _read((each.name, each.value) for each in resource.configs))
@@ -78,6 +82,7 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
     duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         try:
+            _check_authorized(call, Operation.ALTER_CONFIGS, resource)
             _check_alterable(resource, duplicates)
             topic = await _topic(call.backend, resource.resource_name)
             changes = _changes(topic, resource.configs)
@@ -90,6 +95,8 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
 
 async def list_config_resources(call: RequestContext, request: Any) -> ResponseFields:
     """Topics and brokers; groups and client metrics with settings, of which there are none."""
+    if not call.allows_cluster(Operation.DESCRIBE_CONFIGS):
+        return {"error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "config_resources": ()}
     kinds = getattr(request, "resource_types", (ConfigResourceType.CLIENT_METRICS,)) or tuple(ConfigResourceType)
     if not {*kinds} <= {*ConfigResourceType}:
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()}
@@ -135,6 +142,14 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
         if str(broker.node) == name:
             return broker_config_entries(backend, broker)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown broker {name[:80]!r}")
+
+
+def _check_authorized(call: RequestContext, operation: Operation, resource: Any) -> None:
+    """Settings of topics and groups are theirs, all others the cluster's."""
+    kind = _PROTECTED.get(resource.resource_type, ResourceType.CLUSTER)
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
+    if not call.allows(operation, kind, name):
+        raise not_authorized(kind)
 
 
 def _check_alterable(resource: Any, duplicates: set[object]) -> None:

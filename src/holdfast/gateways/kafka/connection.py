@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
+from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
 from holdfast.gateways.kafka.produce_responses import as_named
@@ -62,6 +63,16 @@ class _InFlightRun(_InFlightRequest):
         return self._connection._split(self, self.run)
 
 
+class NotLoggedInError(MalformedRequestError):
+    """A request whose client has not logged in, or no longer has."""
+
+    def __init__(self, api: str, why: str) -> None:
+        super().__init__(f"{api} request", why, "sent after a login")
+
+    def __str__(self) -> str:
+        return f"{self.what} refused: {self.given}"
+
+
 class KafkaConnection(FrameReceiver):
     """A protocol of the server's loop."""
 
@@ -70,6 +81,7 @@ class KafkaConnection(FrameReceiver):
         self._responses = self._backend.responses
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo("", 0)
+        self._access: ConnectionAccess | None = None  # None: no authentication
         self._queued: deque[_InFlightRequest] = deque()
         self._in_flight: deque[_InFlightRequest] = deque()
         self._requests = 0  # in both
@@ -86,6 +98,15 @@ class KafkaConnection(FrameReceiver):
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
         if not self._server.joined(self, self._peer.host):
             transport.abort()
+            return
+        security = self._backend.security
+        if security is not None:
+            login = security.login(self._peer.host, transport.get_extra_info("peercert"))
+            self._access = ConnectionAccess(login)
+            if login.principal is None:
+                self._request_bytes_max = self._settings.login_bytes_max
+            if login.refused:
+                self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
@@ -130,11 +151,13 @@ class KafkaConnection(FrameReceiver):
         if api.supports(version):
             header.flexible = api.is_flexible(version)
             header.tags()
-        call = RequestContext(api, version, correlation, client_id, self._peer, self._backend)
+        call = RequestContext(api, version, correlation, client_id, self._peer, self._backend, access=self._access)
         self._queue(_InFlightRequest(api, call, frame[header.at :], len(frame)))
 
     def _take_run(self, data: memoryview, at: int) -> int:
         settings = self._settings
+        if self._access is not None and self._access.login.principal is None:
+            return 0
         most = settings.requests_in_flight_max - self._requests
         run = scan_run(data, at, most=most, bytes_max=settings.request_bytes_max)
         if run is None:
@@ -143,7 +166,9 @@ class KafkaConnection(FrameReceiver):
         self._server.taken(run.size_bytes)
         call, client_id = self._run_call, run.client_id or ""
         if call is None or call.version != run.version or call.client_id != client_id:
-            call = RequestContext(PRODUCE_API, run.version, 0, client_id, self._peer, self._backend)
+            call = RequestContext(
+                PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=self._access
+            )
             self._run_call = call
         self._queue(_InFlightRun(self, call, run))
         return run.size_bytes
@@ -171,6 +196,8 @@ class KafkaConnection(FrameReceiver):
             if in_flight and not (queued[0].api.pipelined and in_flight[-1].api.pipelined):
                 break
             request = queued.popleft()
+            if self._access is not None and not self._is_admitted(request, self._access):
+                return False
             in_flight.append(request)
             self._server.requests += request.count
             if isinstance(request, _InFlightRun):
@@ -186,6 +213,13 @@ class KafkaConnection(FrameReceiver):
             except Exception as error:
                 self._respond(request, error)
         return not self._closing
+
+    def _is_admitted(self, request: _InFlightRequest, access: ConnectionAccess) -> bool:
+        """Whether the client has logged in, where the request needs that; otherwise the connection is closed."""
+        refusal = None if request.api.rule.before_login else access.login.refusal()
+        if refusal is not None:
+            self._fail(NotLoggedInError(request.api.name, refusal))
+        return refusal is None
 
     def _split(self, request: _InFlightRequest, run: ProduceRun) -> Callable[[], None]:
         """A run cannot be appended as a whole: its requests take its place, and start one by one. See `WaitingRun`."""
@@ -284,6 +318,14 @@ class KafkaConnection(FrameReceiver):
         header = _RESPONSE_HEADER_FLEXIBLE if flexible else _RESPONSE_HEADER
         size = header.size - 4 + sum(map(len, response))
         transport.writelines([header.pack(size, request.call.correlation), *response])
+        if self._access is not None and request.api.rule.before_login:
+            self._login_answered(self._access)
+
+    def _login_answered(self, access: ConnectionAccess) -> None:
+        if access.login.refused:
+            self.close()
+        elif access.login.principal is not None:
+            self._request_bytes_max = self._settings.request_bytes_max
 
     def _give_back(self, request: _InFlightRequest) -> None:
         """The room taken for the response: it is written, or never will be."""
@@ -335,6 +377,10 @@ class KafkaConnection(FrameReceiver):
             return f"responses unread for {settings.write_ms} ms"
         if self._frame is not None and not self._read_paused and now_ms - self.frame_at_ms > settings.frame_ms:
             return f"a request took more than {settings.frame_ms} ms to arrive"
+        if self._access is not None and self._access.login.principal is None:
+            login_ms = settings.login_ms
+            if now_ms - self._access.login.started_at_ms > login_ms:
+                return f"not authenticated within {login_ms} ms"
         busy = self._queued or self._in_flight or self._frame is not None or self._held is not None
         if not busy and now_ms - self.active_at_ms > settings.idle_ms:
             return f"no request for {settings.idle_ms} ms"

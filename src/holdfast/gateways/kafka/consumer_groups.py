@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.security.acls import Operation, ResourceType
 
 _NOT_SUPPORTED: Final = (
     "the consumer group protocol (KIP-848) is not supported by Holdfast yet: set group.protocol=classic"
@@ -19,9 +20,10 @@ _NOT_SUPPORTED: Final = (
 
 async def consumer_group_heartbeat(call: RequestContext, request: Any) -> ResponseFields:
     """Reject."""
+    allowed = call.allows(Operation.READ, ResourceType.GROUP, request.group_id)
     return {
-        "error_code": ErrorCode.UNSUPPORTED_VERSION,
-        "error_message": _NOT_SUPPORTED,
+        "error_code": ErrorCode.UNSUPPORTED_VERSION if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        "error_message": _NOT_SUPPORTED if allowed else "Group authorization failed.",
         "member_id": None,
         "member_epoch": 0,
         "heartbeat_interval": 0,

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.errors import CLUSTER_NOT_AUTHORIZED
 from holdfast.gateways.kafka.leaders import leader_of
 from holdfast.gateways.kafka.placement_wait import wait_until
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE
 from holdfast.log.topics import Topic
+from holdfast.security.acls import Operation
 from holdfast.vocabulary.types import TopicPartition
 
 _PREFERRED: Final = 0
@@ -35,6 +37,8 @@ async def elect_leaders(call: RequestContext, request: Any) -> ResponseFields:
     """
     backend, kind = call.backend, getattr(request, "election_type", _PREFERRED)
     named = request.topic_partitions
+    if not call.allows_cluster(Operation.ALTER):
+        return _not_authorized(named)
     if named is not None:
         wanted = {topic.topic: list(topic.partitions) for topic in named}
     else:
@@ -55,6 +59,21 @@ async def elect_leaders(call: RequestContext, request: Any) -> ResponseFields:
         if elected or named is not None:
             results.append({"topic": name, "partition_result": elected})
     return {"error_code": ErrorCode.NONE, "replica_election_results": results}
+
+
+def _not_authorized(named: Any) -> ResponseFields:
+    """For the request as a whole, and for each partition: version 0 has no other place."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results = [
+        {
+            "topic": topic.topic,
+            "partition_result": [
+                {"partition_id": number, "error_code": code, "error_message": None} for number in topic.partitions
+            ],
+        }
+        for topic in named or ()
+    ]
+    return {"error_code": code, "replica_election_results": results}
 
 
 def _replicated(topic: Topic | None) -> bool:
@@ -105,6 +124,8 @@ async def _elected(backend: KafkaBackend, name: str, number: int, preferred: str
 
 async def describe_quorum(call: RequestContext, request: Any) -> ResponseFields:
     """Reject: there is no quorum to describe."""
+    if not call.allows_cluster(Operation.DESCRIBE):
+        return {**CLUSTER_NOT_AUTHORIZED, "topics": (), "nodes": ()}
     text = "there is no metadata quorum: cluster metadata is in the store"
     return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "error_message": text, "topics": (), "nodes": ()}
 

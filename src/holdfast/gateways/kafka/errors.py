@@ -26,6 +26,7 @@ from holdfast.log.topics import (
     TopicNameError,
     UnknownTopicError,
 )
+from holdfast.security.acls import ResourceType
 from holdfast.vocabulary.errors import (
     ClosedError,
     CorruptError,
@@ -116,6 +117,25 @@ class ApiError(HoldfastError):
 
     def __str__(self) -> str:
         return self.message
+
+
+_NOT_AUTHORIZED: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def not_authorized(kind: ResourceType) -> ApiError:
+    """The error of a client that may not do this to a resource."""
+    return ApiError(_NOT_AUTHORIZED[kind], "Authorization failed.")
+
+
+CLUSTER_NOT_AUTHORIZED: Final = {
+    "error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    "error_message": "Cluster authorization failed.",
+}
 
 
 class RecordError(NamedTuple):

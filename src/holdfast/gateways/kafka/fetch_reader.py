@@ -29,6 +29,7 @@ from holdfast.kafka.special_offsets import NO_NODE, NO_OFFSET
 from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
 from holdfast.log.partition_read import PartitionRead, ReadProgress
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.types import Member
@@ -181,6 +182,9 @@ class _PartitionReads:
         topic = read.topic = backend.cluster.name_of(named.hex) if isinstance(named, UUID) else named
         if topic is None:
             read.code = ErrorCode.UNKNOWN_TOPIC_ID
+            return None
+        if self._call.access is not None and not self._call.allows(Operation.READ, ResourceType.TOPIC, topic):
+            read.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return None
         size_max = max(0, min(room, bytes_max))
         try:

@@ -64,6 +64,7 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
     def __init__(self, server: ConnectionHost) -> None:
         self._server = server
         self._backend, self._settings = server.backend, server.backend.settings
+        self._request_bytes_max = self._settings.request_bytes_max
         self._length = b""  # up to three bytes of a frame's length
         self._frame: memoryview | None = None  # a frame that is arriving
         self._filled = 0
@@ -111,8 +112,8 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
                 at += taken
                 continue
             (size,) = INT32.unpack_from(data, at)
-            if not _FRAME_BYTES_MIN <= size <= self._settings.request_bytes_max:
-                allowed = f"between {_FRAME_BYTES_MIN} and {self._settings.request_bytes_max}"
+            if not _FRAME_BYTES_MIN <= size <= self._request_bytes_max:
+                allowed = f"between {_FRAME_BYTES_MIN} and {self._request_bytes_max}"
                 raise MalformedRequestError("request size", size, allowed)
             if not self._accepts_requests():
                 self._unparsed = data[at:] if data.readonly else memoryview(bytes(data[at:]))

@@ -13,7 +13,7 @@ The rules are in `holdfast.groups`; this module only translates requests and res
 (JoinGroup, SyncGroup) takes that long.
 
 Not implemented: coordinators of transactions (see `transactions`) and of share groups (INVALID_REQUEST), groups of the newer
-protocol (every group is of type "classic"), authorization (without authentication, every operation is allowed).
+protocol (every group is of type "classic").
 """
 
 from datetime import timedelta
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import group_code_of
+from holdfast.gateways.kafka.errors import group_code_of, not_authorized
 from holdfast.gateways.kafka.leaders import broker
 from holdfast.gateways.kafka.placement_wait import wait_until
 from holdfast.gateways.kafka.transactions import NOT_SUPPORTED, refusal_for
@@ -36,9 +36,10 @@ from holdfast.groups.model import (
     SyncRequest,
 )
 from holdfast.kafka.api_keys import ApiKey
-from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, AclOperation, CoordinatorType, operation_bits
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, CoordinatorType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_GENERATION, NO_NODE
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import Member
 
@@ -47,15 +48,6 @@ _CLASSIC: Final = "classic"
 _FIRST_WITH_REQUIRED_ID: Final = 4  # of JoinGroup
 _FIRST_WITH_SKIPPING: Final = 9
 _FIRST_WITH_NOT_FOUND: Final = 6  # of DescribeGroups
-GROUP_OPERATIONS: Final = operation_bits(
-    (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
 _STATES: Final = {state.lower(): state for state in GroupState}
 
 
@@ -72,6 +64,8 @@ async def _coordinator(call: RequestContext, kind: int, key: str, deadline_ms: i
     backend = call.backend
     none = {"key": key, "node_id": NO_NODE, "host": "", "port": NO_NODE}
     if kind == CoordinatorType.TRANSACTION:
+        if not call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            return {**none, **_refusal(not_authorized(ResourceType.TRANSACTIONAL_ID))}
         return {**none, "error_code": refusal_for(call.peer), "error_message": NOT_SUPPORTED}
     if kind != CoordinatorType.GROUP:
         return {**none, "error_code": ErrorCode.INVALID_REQUEST, "error_message": f"key type {kind} is not supported"}
@@ -82,9 +76,10 @@ async def _coordinator(call: RequestContext, kind: int, key: str, deadline_ms: i
             "error_message": "invalid group id '': must not be empty",
         }
     try:
+        _check_authorized(call, Operation.DESCRIBE, key)
         shard = await backend.groups.coordinator(key)
     except HoldfastError as error:
-        return {**none, "error_code": group_code_of(error), "error_message": str(error)}
+        return {**none, **_refusal(error)}
     await wait_until(backend, lambda: _shard_leader(backend, shard) is not None, deadline_ms - backend.clock.boot_ms())
     member = _shard_leader(backend, shard)
     if member is None:
@@ -99,6 +94,15 @@ async def _coordinator(call: RequestContext, kind: int, key: str, deadline_ms: i
         "error_code": ErrorCode.NONE,
         "error_message": None,
     }
+
+
+def _refusal(error: HoldfastError) -> dict[str, object]:
+    return {"error_code": group_code_of(error), "error_message": str(error)}
+
+
+def _check_authorized(call: RequestContext, operation: Operation, group_id: str) -> None:
+    if not call.allows(operation, ResourceType.GROUP, group_id):
+        raise not_authorized(ResourceType.GROUP)
 
 
 def _shard_leader(backend: KafkaBackend, shard: int) -> Member | None:
@@ -126,6 +130,7 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
         reason=getattr(request, "reason", None) or "",
     )
     try:
+        _check_authorized(call, Operation.READ, request.group_id)
         joined = await call.backend.groups.join(request.group_id, join)
     except HoldfastError as error:
         given = error.member_id if isinstance(error, GroupRefusedError) else ""
@@ -164,6 +169,7 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     try:
+        _check_authorized(call, Operation.READ, request.group_id)
         synced = await call.backend.groups.sync(request.group_id, sync)
     except ShardLoadingError:
         # A member that was joining has to join again: the only code that makes every client do so.
@@ -181,6 +187,7 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
 async def heartbeat(call: RequestContext, request: Any) -> ResponseFields:
     """Renew a member's session."""
     try:
+        _check_authorized(call, Operation.READ, request.group_id)
         await call.backend.groups.heartbeat(
             request.group_id,
             member_id=request.member_id,
@@ -204,6 +211,7 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
     else:
         leaving = [LeaveRequest(request.member_id)]
     try:
+        _check_authorized(call, Operation.READ, request.group_id)
         left = await call.backend.groups.leave(request.group_id, leaving)
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "members": ()}
@@ -225,10 +233,11 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
 async def describe_groups(call: RequestContext, request: Any) -> ResponseFields:
     """Descriptions of groups, each on its own."""
     include = getattr(request, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if include else AUTHORIZED_OPERATIONS_OMITTED
     groups = []
     for group_id in request.groups:
+        operations = call.operations(ResourceType.GROUP, group_id) if include else AUTHORIZED_OPERATIONS_OMITTED
         try:
+            _check_authorized(call, Operation.DESCRIBE, group_id)
             described = _described(await call.backend.groups.describe(group_id))
         except HoldfastError as error:
             described = _not_described(group_id, error, call.version)
@@ -283,6 +292,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
     states = [_STATES[name] for name in names if name in _STATES]
     none_match = (names and not states) or (kinds and _CLASSIC not in kinds)
     groups = () if none_match else await call.backend.groups.list(states)
+    every = call.allows_cluster(Operation.DESCRIBE)
     return {
         "error_code": ErrorCode.NONE,
         "groups": [
@@ -293,6 +303,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
                 "group_type": _CLASSIC,
             }
             for each in groups
+            if every or call.allows(Operation.DESCRIBE, ResourceType.GROUP, each.id)
         ],
     }
 
@@ -303,6 +314,7 @@ async def delete_groups(call: RequestContext, request: Any) -> ResponseFields:
     for group_id in request.groups_names:
         code = ErrorCode.NONE
         try:
+            _check_authorized(call, Operation.DELETE, group_id)
             await call.backend.groups.delete(group_id)
         except HoldfastError as error:
             code = group_code_of(error)

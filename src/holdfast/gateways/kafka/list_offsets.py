@@ -34,6 +34,7 @@ from holdfast.kafka.special_offsets import (
     NO_TIMESTAMP,
 )
 from holdfast.log.topics import TopicNameError
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import ConcurrencyLimit, gather_or_cancel
 
@@ -72,7 +73,7 @@ class _Lookups:
     async def topic(self, topic: Any) -> ResponseFields:
         """The offsets of all partitions of a topic."""
         async with self._limit.slot():
-            refusal = await check_topic(self._call.backend, topic.name)
+            refusal = await check_topic(self._call, topic.name)
         partitions: Sequence[ResponseFields]
         if refusal is not ErrorCode.NONE:
             partitions = [_none(each.partition_index, refusal) for each in topic.partitions]
@@ -130,8 +131,11 @@ def _none(number: int, code: ErrorCode) -> ResponseFields:
     }
 
 
-async def check_topic(backend: KafkaBackend, name: str) -> ErrorCode:
-    """Whether the topic exists: looked up once for all its partitions."""
+async def check_topic(call: RequestContext, name: str) -> ErrorCode:
+    """Whether the topic exists and the client may look at it: asked once for all its partitions."""
+    if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    backend = call.backend
     try:
         if backend.cluster.topic(name) is None:
             await backend.log.topics.get(name)
@@ -146,7 +150,7 @@ async def offset_for_leader_epoch(call: RequestContext, request: Any) -> Respons
     """The end offset of an epoch, by which a reader detects truncation."""
     topics = []
     for topic in request.topics:
-        refusal = await check_topic(call.backend, topic.topic)
+        refusal = await check_topic(call, topic.topic)
         partitions = [await _end_of_epoch(call.backend, topic.topic, each, refusal) for each in topic.partitions]
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}

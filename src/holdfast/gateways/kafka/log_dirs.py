@@ -20,17 +20,24 @@ from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.leaders import replicas_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.security.acls import Operation
 
 _UNKNOWN: Final = -1
 
 
 async def alter_replica_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
     """Accept what would move nothing."""
+    allowed = call.allows_cluster(Operation.ALTER)
     results = [
         {
             "topic_name": topic.name,
             "partitions": [
-                {"partition_index": number, "error_code": _moved(call.backend, wanted.path, topic.name, number)}
+                {
+                    "partition_index": number,
+                    "error_code": _moved(call.backend, wanted.path, topic.name, number)
+                    if allowed
+                    else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                }
                 for number in topic.partitions
             ],
         }
@@ -63,6 +70,8 @@ def _size_and_lag(backend: KafkaBackend, name: str, number: int) -> tuple[int, i
 async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
     """Sizes of the partitions and replicas here: all, or those of the request."""
     backend, directory = call.backend, call.backend.log.directory
+    if not call.allows_cluster(Operation.DESCRIBE):
+        return {"error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "results": ()}
     if directory is None:
         return {"error_code": ErrorCode.NONE, "results": ()}
     total, usable = await asyncio.to_thread(_disk_bytes, directory)

@@ -13,7 +13,7 @@ A request for a missing topic creates it, where settings and request allow that;
 writable.
 
 Not implemented: internal topics (there are none: groups are kept in the store), controller endpoints, fenced brokers (an
-agent without a session is not listed there), authorization (without authentication, every operation is allowed).
+agent without a session is not listed there).
 """
 
 import asyncio
@@ -30,39 +30,16 @@ from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_meta
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
 from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
 from holdfast.kafka.api_keys import ApiKey
-from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, AclOperation, EndpointType, operation_bits
+from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, EndpointType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE
 from holdfast.kafka.wire import WireReader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
+from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
 _log: Final = logging.getLogger(__name__)
-
-TOPIC_OPERATIONS: Final = operation_bits(
-    (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
-CLUSTER_OPERATIONS: Final = operation_bits(
-    (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
-    )
-)
 
 # Kafka's internal topics. Here they do not exist, and a request must not create them.
 NEVER_CREATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -106,15 +83,17 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     backend, version = call.backend, call.version
     request = _read(version, body, flexible=call.api.is_flexible(version))
     if request.topics is None:
-        listed = [MetadataTopic(topic) for topic in backend.cluster.topics]
+        listed = [MetadataTopic(topic) for topic in backend.cluster.topics if _may_describe(call, topic.name)]
     else:
-        names = [name for name, _ in request.topics if name is not None]
+        names = [name for name, _ in request.topics if name is not None and _may_describe(call, name)]
         created: dict[str, ErrorCode] = {}
         if request.may_create and backend.settings.auto_create_topics:
-            created = await _create_missing(backend, names)
+            created = await _create_missing(call, names)
         unplaced = [name for name, code in created.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
         await wait_until_placed(backend, dict.fromkeys([*unplaced, *_recently_created(backend, names)]), PLACED_WAIT_MS)
-        listed = [_listed(backend, name, topic_id, created) for name, topic_id in request.topics]
+        listed = [_listed(call, name, topic_id, created) for name, topic_id in request.topics]
+    if request.topic_operations:
+        listed = [_with_operations(call, each) for each in listed]
     return (
         encode_metadata(
             version,
@@ -123,8 +102,7 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
             cluster_id=backend.cluster_id,
             controller=controller(backend),
             topics=listed,
-            topic_operations=TOPIC_OPERATIONS if request.topic_operations else AUTHORIZED_OPERATIONS_OMITTED,
-            cluster_operations=CLUSTER_OPERATIONS if request.cluster_operations else AUTHORIZED_OPERATIONS_OMITTED,
+            cluster_operations=_cluster_operations(call, asked=request.cluster_operations),
         ),
     )
 
@@ -139,11 +117,28 @@ def controller(backend: KafkaBackend) -> int:
     return min(nodes, default=NO_NODE)
 
 
+def _may_describe(call: RequestContext, name: str) -> bool:
+    return call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _with_operations(call: RequestContext, listed: MetadataTopic) -> MetadataTopic:
+    if listed.topic is None:
+        return listed
+    return listed._replace(operations=call.operations(ResourceType.TOPIC, listed.topic.name))
+
+
+def _cluster_operations(call: RequestContext, *, asked: bool) -> int:
+    """What the client may do to the cluster: nothing, to who may not look at it."""
+    if not asked:
+        return AUTHORIZED_OPERATIONS_OMITTED
+    return call.operations(ResourceType.CLUSTER, CLUSTER_NAME) if call.allows_cluster(Operation.DESCRIBE) else 0
+
+
 def _listed(
-    backend: KafkaBackend, name: str | None, topic_id: UUID | None, created: dict[str, ErrorCode]
+    call: RequestContext, name: str | None, topic_id: UUID | None, created: dict[str, ErrorCode]
 ) -> MetadataTopic:
-    """A topic of a request as the response lists it."""
-    cluster = backend.cluster
+    """A topic of a request as the response lists it. Who may not look at a topic does not learn whether it exists."""
+    cluster, denied = call.backend.cluster, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if name is None:
         known = cluster.name_of(topic_id.hex) if topic_id is not None else None
         topic = cluster.topic(known) if known is not None else None
@@ -151,7 +146,11 @@ def _listed(
             return MetadataTopic(
                 None, topic_id=topic_id.bytes if topic_id else bytes(16), code=ErrorCode.UNKNOWN_TOPIC_ID
             )
+        if not _may_describe(call, topic.name):
+            return MetadataTopic(None, topic_id=bytes.fromhex(topic.id), code=denied)
         return MetadataTopic(topic)
+    if not _may_describe(call, name):
+        return MetadataTopic(None, name, code=denied)
     topic = cluster.topic(name)
     if topic is not None:
         return MetadataTopic(topic)
@@ -159,12 +158,15 @@ def _listed(
     return MetadataTopic(None, name, code=created.get(name, unknown))
 
 
-async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def _create_missing(call: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create missing topics; the codes for those that this node does not list yet."""
+    backend = call.backend
     missing = [name for name in names if backend.cluster.topic(name) is None]
     missing = [name for name in missing if _is_name(name) and name not in NEVER_CREATED]
 
     async def create(name: str) -> ErrorCode:
+        if not may_create(call, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         try:
             async with asyncio.timeout(PLACED_WAIT_MS / 1000):
                 config = new_topic_settings(
@@ -184,6 +186,11 @@ async def _create_missing(backend: KafkaBackend, names: Iterable[str]) -> dict[s
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     return dict(zip(missing, await gather_limited(create, missing, _CREATIONS_MAX), strict=True))
+
+
+def may_create(call: RequestContext, name: str) -> bool:
+    """Whether the client may create a topic of this name."""
+    return call.allows_cluster(Operation.CREATE) or call.allows(Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _recently_created(backend: KafkaBackend, names: Iterable[str]) -> list[str]:
@@ -223,16 +230,15 @@ async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields
             {"broker_id": each.node, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": False}
             for each in brokers(backend)
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else AUTHORIZED_OPERATIONS_OMITTED,
+        "cluster_authorized_operations": _cluster_operations(call, asked=request.include_cluster_authorized_operations),
     }
 
 
 async def describe_topic_partitions(call: RequestContext, request: Any) -> ResponseFields:
     """Topics by name (all if none is named), sorted, up to the limit of partitions, and the next cursor."""
     cluster, cursor = call.backend.cluster, request.cursor
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in cluster.topics})
+    every = {topic.name for topic in cluster.topics if _may_describe(call, topic.name)}
+    names = sorted({topic.name for topic in request.topics} or every)
     remaining = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
     described: list[ResponseFields] = []
     for name in names:
@@ -241,29 +247,31 @@ async def describe_topic_partitions(call: RequestContext, request: Any) -> Respo
             if name < cursor.topic_name:
                 continue
             first = max(0, cursor.partition_index) if name == cursor.topic_name else 0
-        topic = cluster.topic(name)
+        topic = cluster.topic(name) if _may_describe(call, name) else None
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            if not _may_describe(call, name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             described.append({"error_code": code, "name": name, "topic_id": None, "partitions": ()})
             continue
         if remaining == 0:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": first}}
         numbers = range(first, min(topic.partitions, first + remaining))
-        described.append(_described(call.backend, topic, numbers))
+        described.append(_described(call, topic, numbers))
         remaining -= len(numbers)
         if numbers.stop < topic.partitions:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
     return {"topics": described, "next_cursor": None}
 
 
-def _described(backend: KafkaBackend, topic: Topic, numbers: Sequence[int]) -> ResponseFields:
+def _described(call: RequestContext, topic: Topic, numbers: Sequence[int]) -> ResponseFields:
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,
-        "partitions": [_partition(backend, topic, number) for number in numbers],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "partitions": [_partition(call.backend, topic, number) for number in numbers],
+        "topic_authorized_operations": call.operations(ResourceType.TOPIC, topic.name),
     }
 
 

@@ -65,12 +65,13 @@ _LAYOUTS: Final = tuple(_layout(version) for version in range(_ERROR + 1))
 
 
 class MetadataTopic(NamedTuple):
-    """One topic of a response, or the code why it is not listed."""
+    """One topic of a response, or the code why it is not listed. `operations`: what its client may do, if it has asked."""
 
     topic: Topic | None
     name: str | None = None
     topic_id: bytes = _NO_ID
     code: ErrorCode = ErrorCode.NONE
+    operations: int = AUTHORIZED_OPERATIONS_OMITTED
 
 
 class _EncodedTopics:
@@ -92,7 +93,6 @@ def encode_metadata(
     cluster_id: str,
     controller: int,
     topics: list[MetadataTopic],
-    topic_operations: int = AUTHORIZED_OPERATIONS_OMITTED,
     cluster_operations: int = AUTHORIZED_OPERATIONS_OMITTED,
 ) -> bytes:
     """The body of the response."""
@@ -115,10 +115,11 @@ def encode_metadata(
     if version >= _CONTROLLER:
         out += INT32.pack(controller)
     out += encode_length(len(topics), flexible=flexible)
-    after = (INT32.pack(topic_operations) if version >= _OPERATIONS else b"") + tags
     for each in topics:
         out += _known(encoded, cluster, version, each.topic) if each.topic is not None else _unknown(version, each)
-        out += after
+        if version >= _OPERATIONS:
+            out += INT32.pack(each.operations)
+        out += tags
     if _OPERATIONS <= version <= _CLUSTER_OPERATIONS_UNTIL:
         out += INT32.pack(cluster_operations)
     if version >= _ERROR:

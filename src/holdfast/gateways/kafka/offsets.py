@@ -16,13 +16,14 @@ from uuid import UUID
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import group_code_of
+from holdfast.gateways.kafka.errors import group_code_of, not_authorized
 from holdfast.groups.model import CommittedOffset
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import ZERO_UUID
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_OFFSET
 from holdfast.log.topics import UnknownTopicError
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -45,7 +46,7 @@ class _RequestedTopic:
 async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
     """Commit offsets; the response is sent once they are durable."""
     backend = call.backend
-    requested = [await _requested(backend, topic, topic.partitions) for topic in request.topics]
+    requested = [await _requested(call, Operation.READ, topic, topic.partitions) for topic in request.topics]
     offsets = {}
     for topic in requested:
         known = backend.cluster.topic(topic.name)
@@ -56,7 +57,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                     leader_epoch=getattr(each, "committed_leader_epoch", NO_EPOCH),
                     metadata=each.committed_metadata or "",
                 )
-    codes = await _commit(backend, request, offsets)
+    codes = await _commit(call, request, offsets)
     return {
         "topics": [
             {
@@ -79,10 +80,12 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def _commit(
-    backend: KafkaBackend, request: Any, offsets: dict[TopicPartition, CommittedOffset]
+    call: RequestContext, request: Any, offsets: dict[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, ErrorCode]:
+    if not call.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return dict.fromkeys(offsets, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        results = await backend.groups.commit_offsets(
+        results = await call.backend.groups.commit_offsets(
             request.group_id,
             offsets,
             member_id=request.member_id,
@@ -108,17 +111,23 @@ async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, 
     requested = None
     wanted = None
     if topics is not None:
-        requested = [await _requested(backend, topic, topic.partition_indexes, must_exist=False) for topic in topics]
+        requested = [
+            await _requested(call, Operation.DESCRIBE, topic, topic.partition_indexes, must_exist=False)
+            for topic in topics
+        ]
         wanted = [
             TopicPartition(topic.name, number) for topic in requested for number in topic.partitions if not topic.code
         ]
     code, found = ErrorCode.NONE, {}
     try:
+        if not call.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            raise not_authorized(ResourceType.GROUP)
         found = dict(await backend.groups.fetch_offsets(group_id, wanted))
     except HoldfastError as error:
         code = group_code_of(error)
     if requested is None:
-        requested = _all(backend, found, named_by_id=call.version >= _FIRST_WITH_IDS)
+        visible = [each for each in found if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.topic)]
+        requested = _all(backend, visible, named_by_id=call.version >= _FIRST_WITH_IDS)
     elif code is not ErrorCode.NONE and call.version >= _FIRST_WITH_ERROR:
         requested = []
     return {
@@ -166,7 +175,9 @@ def _all(backend: KafkaBackend, found: Iterable[TopicPartition], *, named_by_id:
 async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
     """Delete offsets of topics the group is not subscribed to."""
     backend = call.backend
-    requested = [await _requested(backend, topic, topic.partitions) for topic in request.topics]
+    if not call.allows(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return {"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED, "topics": ()}
+    requested = [await _requested(call, Operation.READ, topic, topic.partitions) for topic in request.topics]
     partitions = [
         TopicPartition(topic.name, each.partition_index)
         for topic in requested
@@ -197,16 +208,19 @@ async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def _requested(
-    backend: KafkaBackend, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True
+    call: RequestContext, operation: Operation, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True
 ) -> _RequestedTopic:
-    """A topic of a request, by name or by id."""
+    """A topic of a request, by name or by id, that the client may do this to."""
+    backend, kind = call.backend, ResourceType.TOPIC
     if hasattr(topic, "topic_id"):
         topic_id = topic.topic_id or ZERO_UUID
         name = backend.cluster.name_of(topic_id.hex)
         code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
+        if name is not None and not call.allows(operation, kind, name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return _RequestedTopic(name or "", topic_id, partitions, code)
-    code = ErrorCode.NONE
-    if must_exist and backend.cluster.topic(topic.name) is None:
+    code = ErrorCode.NONE if call.allows(operation, kind, topic.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if code is ErrorCode.NONE and must_exist and backend.cluster.topic(topic.name) is None:
         try:
             await backend.log.topics.get(topic.name)  # perhaps created on another node a moment ago
         except (UnknownTopicError, InvalidError):

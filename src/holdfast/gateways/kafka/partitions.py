@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import ApiError, code_of
+from holdfast.gateways.kafka.errors import ApiError, code_of, not_authorized
 from holdfast.gateways.kafka.manual_assignment import assigned_agents, check_equal_sizes
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
 from holdfast.gateways.kafka.replication_factor import live_agents
@@ -25,6 +25,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.placement import Placement
 from holdfast.log.topic_config import FIXED_COUNT
 from holdfast.log.topics import FixedPartitionsError, Topic, with_partitions
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import gather_limited
 
@@ -41,6 +42,8 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
         try:
             if counts[wanted.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if not call.allows(Operation.ALTER, ResourceType.TOPIC, wanted.name):
+                raise not_authorized(ResourceType.TOPIC)
             topic = await _grow(backend, wanted, request.validate_only)
             grown[topic.name] = topic.partitions
         except HoldfastError as error:

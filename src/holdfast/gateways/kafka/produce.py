@@ -26,6 +26,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_OFFSET, NO_TIMESTAMP
 from holdfast.kafka.wire import INT32, NO_TAGS, MalformedRequestError, WireReader, encode_length, encode_string
 from holdfast.log.pending_produce import ProduceResult
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.native import native
 
@@ -133,6 +134,11 @@ def _reject(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | 
     return None
 
 
+def may_produce(call: RequestContext, topic: str) -> bool:
+    """Whether the client may write to the topic."""
+    return call.allows(Operation.WRITE, ResourceType.TOPIC, topic)
+
+
 class _PendingProduce:
     """A request until every append is done, or until its timeout."""
 
@@ -163,6 +169,10 @@ class _PendingProduce:
         data, log = self._partitions[at], self._call.backend.log
         if data.topic is None:
             self.settle(at, PartitionResult(data, ErrorCode.UNKNOWN_TOPIC_ID))
+            return
+        if self._call.access is not None and not may_produce(self._call, data.topic):
+            denied = PartitionResult(data, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message="not authorized to write")
+            self.settle(at, denied)
             return
         if data.records is None:
             self.settle(at, PartitionResult(data, ErrorCode.INVALID_RECORD, message="no records"))

@@ -25,6 +25,7 @@ from holdfast.gateways.kafka.produce import (
     PartitionData,
     PartitionResult,
     failed_result,
+    may_produce,
     timed_out_result,
 )
 from holdfast.gateways.kafka.produce_responses import ResponseTemplate, SuccessTemplates, as_named, response_template
@@ -111,14 +112,20 @@ class ProduceRuns:
             return
         runs, self._runs = self._runs, []
         groups: dict[tuple[str, int], list[WaitingRun]] = {}
+        refused: list[WaitingRun] = []
         for waiting in runs:
             run = waiting.run
-            # An id that is not known: each by itself will say so.
-            groups.setdefault((topic_of(run, self._backend) or "", run.partition), []).append(waiting)
+            # An id that is not known, a topic that may not be written to: each by itself will say so.
+            topic = topic_of(run, self._backend) or ""
+            if waiting.call.access is not None and not may_produce(waiting.call, topic):
+                refused.append(waiting)
+            else:
+                groups.setdefault((topic, run.partition), []).append(waiting)
         # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
         begun = [
             each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
         ]
+        begun += [waiting.split() for waiting in refused]
         for answer in begun:
             answer()
 

@@ -13,11 +13,11 @@ coordinator first, which is refused at once (`transactions`). Version 6 (two-pha
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
-from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import code_of
+from holdfast.gateways.kafka.errors import code_of, not_authorized
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
 _EPOCH_MAX: Final = (1 << 15) - 2  # Kafka and its clients reserve the last one
@@ -30,7 +30,11 @@ async def init_producer_id(call: RequestContext, request: Any) -> ResponseFields
         getattr(request, "producer_epoch", NO_EPOCH),
     )
     if request.transactional_id is not None:
+        if not call.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return _failed(ErrorCode.UNSUPPORTED_VERSION)
+    if not call.allows_cluster(Operation.IDEMPOTENT_WRITE) and not call.allows_any(Operation.WRITE, ResourceType.TOPIC):
+        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (known_id == NO_PRODUCER_ID) != (known_epoch == NO_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
     ids = call.backend.producer_ids
@@ -52,16 +56,18 @@ async def describe_producers(call: RequestContext, request: Any) -> ResponseFiel
         "topics": [
             {
                 "name": topic.name,
-                "partitions": [await _described(call.backend, topic.name, each) for each in topic.partition_indexes],
+                "partitions": [await _described(call, topic.name, each) for each in topic.partition_indexes],
             }
             for topic in request.topics
         ]
     }
 
 
-async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseFields:
+async def _described(call: RequestContext, name: str, number: int) -> ResponseFields:
     code, text, active = ErrorCode.NONE, None, []
     try:
+        if not call.allows(Operation.READ, ResourceType.TOPIC, name):
+            raise not_authorized(ResourceType.TOPIC)
         active = [
             {
                 "producer_id": each.producer_id,
@@ -71,7 +77,7 @@ async def _described(backend: KafkaBackend, name: str, number: int) -> ResponseF
                 "coordinator_epoch": each.coordinator_epoch,
                 "current_txn_start_offset": each.transaction_offset,
             }
-            for each in await backend.log.producers(name, number)
+            for each in await call.backend.log.producers(name, number)
         ]
     except HoldfastError as error:
         code, text = code_of(error), str(error)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.errors import ApiError
+from holdfast.gateways.kafka.errors import CLUSTER_NOT_AUTHORIZED, ApiError
 from holdfast.gateways.kafka.leaders import nodes_of
 from holdfast.gateways.kafka.manual_assignment import assigned_agents
 from holdfast.kafka.api_keys import ApiKey
@@ -22,6 +22,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.placement import Placement, TopicAssignment
 from holdfast.log.topic_config import replication_changes
 from holdfast.log.topics import UnknownTopicError, with_settings
+from holdfast.security.acls import Operation
 from holdfast.vocabulary.errors import InvalidError
 
 _Refusal = tuple[ErrorCode, str | None]
@@ -31,6 +32,8 @@ _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not h
 
 async def alter_partition_reassignments(call: RequestContext, request: Any) -> ResponseFields:
     """Assign partitions to agents, which take them over by transfers, or withdraw assignments that are under way."""
+    if not call.allows_cluster(Operation.ALTER):
+        return {**CLUSTER_NOT_AUTHORIZED, "responses": ()}
     administration = call.backend.administration
     # Once for all: a tool that moves thousands of partitions names them in one request.
     assigned = await administration.assignments()
@@ -147,6 +150,8 @@ class _TopicChange:
 
 async def list_partition_reassignments(call: RequestContext, request: Any) -> ResponseFields:
     """What is assigned to agents that do not have it yet, or not as leader."""
+    if not call.allows_cluster(Operation.DESCRIBE):
+        return {**CLUSTER_NOT_AUTHORIZED, "topics": ()}
     backend = call.backend
     named = None if request.topics is None else {each.name: set(each.partition_indexes) for each in request.topics}
     topics: dict[str, list[ResponseFields]] = {}

@@ -2,11 +2,15 @@
 
 There are no timers per connection: the sweep closes those that are idle, stalled or not read. `vocabulary.sockets.bind` makes the
 sockets; `serving_kafka` accepts on them.
+
+Certificates that have changed are used by connections from then on: a second listener takes over the sockets' queue, so that
+none is refused in between, and open connections stay as they are.
 """
 
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -18,6 +22,8 @@ from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
+from holdfast.security.tls import TlsFiles
+from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.histogram import Histogram
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
@@ -29,6 +35,7 @@ _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
 _POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
+_HANDSHAKE_S: Final = 10.0  # of TLS: a client that takes longer is dropped
 
 
 class KafkaServer:
@@ -108,11 +115,39 @@ class KafkaServer:
         self.connections.discard(cast(KafkaConnection, connection))
         self._waiting_for_memory.discard(connection)
 
-    async def accept(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections from now on."""
+    async def accept(self, sockets: Sequence[socket.socket], context: ssl.SSLContext | None = None) -> None:
+        """Accept connections from now on, with TLS if there is a context, and instead of how they were accepted before."""
         loop = asyncio.get_running_loop()
+        before, self._listeners = self._listeners, []
         for each in sockets:
-            self._listeners.append(await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=_BACKLOG))
+            self._listeners.append(
+                await loop.create_server(
+                    lambda: KafkaConnection(self),
+                    sock=each if context is None else each.dup(),  # closing a listener closes its socket
+                    backlog=_BACKLOG,
+                    ssl=context,
+                    ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+                )
+            )
+        for listener in before:
+            listener.close()
+
+    async def reload_certificates(self, sockets: Sequence[socket.socket], files: TlsFiles) -> None:
+        """Use certificates that have changed, until cancelled."""
+        used = await asyncio.to_thread(files.stamps)
+        while True:
+            await self.backend.clock.sleep_ms(self.backend.settings.tls_reload_ms)
+            found = await asyncio.to_thread(files.stamps)
+            if found == used:
+                continue
+            used = found
+            try:
+                context = await asyncio.to_thread(files.context)
+            except HoldfastError as error:  # perhaps half of them are written
+                _log.error("certificates not reloaded: %s", error)
+                continue
+            await self.accept(sockets, context)
+            _log.info("certificates of the Kafka listener reloaded")
 
     async def sweep(self) -> None:
         """Close idle, stalled and unread connections, until cancelled."""
@@ -163,11 +198,12 @@ class KafkaServer:
 @asynccontextmanager
 async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
     """Serve Kafka's protocol on the sockets for the body; leaving closes at once: call `close_gracefully` before."""
-    server = KafkaServer(backend)
-    await server.accept(sockets)
+    server, tls = KafkaServer(backend), backend.settings.tls
+    await server.accept(sockets, None if tls is None else await asyncio.to_thread(tls.context))
+    reloads = () if tls is None else (server.reload_certificates(sockets, tls),)
     try:
         # kio is imported on a thread: neither the start nor the first client should wait for it.
-        async with background_tasks(server.sweep(), server.relieve(), asyncio.to_thread(import_kio)):
+        async with background_tasks(server.sweep(), server.relieve(), asyncio.to_thread(import_kio), *reloads):
             yield server
     finally:
         server.close()

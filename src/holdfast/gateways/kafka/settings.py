@@ -1,10 +1,18 @@
 """What an operator may tune about the Kafka gateway."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.log.model import REPLICAS_MAX
 from holdfast.log.topics import PARTITIONS_MAX
+from holdfast.security.principals import PrincipalMapping
+from holdfast.security.scram import ScramMechanism
+from holdfast.security.tls import TlsFiles
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of
+
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, *ScramMechanism)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,11 @@ class KafkaSettings:
     one is kept that no fetch waits for.
     `fetch_sessions_max`: fetch sessions, and `fetch_session_partitions_max` the partitions that they remember; clients beyond go on
     without one. `fetch_session_idle_ms`: from then on a session gives way to another.
+    `tls_cert` and `tls_key`: PEM files with which the listener has TLS; read again within `tls_reload_ms` after they have changed.
+    `client_ca`: authorities of the certificates that clients must have. `principal_rules`: Kafka's `ssl.principal.mapping.rules`.
+    `sasl`: the mechanisms of logins, separated by commas; with them a client's principal is the user's, whatever its certificate.
+    `sasl_session_ms`: how long a login lasts (KIP-368); 0: as long as its connection. `login_ms`: how long a client may take to log
+    in, and `login_bytes_max` the size of its requests until then. `failed_login_delay_ms`: the pause before a login is refused.
     """
 
     request_bytes_max: int = 100 * MIB
@@ -67,6 +80,16 @@ class KafkaSettings:
     fetch_sessions_max: int = 10_000
     fetch_session_partitions_max: int = 1_000_000
     fetch_session_idle_ms: int = 120_000
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_reload_ms: int = 5_000
+    client_ca: str = ""
+    principal_rules: str = "DEFAULT"
+    sasl: str = ""
+    sasl_session_ms: int = 0
+    login_ms: int = 30_000
+    login_bytes_max: int = 64 * KIB
+    failed_login_delay_ms: int = 100
 
     def __post_init__(self) -> None:
         check_between("request_bytes_max", self.request_bytes_max, 64 * KIB, 1 << 30)
@@ -99,5 +122,43 @@ class KafkaSettings:
             "fetch_reads_max",
             "fetch_read_kept_ms",
             "fetch_session_idle_ms",
+            "tls_reload_ms",
+            "login_ms",
         ):
             check_at_least(name, getattr(self, name), 1)
+        self._check_security()
+
+    def _check_security(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            name, other = ("tls_key", "tls_cert") if self.tls_cert else ("tls_cert", "tls_key")
+            raise InvalidError(name, "", f"a file: {other} is given")
+        if self.client_ca and not self.tls_cert:
+            raise InvalidError("client_ca", self.client_ca, "empty without tls_cert")
+        for mechanism in self.sasl_mechanisms:
+            check_one_of("sasl", mechanism, MECHANISMS)
+        PrincipalMapping("principal_rules", self.principal_rules)
+        check_at_least("sasl_session_ms", self.sasl_session_ms, 0)
+        check_between("login_bytes_max", self.login_bytes_max, KIB, self.control_bytes_max)
+        check_between("failed_login_delay_ms", self.failed_login_delay_ms, 0, 10_000)
+
+    @property
+    def sasl_mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms of logins."""
+        return tuple(dict.fromkeys(each.strip().upper() for each in self.sasl.split(",") if each.strip()))
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The listener's certificates; None: it has no TLS."""
+        if not self.tls_cert:
+            return None
+        return TlsFiles(certificate=self.tls_cert, key=self.tls_key, client_authorities=self.client_ca)
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients have to prove who they are."""
+        return bool(self.sasl_mechanisms or self.client_ca)
+
+    @property
+    def sends_passwords(self) -> bool:
+        """Whether passwords may go over the network as they are."""
+        return PLAIN in self.sasl_mechanisms and not self.tls_cert

@@ -18,8 +18,9 @@ from uuid import UUID
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.config_names import read_settings, topic_config_entries
-from holdfast.gateways.kafka.errors import ApiError, code_of
+from holdfast.gateways.kafka.errors import ApiError, code_of, not_authorized
 from holdfast.gateways.kafka.manual_assignment import assigned_agents, check_equal_sizes
+from holdfast.gateways.kafka.metadata import may_create
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until, wait_until_placed
 from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
 from holdfast.kafka.api_keys import ApiKey
@@ -29,6 +30,7 @@ from holdfast.kafka.special_offsets import NO_OFFSET
 from holdfast.kernel.placement import Placement
 from holdfast.log.topic_config import DEFAULT_GROUP, check_replication, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
+from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
@@ -53,6 +55,8 @@ async def create_topics(call: RequestContext, request: Any) -> ResponseFields:
         try:
             if counts[wanted.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate topic {wanted.name!r}")
+            if not may_create(call, wanted.name):
+                raise not_authorized(ResourceType.TOPIC)
             return _TopicResult(wanted.name, topic=await _create(backend, wanted, request.validate_only))
         except HoldfastError as error:
             return _TopicResult(wanted.name, code_of(error), str(error))
@@ -167,7 +171,7 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
 
     async def delete(topic: tuple[str | None, UUID | None]) -> ResponseFields:
         name, topic_id = topic
-        outcome = await _delete(backend, name, topic_id, counts[topic] > 1)
+        outcome = await _delete(call, name, topic_id, counts[topic] > 1)
         gone = outcome.topic
         return {
             "name": gone.name if gone is not None else name,
@@ -183,17 +187,22 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
     return {"responses": responses}
 
 
-async def _delete(backend: KafkaBackend, name: str | None, topic_id: UUID | None, duplicate: bool) -> _TopicResult:
+async def _delete(call: RequestContext, name: str | None, topic_id: UUID | None, duplicate: bool) -> _TopicResult:
+    backend = call.backend
     try:
         if duplicate:
             raise ApiError(ErrorCode.INVALID_REQUEST, "duplicate topic")
         if (name is None) == (topic_id is None):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic needs either a name or an id")
         if name is not None:
+            if not call.allows(Operation.DELETE, ResourceType.TOPIC, name):
+                raise not_authorized(ResourceType.TOPIC)
             return _TopicResult(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
         try:
             found = await backend.log.topics.by_id(topic_id.hex)
+            if not call.allows(Operation.DELETE, ResourceType.TOPIC, found.name):
+                raise not_authorized(ResourceType.TOPIC)  # without its name
             return _TopicResult(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from None
@@ -208,6 +217,8 @@ async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
     async def delete(name: str, wanted: Any) -> ResponseFields:
         code, start = ErrorCode.NONE, NO_OFFSET
         try:
+            if not call.allows(Operation.DELETE, ResourceType.TOPIC, name):
+                raise not_authorized(ResourceType.TOPIC)
             start = await _delete_records(backend, name, wanted.partition_index, wanted.offset)
         except HoldfastError as error:
             code = code_of(error)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseFields
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.security.acls import Operation, ResourceType
 
 NOT_SUPPORTED: Final = (
     "transactions are not supported by Holdfast yet: use an idempotent producer without transactional.id"
@@ -49,7 +50,9 @@ async def describe_transactions(call: RequestContext, request: Any) -> ResponseF
     return {
         "transaction_states": [
             {
-                "error_code": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                "error_code": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+                if call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each)
+                else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactional_id": each,
                 "transaction_state": "",
                 "transaction_timeout": 0,
