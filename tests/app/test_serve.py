@@ -19,6 +19,7 @@ from tests.support.waiting import WAIT_S, until
 from holdfast import __version__
 from holdfast.app.addresses import Address, check_exposure
 from holdfast.app.advertised_urls import located
+from holdfast.app.listeners import bound_listener
 from holdfast.cli.main import main
 from holdfast.log.wal.inspection import inspect
 from holdfast.vocabulary.errors import InvalidError
@@ -182,13 +183,32 @@ def test_objects_of_another_cluster_are_refused_and_left_alone(node: ServeProces
         assert read(node.kafka, "orders", 1) == ["a"]
 
 
-def test_listening_beyond_this_machine_is_refused(tmp_path: Path) -> None:
-    done = refused("--data", str(tmp_path / "data"), "--kafka", "0.0.0.0:0", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--kafka", "0.0.0.0:0"], "--sasl SCRAM-SHA-512"),
+        (["--kafka", "0.0.0.0:0", "--sasl", "SCRAM-SHA-512,PLAIN"], "passwords need TLS"),
+        (["--kafka", "0.0.0.0:0", "--sasl", "SCRAM-SHA-512"], "--peer 127.0.0.1:0"),
+        (["--kafka", "127.0.0.1:0", "--peer", "0.0.0.0:0"], "--peer 127.0.0.1:0"),
+        (["--kafka", "127.0.0.1:0", "--text", "0.0.0.0:0"], "Listen on 127.0.0.1"),
+    ],
+)
+def test_listening_beyond_this_machine_is_refused(tmp_path: Path, options: list[str], remedy: str) -> None:
+    done = refused("--data", str(tmp_path / "data"), "--http", "off", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert "has no authentication" in done.stderr
-    assert "--sasl SCRAM-SHA-512" in done.stderr
+    assert remedy in done.stderr
     assert "--insecure" in done.stderr
     assert not done.stdout
+
+
+async def test_a_listener_with_logins_may_be_reached_from_other_machines() -> None:
+    everywhere = Address("0.0.0.0", 0)  # bound and never listening
+    async with bound_listener("--kafka", everywhere, insecure=False, authenticates=True) as bound:
+        assert not bound.exposed
+    with pytest.raises(InvalidError):
+        async with bound_listener("--kafka", everywhere, insecure=False):
+            pass
 
 
 def test_listening_beyond_this_machine_is_possible_and_known_to_be_so() -> None:

@@ -53,6 +53,7 @@ class KafkaServer:
         self._bytes_max = backend.settings.requests_bytes_max
         self._waiting_for_memory: set[FrameReceiver] = set()
         self._listeners: list[asyncio.Server] = []
+        self._sockets: Sequence[socket.socket] = ()
         self._closed = False
 
     def memory(self, size: int) -> memoryview:
@@ -119,6 +120,7 @@ class KafkaServer:
         """Accept connections from now on, with TLS if there is a context, and instead of how they were accepted before."""
         loop = asyncio.get_running_loop()
         before, self._listeners = self._listeners, []
+        self._sockets = sockets
         for each in sockets:
             self._listeners.append(
                 await loop.create_server(
@@ -188,6 +190,8 @@ class KafkaServer:
     def _stop_accepting(self) -> None:
         for listener in self._listeners:
             listener.close()
+        for each in self._sockets:
+            each.close()  # with TLS, listeners have copies of them
 
     def _close_connections(self) -> None:
         self._closed = True
