@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from litestar import get, post
 from litestar.exceptions import ValidationException
-from litestar.params import FromPath, Parameter
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
@@ -35,12 +35,12 @@ _ACKS = {"all": ACKS_ALL, "leader": ACKS_LEADER}
 _RECORDS_MAX = 10_000
 _READS_MAX = 8
 
-MaxRecords = Annotated[int, Parameter(query="maxRecords", ge=1, le=_RECORDS_MAX)]
-MaxBytes = Annotated[int, Parameter(query="maxBytes", ge=1, le=16 * MIB)]
-WaitMs = Annotated[int, Parameter(query="waitMs", ge=0, le=50_000)]
-IdempotencyKey = Annotated[str, Parameter(header="Idempotency-Key")]
-LastEventId = Annotated[str, Parameter(header="Last-Event-ID")]
-Partition = Annotated[int | None, Parameter(query="partition")]
+MaxRecords = Annotated[int, QueryParameter(name="maxRecords", ge=1, le=_RECORDS_MAX)]
+MaxBytes = Annotated[int, QueryParameter(name="maxBytes", ge=1, le=16 * MIB)]
+WaitMs = Annotated[int, QueryParameter(name="waitMs", ge=0, le=50_000)]
+IdempotencyKey = Annotated[str, HeaderParameter(name="Idempotency-Key")]
+LastEventId = Annotated[str, HeaderParameter(name="Last-Event-ID")]
+Partition = Annotated[int | None, QueryParameter(name="partition")]
 
 
 class ProduceRequest(NewRecord, frozen=True, kw_only=True):
@@ -154,9 +154,9 @@ async def produce_raw(
     request: HttpRequest,
     topic: FromPath[str],
     partition: Partition = None,
-    record_key: Annotated[str | None, Parameter(query="key")] = None,
-    lines: Annotated[Literal["values", "records"], Parameter(query="lines")] = "values",
-    acks: Annotated[Acks, Parameter(query="acks")] = "all",
+    record_key: Annotated[str | None, QueryParameter(name="key")] = None,
+    lines: Annotated[Literal["values", "records"], QueryParameter(name="lines")] = "values",
+    acks: Annotated[Acks, QueryParameter(name="acks")] = "all",
     key: IdempotencyKey = "",
 ) -> ProducedLines:
     """Append the body. As application/x-ndjson each line is a value, or with lines=records a record with key, value and so on.
@@ -188,9 +188,9 @@ async def produce_raw(
 @get(f"{LOG_PATH}/consume", tags=["records"], summary="Consume a partition")
 async def consume(
     log: LogDependency,
-    topic: Annotated[str, Parameter(query="topic")],
-    partition: Annotated[int, Parameter(query="partition")] = 0,
-    offset: Annotated[str, Parameter(query="offset")] = "earliest",
+    topic: Annotated[str, QueryParameter(name="topic")],
+    partition: Annotated[int, QueryParameter(name="partition")] = 0,
+    offset: Annotated[str, QueryParameter(name="offset")] = "earliest",
     max_records: MaxRecords = 100,
     max_bytes: MaxBytes = MIB,
     wait_ms: WaitMs = 0,
@@ -209,8 +209,8 @@ async def messages(
     log: LogDependency,
     topic: FromPath[str],
     partition: Partition = None,
-    offset: Annotated[str, Parameter(query="offset")] = "",
-    max_records: Annotated[int, Parameter(query="limit", ge=1, le=1_000)] = 100,
+    offset: Annotated[str, QueryParameter(name="offset")] = "",
+    max_records: Annotated[int, QueryParameter(name="limit", ge=1, le=1_000)] = 100,
 ) -> list[ReadRecord]:
     """Records of a partition from an offset on, or without one the last ones, of one partition or of all, oldest first."""
     found = await log.reading.topic(topic, partition)
@@ -237,7 +237,7 @@ async def tail(
     log: LogDependency,
     topic: FromPath[str],
     partition: Partition = None,
-    offset: Annotated[str, Parameter(query="offset")] = "latest",
+    offset: Annotated[str, QueryParameter(name="offset")] = "latest",
     last_event_id: LastEventId = "",
 ) -> Stream:
     """Server-sent events, one for each record that becomes visible. Ends after a while: connect again with Last-Event-ID."""
