@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.support.etcd_nodes import EtcdNode
 from tests.support.failpoints import FailpointFolder, known_failpoints
 from tests.support.object_engines.s3 import s3_url
 from tests.support.object_engines.seaweedfs import SeaweedServer
@@ -184,4 +185,26 @@ def test_a_server_that_was_suspended_ends_when_it_wakes_and_brings_its_wal_along
     new = ServeProcess(tmp_path, *BROKER_ONLY, *target.flags)
     with started(new):
         assert read(new.kafka, "orders", 2) == ["published", "acknowledged"]
+        assert new.terminate() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cluster_leaves_its_embedded_etcd_while_nodes_without_agents_run_the_members(tmp_path: Path) -> None:
+    node = EtcdNode(tmp_path, "n1")
+    with started(node):
+        create_topic(node.kafka, "orders")
+        produce(node.kafka, "orders", "a", "b")
+        assert node.terminate() == 0
+    to = ("--to-store", f"sqlite:///{tmp_path}/new.db", "--to-objects", f"file://{tmp_path}/new")
+    told = node.options
+    node.options = (*told, "--roles", "api")
+    with started(node):
+        moved = holdfast("migrate", "--yes", "--from", "etcd+file", *told, "--data", str(node.data), *to, cwd=tmp_path)
+        assert moved.returncode == 0, moved.stderr
+        assert node.terminate() == 0
+    new = ServeProcess(tmp_path, *BROKER_ONLY, "--store", to[1], "--objects", to[3])
+    new.data = node.data
+    with started(new):
+        assert read(new.kafka, "orders", 2) == ["a", "b"]
         assert new.terminate() == 0
