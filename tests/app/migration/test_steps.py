@@ -354,6 +354,18 @@ async def test_a_source_with_a_live_agent_is_refused_by_name_and_stays_open(tmp_
         assert (await migrate(source, target)).finished
 
 
+async def test_workers_and_other_holders_of_sessions_are_named_too(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        await fill(source)
+        session = await source.store.open_session(30_000)
+        puts = [Put(key, b"{}", session.id) for key in ("workers/w1", "lease/holder/cron", "mine/heartbeat")]
+        assert isinstance(await source.store.commit(apply=puts), Committed)
+        with pytest.raises(
+            UsageError, match="worker w1, the holder of lease cron, the session of mine/heartbeat: stop"
+        ):
+            await migrate(source, target)
+
+
 async def test_an_agent_that_joins_before_the_source_is_closed_is_found_and_goes_on(tmp_path: Path) -> None:
     async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
         await fill(source)

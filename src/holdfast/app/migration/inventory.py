@@ -23,6 +23,7 @@ from holdfast.log.maintenance.index_objects import INDEXES
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.segments.keys import SEGMENTS, SHARED
 from holdfast.log.wal_owners import last_wal_agent
+from holdfast.pipeline.catalog.worker_status import WORKERS
 from holdfast.vocabulary.errors import UsageError
 
 FIRST_KEY: Final = " "  # the least of what is printable
@@ -106,6 +107,8 @@ def _live(entry: Entry) -> str:
         member = read_member(entry)
         kind = entry.key.removeprefix(MEMBERS).partition("/")[0]
         return f"{kind} {member.id}" + (f" ({member.address})" if member.address else "")
+    if entry.key.startswith(WORKERS):
+        return f"worker {entry.key.removeprefix(WORKERS)}"
     if entry.key.startswith(WALS):
         return ""  # an agent's, which is named as a member, or does not get so far
     if entry.key.startswith(HOLDERS):
