@@ -1,5 +1,7 @@
 """The text protocol: PUT and GET a second at 1 and 64 connections, forwarded against direct, rotation against none.
 
+Direct is at the leader for PUT, and at the owner of the cursor for GET.
+
 Two real servers on one SQLite store. The ratios compare runs of the same minute on the same machine: forwarded to direct, rotation
 every 1,000 entries to none. `--quick` is a smoke run.
 """
@@ -136,6 +138,20 @@ async def leader_first(addresses: list[str], topic: bytes) -> list[str]:
     return [nodes[node], *(address for at, address in nodes.items() if at != node)]
 
 
+async def owner_first(addresses: list[str], topic: bytes) -> list[str]:
+    """The servers, the owner of the topic's cursor first: the one that counts what is delivered."""
+
+    async def delivered() -> dict[str, int]:
+        found = {address: json.loads(await one(address, b"METRICS")) for address in addresses}
+        return {address: metrics["cursors"]["delivered"] for address, metrics in found.items()}
+
+    before = await delivered()
+    await one(addresses[0], b"GET " + topic)
+    while (now := await delivered()) == before:
+        await asyncio.sleep(0.02)
+    return sorted(addresses, key=lambda address: before[address] - now[address])
+
+
 async def measure(addresses: list[str], seconds: float, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     await one(addresses[0], b"PUT direct first")
@@ -147,11 +163,12 @@ async def measure(addresses: list[str], seconds: float, rounds: int, say: Callab
             for _ in range(rounds)
         ]
         _report(figures, say, "PUT", count, runs)
+    owner, other = (await owner_first(addresses, b"direct"))[:2]
     for count in CONNECTIONS:
         runs = []
         for _ in range(rounds):
             pair = []
-            for address in (direct, forwarded):
+            for address in (owner, other):
                 await fill(direct, b"direct", int(20_000 * seconds))
                 pair.append(await rate(address, count, b"GET direct", seconds))
             runs.append(pair)
