@@ -27,6 +27,7 @@ from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.takeover import open_partitions
 from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
+from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replica_upkeep import ReplicaUpkeep
 from holdfast.log.rotation.rotator import Rotator
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
@@ -320,7 +321,10 @@ class PartitionLeaseHandler:
             # One that is lost is seen by the plan executor, too, which closes it.
 
     def _needs_new_epoch(self, lease: Lease) -> bool:
-        return self._replication is not None and self._replication.spent_epochs.get(lease.resource) == lease.epoch
+        replication = self._replication
+        if replication is None:
+            return False
+        return replication.spent_epochs.get(lease.resource) == lease.epoch or bool(replication.promises.barring(lease))
 
     async def _take_new_epoch(self, lease: Lease) -> None:
         """Raise the epoch of a lease that is ours: the plan executor closes it, and opens it under the new one."""
@@ -329,7 +333,22 @@ class PartitionLeaseHandler:
             return  # the next round tries again
         self._retaken_ms[lease.resource] = now_ms
         with suppress(UnavailableError, OutcomeUnknownError):
-            await retake(self._store, lease, clock=self._clock, random=self._random)
+            if not await self._is_store_behind(lease):
+                await retake(self._store, lease, clock=self._clock, random=self._random)
+
+    async def _is_store_behind(self, lease: Lease) -> bool:
+        """Whether no new epoch is taken, because a replica has promised one that the store has forgotten (`promises_ahead`)."""
+        which = partition_from_resource(lease.resource)
+        topic, replication = self._topic(which.topic), self._replication
+        promised = replication.promises.barring(lease) if replication is not None else 0
+        if not promised or topic is None or topic.config.unclean_takeover:
+            return False
+        error = store_behind_error(str(which), lease.epoch, promised)
+        if self._unopened.offline.get(which) != str(error) and await is_newest(self._store, lease):
+            partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
+            takeover = Takeover(partition_id=partition_id, lease=lease, config=self._partition_config(topic))
+            await self._not_opened([(takeover, error)])
+        return True  # otherwise the lease is lost, and the plan executor sees that, too
 
     def _on_ended(self, partition: ReplicatedPartition) -> None:
         """A replicated partition has closed itself: it goes on under a new epoch, if the lease is still ours."""
@@ -338,6 +357,8 @@ class PartitionLeaseHandler:
         if self.leading.get(which) is not partition or ended is None:
             return
         error = EpochSpentError(str(partition.partition_id), lease.epoch, ended.reason)
+        if self._replication is not None:
+            self._replication.promises.refused(lease, ended.promised)
         self._close(which, FencedError(lease.resource, lease.epoch, lease.epoch + 1), f"ended: {ended.reason}")
         self._unopened.leases[lease.resource] = lease
         self._unopened.offline[which] = str(error)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.keys import epoch_key, partition_from_resource
+from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError
@@ -21,6 +21,7 @@ from holdfast.log.partition.replica_members import choose_members, replicas_need
 from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.partition.takeover_recovery import RecoveredTakeover
+from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.positions import Position
@@ -28,7 +29,7 @@ from holdfast.log.replication.takeover import StoredState
 from holdfast.log.replication.takeover import Takeover as ReplicatedLogTakeover
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import CorruptError, FencedError, HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError
 
 _CONNECT_POLL_MS = 10
 
@@ -50,6 +51,10 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
         raise EpochSpentError(partition, lease.epoch, "it was opened")
     if replication.spent_epochs.get(lease.resource, 0) >= lease.epoch:
         raise EpochSpentError(partition, lease.epoch, "it was replicated, and not opened")
+    if promised := replication.promises.barring(lease):
+        if not takeover.config.unclean_takeover:
+            raise store_behind_error(partition, lease.epoch, promised)
+        raise EpochSpentError(partition, lease.epoch, f"a replica has promised epoch {promised}")
 
     def spend() -> None:
         replication.spent_epochs[lease.resource] = lease.epoch
@@ -71,7 +76,7 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
     try:
         await run.until_ready(replication.takeover_wait_ms)
         if run.takeover.ended is not None:
-            raise await _ended_error(partition, lease, run.takeover.ended, resources.store)
+            raise await _ended_error(partition, lease, run.takeover.ended, replication, resources.store)
         if not run.ready:
             raise ReplicasUnreachableError(partition, *run.waits_for)
         return _opened(recovered, run)
@@ -143,11 +148,13 @@ def _tail_of(log: EntryLog) -> Tail:
     return tail
 
 
-async def _ended_error(partition: str, lease: Lease, ended: Ended, store: Store) -> HoldfastError:
+async def _ended_error(
+    partition: str, lease: Lease, ended: Ended, replication: ReplicationResources, store: Store
+) -> HoldfastError:
     """Why a takeover has ended: a newer epoch owns the partition, or the store has forgotten one, or this disk is full."""
     if not ended.promised:
         return EpochSpentError(partition, lease.epoch, ended.reason)
-    entry = await store.get(epoch_key(lease.resource))
-    if entry is None or entry.version != lease.version:
+    if not await is_newest(store, lease):
         return FencedError(lease.resource, lease.epoch, ended.promised)
-    return CorruptError("store", f"partition {partition} is at epoch {lease.epoch} there, and {ended.reason}")
+    replication.promises.refused(lease, ended.promised)
+    return store_behind_error(partition, lease.epoch, ended.promised)

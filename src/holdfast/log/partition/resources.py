@@ -14,6 +14,7 @@ from holdfast.log.partition.fenced_record import FencedRecord
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.promises_ahead import PromisesAhead
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.positions import PartitionKey
 from holdfast.log.segment_list import SegmentList
@@ -45,6 +46,7 @@ class ReplicationResources:
     takeover_wait_ms: int = 2_000
     connect_wait_ms: int = 300
     spent_epochs: dict[str, int] = field(default_factory=dict)  # by resource: nothing may be replicated under it again
+    promises: PromisesAhead = field(default_factory=PromisesAhead)
     unannounced: "dict[ReplicatedPartition, None]" = field(
         default_factory=dict
     )  # whose members know an older watermark
