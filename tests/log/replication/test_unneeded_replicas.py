@@ -9,16 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.replication.in_process import hosted
-from tests.support.replication.logs import P, append, at, entry, seal, start
+from tests.support.replication.logs import P, append, at, base, entry, seal, start
 from tests.support.waiting import async_until
+from tests.support.wal import opened
 
 from holdfast.contracts.store import Delete, Put, Store
 from holdfast.contracts.validation import StoreLimits
 from holdfast.log.keys import state_key, topic_id_key
 from holdfast.log.metadata import PartitionRecord
-from holdfast.log.replication.messages import Answer, Request
+from holdfast.log.replication.messages import Ack, Answer, Mismatch, Request
 from holdfast.log.replication.positions import NOWHERE
 from holdfast.log.replication.replica import Replica
+from holdfast.log.replication.replica_frames import StateFrame, record_frame, state_frame
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.replication.unneeded_replicas import drop_unneeded, keep_dropping
@@ -151,3 +153,48 @@ async def test_everything_is_kept_while_the_store_does_not_answer(
         assert len(replica_of(host).log) == len(HISTORY)
         faulty.reachable = True
         await async_until(lambda: not len(replica_of(host).log))
+
+
+async def mixed_up(directory: Path, *, epoch: int) -> None:
+    """A WAL in which a leader without replicas wrote behind the base of a replica that promised later, and did not begin anew."""
+    async with opened(directory) as wal:
+        await wal.append(record_frame(P, start(1, 0)))
+        await wal.append(state_frame(P, 1, StateFrame(5, at(1, 2), 0, 0, reset=False)))
+        await wal.append(WalFrame(*P, epoch, 4, 1, (b"local",)))
+
+
+@pytest.mark.parametrize(
+    ("opened_epoch", "opened_replicas"),
+    [(6, ("w2", "w3")), (5, ("w1", "w2", "w3")), (4, ("w1", "w2", "w3"))],
+    ids=["not counted", "counted, nothing acknowledged", "counted, under a higher promise"],
+)
+async def test_a_replica_that_cannot_be_read_begins_anew_if_nobody_needs_what_it_had(
+    tmp_path: Path, store: Store, opened_epoch: int, opened_replicas: tuple[str, ...]
+) -> None:
+    await mixed_up(tmp_path / "wal", epoch=3)
+    promised = max(5, opened_epoch)
+    async with hosted(tmp_path / "wal", "w1") as host:
+        assert await ask(host, seal(7, "w1")) is None
+        await put(store, opened_epoch=opened_epoch, opened_replicas=opened_replicas, published=5)
+        assert await drop_unneeded(host, store, now_ms=LATER_MS) == 1
+        assert (replica_of(host).promised, replica_of(host).log.position) == (promised, NOWHERE)
+        assert isinstance(await ask(host, append(promised, at(3, 5), start(promised, 5))), Mismatch)
+        assert isinstance(await ask(host, base(promised, at(3, 5))), Ack)
+        assert isinstance(await ask(host, append(promised, at(3, 5), start(promised, 5))), Ack)
+    async with hosted(tmp_path / "wal", "w1") as host:
+        assert (replica_of(host).promised, replica_of(host).log.position) == (promised, at(promised, 5))
+
+
+@pytest.mark.parametrize(
+    ("opened_epoch", "opened_replicas"),
+    [(3, ("w1", "w2", "w3")), (4, ("w2", "w3")), (0, ())],
+    ids=["acknowledged", "promised to a recovery", "never opened"],
+)
+async def test_a_replica_that_cannot_be_read_answers_nothing_while_somebody_may_need_it(
+    tmp_path: Path, store: Store, opened_epoch: int, opened_replicas: tuple[str, ...]
+) -> None:
+    await mixed_up(tmp_path / "wal", epoch=3)
+    async with hosted(tmp_path / "wal", "w1") as host:
+        await put(store, opened_epoch=opened_epoch, opened_replicas=opened_replicas, published=5)
+        assert await drop_unneeded(host, store, now_ms=LATER_MS) == 0
+        assert await ask(host, seal(7, "w1")) is None

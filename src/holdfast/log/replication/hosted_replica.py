@@ -108,6 +108,29 @@ class HostedReplica:
         self._charge()
         self._show()
 
+    async def begin_anew(self, opened_epoch: int, opened_replicas: tuple[str, ...], published: int) -> bool:
+        """One that cannot be read drops its log and keeps its promise, if the store says that nobody needs what it had."""
+        resources = self._resources
+        if not self.failure or self._closed:
+            return False
+        try:
+            mine = await ReplicaWal.begin_anew(
+                resources.wal,
+                resources.wal_id,
+                self.partition,
+                opened_epoch=opened_epoch,
+                counted=resources.wal_id in opened_replicas,
+                published=published,
+            )
+        except (CorruptError, OSError):
+            return False
+        if mine is None:
+            return False
+        self._wal_replica, self.failure = mine, ""
+        self._charge()
+        self._show()
+        return True
+
     def take(self, message: Request, sender: str, on_answer: OnAnswer) -> None:
         """Handle a message now, or as soon as possible."""
         size_bytes, now_ms = _entries_bytes(message), self._resources.clock.boot_ms()

@@ -108,5 +108,19 @@ def recover(frames: Iterable[WalFrame], repairs: int) -> RecoveredReplica:
     return RecoveredReplica(promised, log, number, void_below, stale=False)
 
 
+def recover_unreadable(frames: Iterable[WalFrame], repairs: int) -> tuple[RecoveredReplica, int]:
+    """Of a replica whose log cannot be read: its promise, without the log; and the newest epoch of what it may have had."""
+    written = {frame.origin_lsn or frame.lsn: frame for frame in frames}
+    states = [frame for _, frame in sorted(written.items()) if frame.kind == REPLICA_STATE]
+    if not states:
+        return RecoveredReplica(0, EntryLog(), 0, 0, stale=True), 0
+    last = StateFrame.decode(states[-1])
+    if last.repairs != repairs:
+        return RecoveredReplica(0, EntryLog(), states[-1].base_offset, 0, stale=True), 0
+    entries = (each.epoch for lsn, each in written.items() if lsn >= last.void_below and each.kind != REPLICA_STATE)
+    newest = max(last.base.epoch, *entries, 0)
+    return RecoveredReplica(last.promised, EntryLog(), states[-1].base_offset, last.void_below, stale=True), newest
+
+
 def _resets(frame: WalFrame) -> bool:
     return frame.kind == REPLICA_STATE and StateFrame.decode(frame).reset

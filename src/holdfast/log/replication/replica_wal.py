@@ -16,8 +16,15 @@ from holdfast.log.replication.messages import Append, Request
 from holdfast.log.replication.network import OnAnswer
 from holdfast.log.replication.positions import PartitionKey
 from holdfast.log.replication.replica import Record, Replica, ReplicaState, Step
-from holdfast.log.replication.replica_frames import StateFrame, record_frame, recover, state_frame, state_key
-from holdfast.log.wal import Wal
+from holdfast.log.replication.replica_frames import (
+    StateFrame,
+    record_frame,
+    recover,
+    recover_unreadable,
+    state_frame,
+    state_key,
+)
+from holdfast.log.wal import Wal, WalFrame
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -55,12 +62,27 @@ class ReplicaWal:
 
         `wal_id`: the name under which it is counted, by `replica_id`.
         """
-        frames = [frame async for frame in wal.recovered.of(*partition)]
-        frames += [frame async for frame in wal.recovered.of(*state_key(partition))]
-        found = recover(frames, wal.repairs.last_repair)
+        found = recover(await _frames_of(wal, partition), wal.repairs.last_repair)
         replica = Replica(partition, wal_id, promised=found.promised, log=found.log)
         stale = found.stale or not found.last_state  # frames since this WAL was opened are not among the recovered
         return cls(wal, replica, last_state=found.last_state, void_below=found.void_below, stale=stale)
+
+    @classmethod
+    async def begin_anew(
+        cls, wal: Wal, wal_id: str, partition: PartitionKey, *, opened_epoch: int, counted: bool, published: int
+    ) -> "ReplicaWal | None":
+        """A replica whose log cannot be read, with its promise and no log; None: somebody may need what it had.
+
+        `counted`: it is one of the set of the epoch that was opened last. If it has nothing of that epoch, it has acknowledged
+        nothing in it, and lacks no more than one that was slow. `CorruptError`: not even its promise can be read.
+        """
+        found, newest = recover_unreadable(await _frames_of(wal, partition), wal.repairs.last_repair)
+        if newest >= opened_epoch if counted else found.promised > opened_epoch:
+            return None
+        replica = Replica(partition, wal_id, promised=found.promised)
+        mine = cls(wal, replica, last_state=found.last_state, void_below=found.void_below, stale=True)
+        mine.drop(max(opened_epoch, found.promised), (), published)
+        return mine
 
     def handle(self, message: Request, on_answer: OnAnswer) -> None:
         """Decide on a message; `on_answer` is called once: when its answer is due, with None if it has none or the write failed.
@@ -167,6 +189,11 @@ class ReplicaWal:
     def _release(self) -> None:
         """Let the WAL reuse the space of what lies below the base, which is durable, and published."""
         self._wal.release(*self.replica.partition, self.replica.log.base.offset)
+
+
+async def _frames_of(wal: Wal, partition: PartitionKey) -> list[WalFrame]:
+    frames = [frame async for frame in wal.recovered.of(*partition)]
+    return frames + [frame async for frame in wal.recovered.of(*state_key(partition))]
 
 
 def replica_id(wal_id: str, repairs: int) -> str:

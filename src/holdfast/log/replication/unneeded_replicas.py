@@ -1,7 +1,8 @@
 """Replicas that nobody counts any more: their logs are dropped, and what a deleted topic left goes with its promise.
 
 The one rule: the store says so, and a log is dropped only if no recovery can be counting it (`Replica.drop`). A log that is being
-written is left alone: its leader may be bringing it up.
+written is left alone: its leader may be bringing it up. One that cannot be read begins anew under the same conditions, or if it has
+nothing of the epoch that was opened last.
 """
 
 import logging
@@ -60,7 +61,9 @@ async def _drop_chunk(host: ReplicaHost, replicas: Sequence[HostedReplica], stor
         record = records[hosted.partition]
         if host.get(hosted.partition) is not hosted:
             continue
-        if record is not None:
+        if record is not None and hosted.failure:
+            dropped += await _begin_anew(host, hosted, record)
+        elif record is not None:
             dropped += _drop(host, hosted, record)
         elif topic_id_key(hosted.partition[0].hex()) not in topics:
             host.forget(hosted.partition)
@@ -74,6 +77,16 @@ async def _records(store: Store, partitions: Sequence[PartitionKey]) -> dict[Par
     found = await read_keys(store, list(keys))
     decoded = {keys[key]: msgspec.json.decode(entry.value, type=PartitionRecord) for key, entry in found.items()}
     return {key: decoded.get(key) for key in partitions}
+
+
+async def _begin_anew(host: ReplicaHost, hosted: HostedReplica, record: PartitionRecord) -> bool:
+    if not await hosted.begin_anew(record.opened_epoch, record.opened_replicas, record.published):
+        return False
+    host.counters.dropped_logs += 1
+    _log.warning(
+        "replica of %s, which could not be read, begins anew: nobody needs what it had", name_of(hosted.partition)
+    )
+    return True
 
 
 def _drop(host: ReplicaHost, hosted: HostedReplica, record: PartitionRecord) -> bool:
