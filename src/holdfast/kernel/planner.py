@@ -6,10 +6,11 @@ neither does one after a visible death: that agent will not be back within the p
 Every plan is written under the planner's lease: a planner that was paused cannot overwrite its successor's.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -28,15 +29,32 @@ from holdfast.kernel.keys import (
 )
 from holdfast.kernel.lease import Held, Lease, commit_fenced, hold_lease, read_holder
 from holdfast.kernel.membership import read_member
-from holdfast.kernel.mirror import open_mirror, scan_all
-from holdfast.kernel.placement import InSync, Placement, PlacementPlan, PlacementRequests, Workload, make_plan
-from holdfast.kernel.placement_requests import read_assignment, read_drain, read_rotation_target, with_rotations
+from holdfast.kernel.mirror import Mirror, open_mirror, scan_all
+from holdfast.kernel.placement import (
+    InSync,
+    Placement,
+    PlacementPlan,
+    PlacementRequests,
+    TopicAssignment,
+    Workload,
+    make_plan,
+)
+from holdfast.kernel.placement_requests import (
+    DrainRecord,
+    read_assignment,
+    read_drain,
+    read_rotation_target,
+    with_rotations,
+)
 from holdfast.kernel.session import HeldSession, keep_running
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import KIB, check_at_least
 from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.types import Member
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +168,10 @@ async def run_planner(
 
     async def plan_in_turn() -> None:
         notify = Notify()
-        async with open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify):
+        async with (
+            _open_inputs(store, clock=clock, random=random) as inputs,
+            open_mirror(store, holder_key(PLANNER), read_holder, clock=clock, random=random, notify=notify),
+        ):
             while True:
                 async with hold_lease(
                     store, PLANNER, holder=agent, session=session, clock=clock, random=random
@@ -163,6 +184,7 @@ async def run_planner(
                             await _plan_under_lease(
                                 lease,
                                 store,
+                                inputs,
                                 clock=clock,
                                 random=random,
                                 settings=settings,
@@ -179,9 +201,53 @@ async def run_planner(
         await kept(plan_in_turn, "planning")
 
 
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a plan is made from. Kept by agents that stand by, too: the next planner need not read it first."""
+
+    agents: Mirror[Member]
+    workloads: Mirror[Workload]
+    drains: Mirror[DrainRecord]
+    assignments: Mirror[TopicAssignment]
+    rotations: Mirror[str]
+    changed: Notify
+
+    def plan(self, before: PlacementPlan, in_sync: InSync) -> PlacementPlan:
+        """The next plan."""
+        assigned = {key.removeprefix(ASSIGNMENTS): each for key, each in self.assignments.items.items()}
+        targets = {key.removeprefix(ROTATIONS): target for key, target in self.rotations.items.items()}
+        agents, workloads = list(self.agents.items.values()), list(self.workloads.items.values())
+        drained = {key.removeprefix(DRAINS) for key in self.drains.items}
+        requests = PlacementRequests(drained, with_rotations(assigned, targets, workloads))
+        return make_plan(before, agents, workloads, requests, in_sync)
+
+    @property
+    def members(self) -> set[str]:
+        """The ids of live agents."""
+        return {member.id for member in self.agents.items.values()}
+
+
+@asynccontextmanager
+async def _open_inputs(store: Store, *, clock: Clock, random: Random) -> AsyncIterator[_Inputs]:
+    changed = Notify()
+
+    def mirror(prefix: str, read: Callable[[Entry], T]) -> AbstractAsyncContextManager[Mirror[T]]:
+        return open_mirror(store, prefix, read, clock=clock, random=random, notify=changed)
+
+    async with (
+        mirror(members_prefix("agent"), read_member) as agents,
+        mirror(WORKLOADS, read_workload) as workloads,
+        mirror(DRAINS, read_drain) as drains,
+        mirror(ASSIGNMENTS, read_assignment) as assignments,
+        mirror(ROTATIONS, read_rotation_target) as rotations,
+    ):
+        yield _Inputs(agents, workloads, drains, assignments, rotations, changed)
+
+
 async def _plan_under_lease(
     lease: Lease,
     store: Store,
+    inputs: _Inputs,
     *,
     clock: Clock,
     random: Random,
@@ -194,53 +260,26 @@ async def _plan_under_lease(
         entry.key.removeprefix(PLANS): decode_placements(entry.value)
         for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries
     }
-    async with AsyncExitStack() as mirrors:
-        notify = Notify()
-        agents = await mirrors.enter_async_context(
-            open_mirror(store, members_prefix("agent"), read_member, clock=clock, random=random, notify=notify)
-        )
-        workloads = await mirrors.enter_async_context(
-            open_mirror(store, WORKLOADS, read_workload, clock=clock, random=random, notify=notify)
-        )
-        drains = await mirrors.enter_async_context(
-            open_mirror(store, DRAINS, read_drain, clock=clock, random=random, notify=notify)
-        )
-        assignments = await mirrors.enter_async_context(
-            open_mirror(store, ASSIGNMENTS, read_assignment, clock=clock, random=random, notify=notify)
-        )
-        rotations = await mirrors.enter_async_context(
-            open_mirror(store, ROTATIONS, read_rotation_target, clock=clock, random=random, notify=notify)
-        )
-
-        def plan(before: PlacementPlan) -> PlacementPlan:
-            assigned = {key.removeprefix(ASSIGNMENTS): assigned for key, assigned in assignments.items.items()}
-            targets = {key.removeprefix(ROTATIONS): target for key, target in rotations.items.items()}
-            placed = list(workloads.items.values())
-            requests = PlacementRequests(
-                {key.removeprefix(DRAINS) for key in drains.items}, with_rotations(assigned, targets, placed)
-            )
-            return make_plan(before, list(agents.items.values()), placed, requests, in_sync)
-
-        planned_at = -1
-        known = planned_agents(before)
-        while True:
-            began_ms = clock.boot_ms()
-            after = plan(before)
-            took_ms = clock.boot_ms() - began_ms
-            # What was asked for moves at once: only members come and go by themselves.
-            members = {member.id for member in agents.items.values()}
-            if (
-                agents.version != planned_at
-                and may_change_again(known, members, seen_dead)
-                and moves_partitions(before, after)
-            ):
-                await clock.sleep_ms(settings.settle_ms)
-                after = plan(before)
-                members = {member.id for member in agents.items.values()}
-            planned_at, known = agents.version, members
-            for chunk in commit_chunks(plan_changes(before, after), settings):
-                await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
-            before = after
-            await notify.wait_ms(clock, random.jitter(settings.tick_ms))
-            # Planning looks at everything: of a thousand topics made one after the other, many are planned together.
-            await clock.sleep_ms(min(settings.settle_ms, 4 * took_ms))
+    planned_at = -1
+    known = planned_agents(before)
+    while True:
+        began_ms = clock.boot_ms()
+        after = inputs.plan(before, in_sync)
+        took_ms = clock.boot_ms() - began_ms
+        # What was asked for moves at once: only members come and go by themselves.
+        members = inputs.members
+        if (
+            inputs.agents.version != planned_at
+            and may_change_again(known, members, seen_dead)
+            and moves_partitions(before, after)
+        ):
+            await clock.sleep_ms(settings.settle_ms)
+            after = inputs.plan(before, in_sync)
+            members = inputs.members
+        planned_at, known = inputs.agents.version, members
+        for chunk in commit_chunks(plan_changes(before, after), settings):
+            await commit_fenced(store, lease, clock=clock, random=random, apply=chunk)
+        before = after
+        await inputs.changed.wait_ms(clock, random.jitter(settings.tick_ms))
+        # Planning looks at everything: of a thousand topics made one after the other, many are planned together.
+        await clock.sleep_ms(min(settings.settle_ms, 4 * took_ms))
