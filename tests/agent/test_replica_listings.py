@@ -94,6 +94,20 @@ async def test_partitions_and_agents_are_listed_with_replicas(world: World) -> N
     assert listed == {"ann": (True, 1, 1), "bob": (True, 1, 0), "cat": (False, 1, 0)}
 
 
+async def test_the_tail_of_a_drained_agent_is_needed_until_enough_others_keep_up(world: World) -> None:
+    await world.join("ann", "bob", "cat")
+    topic = await world.topics.create("orders", 2, {"durability": "quorum", "replication_factor": 3})
+    await world.open(topic, 0, ["bob", "cat", "ann"], ["bob", "ann"])
+    await world.open(topic, 1, ["bob", "cat"], ["bob"])  # ann has no part in this one
+    assert await world.administration.tails_needed_of("ann") == 1
+    await world.open(topic, 0, ["bob", "cat", "ann"], ["bob", "cat", "ann"])
+    assert await world.administration.tails_needed_of("ann") == 0
+    await world.leave("cat")  # one that is gone keeps nothing; bob is the only other one left
+    assert await world.administration.tails_needed_of("ann") == 0
+    await world.open(topic, 0, ["bob", "cat", "ann"], ["ann"])
+    assert await world.administration.tails_needed_of("ann") == 1
+
+
 async def test_a_reassignment_is_under_way_until_leader_and_set_are_those_assigned(world: World) -> None:
     await world.join("ann", "bob", "cat")
     topic = await world.topics.create("orders", 1, {"durability": "quorum", "replication_factor": 2})

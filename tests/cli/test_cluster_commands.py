@@ -37,7 +37,7 @@ def test_a_cluster_is_listed_and_moved_about(run: Run, tmp_path: Path) -> None:
         assert moved.code == 0, moved.err
         assert f"orders-{number} is led by bob, epoch " in moved.text
         done = run("drain", "bob", *store, "--json")
-        assert done.rows == [{"agent": "bob", "draining": True, "leases": 0}], done.err
+        assert done.rows == [{"agent": "bob", "draining": True, "leases": 0, "tails_needed": 0}], done.err
         assert set(leaders().values()) == {"ann"}
         assert run("leases", "--agent", "bob", *store, "--json").rows == [
             row

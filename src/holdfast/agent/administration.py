@@ -44,7 +44,7 @@ from holdfast.kernel.transfer import Transfer, read_transfer
 from holdfast.log.keys import OFFLINE, REPLICA_SETS, WAL_AGENTS, replica_set_key, state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.offline_partitions import read_offline
-from holdfast.log.replica_sets import ReplicaSet, read_replica_set
+from holdfast.log.replica_sets import ReplicaSet, read_replica_set, replicas_needed
 from holdfast.log.topics import Topic, Topics
 from holdfast.log.wal_owners import read_wal_agent
 from holdfast.vocabulary.clock import Clock
@@ -284,6 +284,22 @@ class ClusterAdministration:
                 "agent to drain", agent, f"one of several live agents of group {known[agent].group}: nobody could serve"
             )
         await drain_agent(self._store, agent, clock=self._clock, random=self._random)
+
+    async def tails_needed_of(self, agent: str) -> int:
+        """Of how many partitions an agent keeps a tail of which too few others have a copy: fewer than an append needs.
+
+        With fewer other agents in the cluster, all of them. Until this is 0, its disk must not be lost.
+        """
+        others = {member.id for member in await self._members()} - {agent}
+        sets = {key: each for key, each in (await self._replica_sets()).items() if agent in each.agents}
+        topics = {topic.id: topic for topic in await self._topics.list()} if sets else {}
+        count = 0
+        for key, replicas in sets.items():
+            topic = topics.get(key.removeprefix(REPLICA_SETS).partition("/")[0])
+            if topic is not None:
+                needed = min(replicas_needed(topic.config.partition_config()), len(others))
+                count += len(others.intersection(replicas.in_sync)) < needed
+        return count
 
     async def undrain(self, agent: str) -> None:
         """Withdraw the request to drain an agent."""

@@ -12,7 +12,8 @@ import msgspec
 from holdfast.contracts.store import Delete, Entry, Operation, Put
 from holdfast.log.keys import replica_set_key
 from holdfast.log.metadata import PartitionRecord
-from holdfast.log.model import PartitionId
+from holdfast.log.model import QUORUM, PartitionConfig, PartitionId
+from holdfast.log.replication.quorum import write_quorum
 
 
 class ReplicaSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -21,6 +22,11 @@ class ReplicaSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: int
     replicas: tuple[str, ...]
     in_sync: tuple[str, ...]
+
+
+def replicas_needed(config: PartitionConfig) -> int:
+    """How many replicas must keep up for appends to be taken, and have one before it is acknowledged."""
+    return max(config.min_insync, write_quorum(config.replicas)) if config.level == QUORUM else 1
 
 
 def read_replica_set(entry: Entry) -> ReplicaSet:

@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.log.model import PartitionConfig
-from holdfast.log.partition.replica_members import can_hand_over_log, choose_members, is_other_set_due, replicas_needed
+from holdfast.log.partition.replica_members import can_hand_over_log, choose_members, is_other_set_due
+from holdfast.log.replica_sets import replicas_needed
 
 
 def test_the_own_wal_comes_first_and_the_plan_fills_the_set() -> None:

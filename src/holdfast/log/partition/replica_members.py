@@ -1,24 +1,17 @@
-"""Who keeps the tail of a partition at `quorum`, how many an append needs, when another set is due or another can lead. Pure.
+"""Who keeps the tail of a partition at `quorum`, when another set is due, and when another of it can lead. Pure.
 
-The one rule: whatever set there is, an append needs as many replicas as a majority of the topic's factor. So a partition may be
-opened by fewer, and is read then, but nothing is acknowledged that has fewer copies than the topic was promised.
+The one rule: whatever set there is, an append needs as many replicas as a majority of the topic's factor
+(`replica_sets.replicas_needed`). So a partition may be opened by fewer, and is read then, but nothing is acknowledged that has
+fewer copies than the topic was promised.
 """
 
 from collections.abc import Collection, Sequence
-
-from holdfast.log.model import QUORUM, PartitionConfig
-from holdfast.log.replication.quorum import write_quorum
 
 
 def choose_members(planned: Sequence[str], own: str, count: int) -> tuple[str, ...]:
     """The set of an epoch, by WAL ids: this agent's own, then the planned ones."""
     others = [each for each in dict.fromkeys(planned) if each != own]
     return (own, *others[: count - 1])
-
-
-def replicas_needed(config: PartitionConfig) -> int:
-    """How many replicas must keep up for appends to be taken, and have one before it is acknowledged."""
-    return max(config.min_insync, write_quorum(config.replicas)) if config.level == QUORUM else 1
 
 
 def can_hand_over_log(planned: Sequence[str], own: str, in_sync: Collection[str], needed: int) -> bool:

@@ -19,9 +19,9 @@ from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.replica_members import can_hand_over_log, replicas_needed
+from holdfast.log.partition.replica_members import can_hand_over_log
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
-from holdfast.log.replica_sets import replica_set_write
+from holdfast.log.replica_sets import replica_set_write, replicas_needed
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.log.wal import WalFrame

@@ -17,11 +17,12 @@ from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import PartitionRecord
-from holdfast.log.partition.replica_members import choose_members, replicas_needed
+from holdfast.log.partition.replica_members import choose_members
 from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.tail import Tail, TailBatch
 from holdfast.log.partition.takeover_recovery import RecoveredTakeover
 from holdfast.log.promises_ahead import is_newest, store_behind_error
+from holdfast.log.replica_sets import replicas_needed
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.positions import Position
