@@ -109,6 +109,15 @@ async def test_an_outage_of_object_storage_is_waited_out(cluster: LocalCluster) 
     assert await ann.service.flush("orders", 0) == 10
 
 
+async def test_an_agent_that_loses_its_session_rejoins_at_once(cluster: LocalCluster) -> None:
+    ann = await cluster.node("ann", rejoin_ms=3_600_000)
+    await async_until(lambda: ann.agent.member)
+    session = ann.agent.sessions.session
+    assert session is not None
+    await cluster.store.close_session(session.id)
+    await async_until(lambda: (now := ann.agent.member) is not None and now.session != session.id)
+
+
 async def test_an_agent_that_loses_its_session_rejoins_over_the_same_wal(cluster: LocalCluster) -> None:
     ann = await with_topic(cluster)
     await ann.service.produce("orders", 0, batch("a"))

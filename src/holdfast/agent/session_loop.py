@@ -90,8 +90,9 @@ class SessionLoop:
 
     async def _run_sessions(self) -> None:
         logged = ""  # an outage is logged once, however often joining is tried
+        paused_until_ms = 0  # before that, a lost session is followed by a pause
         while not self._leaving.is_set():
-            sessions = self._counters.sessions
+            sessions, pause_ms = self._counters.sessions, self._random.jitter(self._settings.rejoin_ms)
             try:
                 await self._run_session()
             except (HoldfastError, BaseExceptionGroup) as error:
@@ -102,6 +103,9 @@ class SessionLoop:
                 if self._counters.sessions > sessions:
                     self._counters.sessions_lost += 1
                     logged = ""
+                    # At once, unless that happens again and again: without a session its replicas answer nobody.
+                    if not self._leaving.is_set() and (now_ms := self._clock.boot_ms()) >= paused_until_ms:
+                        paused_until_ms, pause_ms = now_ms + self._settings.rejoin_ms, 0.0
                     _log.warning(
                         "agent %s lost its session, stopping; what it had not published stays in its WAL: %s"
                         if self._leaving.is_set()
@@ -113,7 +117,7 @@ class SessionLoop:
                     logged = reason
                     _log.warning("agent %s cannot join, retrying: %s", self._settings.id, reason)
             if not self._leaving.is_set():
-                await self._clock.sleep_ms(self._random.jitter(self._settings.rejoin_ms))
+                await self._clock.sleep_ms(pause_ms)
 
     async def _run_session(self) -> None:
         """One session, from joining to losing it or leaving gracefully."""

@@ -23,7 +23,8 @@ class AgentSettings(LeadershipSettings):
     """Who the agent is, and the settings of its parts. `text_address`: where it serves the text protocol, if it does.
 
     `hand_over_ms`: how long a graceful stop lets other agents take leases over one by one; then the rest is flushed and released,
-    which takes at most `drain_ms`. `rejoin_ms`: the pause before a new session.
+    which takes at most `drain_ms`. `rejoin_ms`: the pause before a new session, except for the first
+    one after a while.
     """
 
     id: str
