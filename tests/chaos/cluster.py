@@ -149,7 +149,10 @@ class ChaosCluster:
         options: tuple[str, ...] = (),
         planted: str = "",
     ) -> "Iterator[ChaosCluster]":
-        """The cluster, started, for the body. `brisk`: not with the default timings; `options`: more of them; `planted`: a bug in every agent."""
+        """The cluster, started, for the body. `brisk`: not with the default timings; `options`: of every agent.
+
+        `planted`: a bug in every agent.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             engine = stack.enter_context(STORES[store](directory))
