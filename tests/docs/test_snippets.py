@@ -46,6 +46,7 @@ PAGE_TESTS = {
     ("docs/kernel.md", "python"): "tests/docs/test_kernel_pages.py",
     ("docs/pipelines.md", "python"): "tests/docs/test_pipelines_page.py",
     ("docs/registry.md", "python"): "tests/docs/test_kernel_pages.py",
+    ("docs/security.md", "sh"): "tests/docs/test_security_page.py",
 }
 
 # What a page's script needs before it, and what it leaves behind.

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 from tests.support.kafka_admin import code
-from tests.support.kafka_security import MECHANISMS, PASSWORD, ROOT, SecureClient, scram_final, secure_gateway
+from tests.support.kafka_security import (
+    MECHANISMS,
+    PASSWORD,
+    ROOT,
+    SecureClient,
+    SecureGateway,
+    scram_final,
+    secure_gateway,
+)
 from tests.support.kafka_wire import API_VERSIONS, PRODUCE, produce_request
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
@@ -18,6 +26,7 @@ from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SeededRandom
 
 NEEDS_LOGIN = sorted(key for key, api in APIS.items() if not api.rule.before_login)
 
@@ -137,18 +146,33 @@ async def test_a_client_that_does_not_log_in_is_dropped(tmp_path: Path) -> None:
         assert connection.close_reason(now_ms + 51) == "not authenticated within 50 ms"
 
 
-async def test_each_exchange_has_a_nonce_of_its_own(tmp_path: Path) -> None:
-    """Planted: a nonce that is used twice lets whoever overheard a login repeat it."""
+async def replayed(secure: SecureGateway) -> ErrorCode:
+    """What somebody gets who repeats the login of another."""
+    await secure.create_user("ann")
+    challenges = []
+    for _ in range(2):
+        client = SecureClient(await secure.client())
+        await client.handshake("SCRAM-SHA-256")
+        challenges.append(bytes((await client.authenticate(b"n,,n=ann,r=abc")).auth_bytes))
+    overheard = scram_final("SCRAM-SHA-256", "n=ann,r=abc", challenges[0], PASSWORD)
+    return code(await client.authenticate(overheard))
+
+
+async def test_a_login_that_was_overheard_cannot_be_repeated(tmp_path: Path) -> None:
     async with secure_gateway(tmp_path) as secure:
-        await secure.create_user("ann")
-        challenges = []
-        for _ in range(2):
-            client = SecureClient(await secure.client())
-            await client.handshake("SCRAM-SHA-256")
-            challenges.append(bytes((await client.authenticate(b"n,,n=ann,r=abc")).auth_bytes))
-        overheard = scram_final("SCRAM-SHA-256", "n=ann,r=abc", challenges[0], PASSWORD)
-        assert code(await client.authenticate(overheard)) is ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert challenges[0] != challenges[1]
+        assert await replayed(secure) is ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_a_nonce_that_is_used_twice_would_be_noticed(tmp_path: Path) -> None:
+    """Planted: without a fresh nonce for each exchange, the test above fails."""
+
+    class Stuck(SeededRandom):
+        def token(self) -> str:
+            return "0" * 20
+
+    async with secure_gateway(tmp_path) as secure:
+        secure.security.random = Stuck(1)
+        assert await replayed(secure) is ErrorCode.NONE
 
 
 async def test_a_listener_without_sasl_says_so(tmp_path: Path) -> None:

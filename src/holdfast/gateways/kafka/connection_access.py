@@ -25,16 +25,16 @@ class ConnectionAccess:
         self._decisions: dict[tuple[Operation, ResourceType, str], bool] = {}
 
     def allows(self, rule: ApiRule, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether the client may do this, which the rule of its request must name."""
+        """Whether the client may do this, which the rule of its request must name. A decision that is kept was named before."""
         if self._version != self._control.version or len(self._decisions) > _DECISIONS_MAX:
             self._decisions.clear()
             self._version = self._control.version
         asked = (operation, kind, name)
         decided = self._decisions.get(asked)
         if decided is None:
+            if (operation, kind) not in rule.needs:
+                raise UnnamedNeedError(operation, kind)
             decided = self._decisions[asked] = self._decide(operation, kind, name)
-        if (operation, kind) not in rule.needs:
-            raise UnnamedNeedError(operation, kind)
         return decided
 
     def allows_any(self, rule: ApiRule, operation: Operation, kind: ResourceType) -> bool:
