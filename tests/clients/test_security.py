@@ -13,14 +13,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -197,7 +193,7 @@ def test_aiokafka(login: tuple[Listener, str]) -> None:
     if mechanism:
         settings |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
 
-    async def round_trip() -> bytes | None:
+    async def round_trip() -> Any:
         async with AIOKafkaProducer(**settings) as producer:
             await producer.send_and_wait(topic, b"x")
             with pytest.raises(TopicAuthorizationFailedError):
@@ -270,13 +266,16 @@ def test_users_and_acls_are_managed_by_kafkas_own_admin_client(listener: Callabl
     assert [(each.mechanism, each.iterations) for each in described.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_512, 4_096)
     ]
-    allowed = AclBinding(
-        *(ResourceType.TOPIC, "bobs-", ResourcePatternType.PREFIXED),
-        *("User:bob", "*", AclOperation.ALL, AclPermissionType.ALLOW),
-    )
+    prefixed, permission = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW
+    allowed = AclBinding(ResourceType.TOPIC, "bobs-", prefixed, "User:bob", "*", AclOperation.ALL, permission)
     everything: Any = AclBindingFilter(
-        *(ResourceType.ANY, None, ResourcePatternType.ANY, "User:bob", None),  # type: ignore[arg-type]
-        *(AclOperation.ANY, AclPermissionType.ANY),
+        ResourceType.ANY,
+        None,  # type: ignore[arg-type]  # any name: the client allows it, its types do not
+        ResourcePatternType.ANY,
+        "User:bob",
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     told: list[KafkaError | None] = []
     topic = broker.broker.unique("bobs")

@@ -10,6 +10,7 @@ from holdfast.contracts.validation import StoreLimits
 from holdfast.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from holdfast.security.principals import Principal
 from holdfast.security.scram import ScramMechanism, credential_of
+from holdfast.security.settings import SecuritySettings
 from holdfast.security.store import SecurityStore, User
 from holdfast.stores.memory import MemoryStore
 from holdfast.vocabulary.clock import RealClock
@@ -78,6 +79,15 @@ async def test_a_users_credentials_are_set_and_deleted_one_by_one() -> None:
     assert await security.delete_credentials(ODD)
     assert await security.delete_credentials(ODD) is None
     assert await security.users() == []
+
+
+async def test_nobody_is_called_everybody() -> None:
+    _, security = opened()
+    with pytest.raises(InvalidError, match="means everybody"):
+        await security.set_credentials("*", [])
+    with pytest.raises(InvalidError, match="not everybody"):
+        SecuritySettings(super_users="User:ann;User:*")
+    assert SecuritySettings(super_users="User:ann").principals == {ANN}
 
 
 async def test_no_password_is_in_the_store() -> None:

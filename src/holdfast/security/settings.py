@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from holdfast.security.principals import Principal, parse_principals
+from holdfast.security.principals import EVERYBODY, Principal, parse_principals
+from holdfast.vocabulary.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +13,8 @@ class SecuritySettings:
     super_users: str = ""
 
     def __post_init__(self) -> None:
-        parse_principals("super_users", self.super_users)
+        if EVERYBODY in parse_principals("super_users", self.super_users):
+            raise InvalidError("super_users", str(EVERYBODY), "names: not everybody can be a super user")
 
     @property
     def principals(self) -> frozenset[Principal]:

@@ -18,6 +18,7 @@ from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import Delete, Entry, Put, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.security.acls import (
+    WILDCARD,
     Acl,
     AclFilter,
     Operation,
@@ -150,6 +151,8 @@ class SecurityStore:
         The version from which on they count. With `create`, `InvalidError` if the user exists.
         """
         check_user_name("user name", name)
+        if name == WILDCARD:
+            raise InvalidError("user name", name, "a name: User:* means everybody")
 
         async def decide(entry: Entry | None) -> Swap[None]:
             if entry is not None and create:
