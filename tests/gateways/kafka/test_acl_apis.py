@@ -129,10 +129,10 @@ async def test_authorized_operations_are_those_of_the_client(tmp_path: Path) -> 
                 allow("ann", Operation.DESCRIBE, ResourceType.GROUP, "g"),
             ]
         )
-        asked = {"topics": [{"name": "orders", "topic_id": None}], "include_topic_authorized_operations": True}
+        wanted = [{"name": "orders", "topic_id": None}]
         read = operation_bits([AclOperation.READ, AclOperation.DESCRIBE])
         for client, bits in ((root, ALL_OPERATIONS[ResourceType.TOPIC]), (ann, read)):
-            (topic,) = (await client.ask("Metadata", **asked)).topics
+            (topic,) = (await client.ask("Metadata", topics=wanted, include_topic_authorized_operations=True)).topics
             assert topic.topic_authorized_operations == bits
             described = await client.ask("DescribeTopicPartitions", topics=[{"name": "orders"}], cursor=None)
             assert described.topics[0].topic_authorized_operations == bits

@@ -32,7 +32,7 @@ NEEDS_LOGIN = sorted(key for key, api in APIS.items() if not api.rule.before_log
 
 
 def test_an_api_without_a_rule_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(api_rules.RULES, ApiKey.LIST_GROUPS)  # type: ignore[arg-type]
+    monkeypatch.delitem(api_rules.RULES, ApiKey.LIST_GROUPS)
     with pytest.raises(MissingRuleError, match="ListGroups has no rule"):
         Api(key=ApiKey.LIST_GROUPS, versions=(0, 5), flexible_from=3)
 

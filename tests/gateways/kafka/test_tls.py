@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.certificates import certificate
@@ -27,7 +28,7 @@ async def connected(secure: SecureGateway, trusted: Path, own: Pair | None = Non
     return SecureClient(client)
 
 
-def tls(server: Pair) -> dict[str, object]:
+def tls(server: Pair) -> dict[str, Any]:
     return {"tls_cert": str(server[0]), "tls_key": str(server[1])}
 
 
@@ -37,7 +38,7 @@ async def visible(client: SecureClient) -> list[str]:
 
 async def test_a_certificate_is_a_principal(tmp_path: Path) -> None:
     server, ann, eve = (certificate(tmp_path, name) for name in ("node", "Ann", "eve"))
-    rules = {"client_ca": str(ann[0]), "principal_rules": "RULE:^CN=(.*)$/$1/L"}
+    rules: dict[str, Any] = {"client_ca": str(ann[0]), "principal_rules": "RULE:^CN=(.*)$/$1/L"}
     async with secure_gateway(tmp_path, topics={"mine": 1, "other": 1}, sasl="", **tls(server), **rules) as secure:
         await secure.set_acls([allow("ann", Operation.READ, ResourceType.TOPIC, "mine")])
         assert await visible(await connected(secure, server[0], ann)) == ["mine"]
@@ -48,7 +49,7 @@ async def test_a_certificate_is_a_principal(tmp_path: Path) -> None:
 
 async def test_a_certificate_without_a_principal_is_refused(tmp_path: Path) -> None:
     server, ann = certificate(tmp_path, "node"), certificate(tmp_path, "ann")
-    rules = {"client_ca": str(ann[0]), "principal_rules": "RULE:^CN=bob$/bob/"}
+    rules: dict[str, Any] = {"client_ca": str(ann[0]), "principal_rules": "RULE:^CN=bob$/bob/"}
     async with secure_gateway(tmp_path, sasl="", **tls(server), **rules) as secure:
         client = await connected(secure, server[0], ann)
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
