@@ -264,6 +264,19 @@ def test_tails_are_limited_and_do_not_hold_up_a_stop(tmp_path: Path) -> None:
             assert [line for line in lines if line.startswith("data")] == []
 
 
+def test_where_kafkas_clients_log_in_nobody_gets_past_that_over_http_or_text(tmp_path: Path) -> None:
+    node = ServeProcess(tmp_path / "node", "--roles", "api,agent", "--sasl", "SCRAM-SHA-512")
+    with started(node), httpx.Client(base_url=node.http, timeout=WAIT_S) as rest:
+        assert rest.get("/live").status_code == 200
+        for path in ("/topics", "/topics/t/messages", "/consume?topic=t", "/consumer-groups", "/agents"):
+            assert "log in" in refused(rest.get(f"{V1}{path}"), 403, "forbidden")["detail"]
+        refused(rest.post(f"{V1}/produce", json={"topic": "t", "value": 1}), 403, "forbidden")
+        refused(rest.post(f"{V1}/topics", json={"name": "t"}), 403, "forbidden")
+    text = ServeProcess(tmp_path / "text", *node.options, "--text", "127.0.0.1:0").launch()
+    assert text.ended() == 2
+    assert "has no logins" in text.log
+
+
 def test_any_node_answers_and_the_death_of_a_leader_loses_and_doubles_nothing(tmp_path: Path) -> None:
     shared = ("--store", f"sqlite:///{tmp_path}/store.db", "--objects", f"file://{tmp_path}/objects")
     quick = ("--set", "session.ttl_ms=3000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")

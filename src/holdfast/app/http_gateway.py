@@ -63,6 +63,8 @@ class HttpServices:
     text: TextServer | None = None
     bootstrap: str
     """The cluster's Kafka address."""
+    log_refused: str = ""
+    """Why topics and records are not served over HTTP, if they are not."""
     clickhouse: str = ""
     """The URL of the embedded ClickHouse, for sinks that name none."""
     etcd: EtcdMemberFigures | None = None
@@ -141,7 +143,8 @@ class HttpGateway:
             open_pipelines=node.open_pipelines,
             clock=node.clock,
             random=node.random,
-            log=node.log_backend(),
+            log=None if node.log_refused else node.log_backend(),
+            log_refused=node.log_refused,
             settings=self._settings,
             counters=counters,
         )

@@ -66,6 +66,7 @@ _KAFKA_REMEDY: Final = (
 _PLAIN_REMEDY: Final = (
     "With --sasl PLAIN, passwords need TLS: give --kafka-tls-cert and --kafka-tls-key, listen on 127.0.0.1"
 )
+_NO_HTTP_LOGINS: Final = "Kafka's clients have to log in or use TLS here, which HTTP does not offer yet"
 _PEER_REMEDY: Final = "This is the port for other agents: if there are none on other machines, pass --peer 127.0.0.1:0"
 
 
@@ -380,6 +381,7 @@ def _http_services(parts: _Components, node: _Node, kafka: KafkaServer, text: Te
         cursors=node.services.cursors,
         text=text,
         bootstrap=str(parts.advertised),
+        log_refused=_NO_HTTP_LOGINS if parts.settings.kafka.is_secured else "",
         clickhouse=parts.clickhouse.url,
         etcd=parts.etcd.figures if parts.etcd is not None else None,
         clock=parts.clock,

@@ -102,7 +102,7 @@ def why_no_worker(settings: ServeSettings) -> str:
     missing = [each for each in _REQUIRED_MODULES if find_spec(each) is None]
     if missing:
         return f"{', '.join(missing)} not installed; to run pipelines here: {install_hint('spark')}"
-    if settings.kafka.authenticates or settings.kafka.tls is not None:
+    if settings.kafka.is_secured:
         return "they cannot log in to Kafka or use TLS yet, which this node asks for"
     if settings.store.startswith("memory:"):
         return "the store is in this process's memory, which the Spark driver cannot reach: give another --store"

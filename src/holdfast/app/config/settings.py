@@ -94,6 +94,11 @@ class ServeSettings:
     etcd: EtcdMemberSettings = field(default_factory=EtcdMemberSettings)
 
     def __post_init__(self) -> None:
+        if self.text_listen is not None and self.kafka.authenticates and not self.insecure:
+            allowed = (
+                "off: the text protocol has no logins, and Kafka's clients need one. --insecure serves it all the same"
+            )
+            raise InvalidError("text", str(self.text_listen), allowed)
         if not self.roles:
             raise InvalidError("roles", "", "one or more of " + ", ".join(ROLES))
         for role in self.roles:

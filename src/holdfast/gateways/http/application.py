@@ -39,6 +39,7 @@ from holdfast.gateways.http.routes import (
     openapi,
     parts,
     records,
+    refused_log,
     reprocessing,
     topics,
 )
@@ -66,6 +67,8 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
     if backend.log is not None:
         handlers += [*topics.HANDLERS, *records.HANDLERS, *consumer_groups.HANDLERS, *cluster.HANDLERS]
         routes = LogRoutes.of(backend.log, backend.settings, backend.stopping)
+    elif backend.log_refused:
+        handlers += [refused_log.make_handler(backend.log_refused)]
     dependencies = {
         "backend": Provide(lambda: backend, sync_to_thread=False),
         "pipelines": Provide(lambda: pipelines, sync_to_thread=False),

@@ -31,6 +31,8 @@ class HttpBackend:
     random: Random
     log: "LogBackend | None" = None
     """None: a gateway of pipelines alone."""
+    log_refused: str = ""
+    """Why the log is not served, for who asks for it all the same."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server stops: what never ends by itself ends."""
     settings: HttpSettings = field(default_factory=HttpSettings)

@@ -1,7 +1,7 @@
 """Errors of requests that the gateway detects itself."""
 
 from holdfast.pipeline.model.errors import EditConflictError
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 
 class EtagMismatchError(EditConflictError):
@@ -37,6 +37,17 @@ class UnknownAgentError(InvalidError):
 
     def __str__(self) -> str:
         return f"agent {self.args[0][:300]!r} does not exist"
+
+
+class LogNotServedError(HoldfastError):
+    """The log is not served over HTTP. Use Kafka's protocol."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"topics and records are not served over HTTP: {self.reason}"
 
 
 class MalformedBodyError(InvalidError):

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from holdfast.client.types import KafkaConflictError, KafkaNotFoundError
-from holdfast.gateways.http.errors import MalformedBodyError, MissingPartError, UnknownAgentError
+from holdfast.gateways.http.errors import LogNotServedError, MalformedBodyError, MissingPartError, UnknownAgentError
 from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.topics import TopicExistsError, UnknownTopicError
 from holdfast.pipeline.model.errors import (
@@ -83,6 +83,7 @@ HEADERS_TOO_LARGE: Final = ProblemType(
 )
 MISDIRECTED: Final = ProblemType("misdirected", HTTPStatus.MISDIRECTED_REQUEST, "Unknown host name")
 FOREIGN_ORIGIN: Final = ProblemType("foreign-origin", HTTPStatus.FORBIDDEN, "Cross-origin write refused")
+FORBIDDEN: Final = ProblemType("forbidden", HTTPStatus.FORBIDDEN, "Not allowed here")
 BUSY: Final = ProblemType("busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests in flight")
 UNAVAILABLE: Final = ProblemType("unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "Dependency unavailable")
 NOT_READY: Final = ProblemType("not-ready", HTTPStatus.SERVICE_UNAVAILABLE, "Not ready")
@@ -102,6 +103,7 @@ _TYPE_BY_STATUS: Final = {
     for each in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, UNSUPPORTED_MEDIA_TYPE, TOO_LARGE, INTERNAL_ERROR)
 }
 _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
+    (LogNotServedError, FORBIDDEN),
     (UnknownPipelineError, NOT_FOUND),
     (UnknownTopicError, NOT_FOUND),
     (UnknownAgentError, NOT_FOUND),

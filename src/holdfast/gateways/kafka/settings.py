@@ -159,6 +159,11 @@ class KafkaSettings:
         return bool(self.sasl_mechanisms or self.client_ca)
 
     @property
+    def is_secured(self) -> bool:
+        """Whether clients need a login or TLS."""
+        return self.authenticates or self.tls is not None
+
+    @property
     def sends_passwords(self) -> bool:
         """Whether passwords may go over the network as they are."""
         return PLAIN in self.sasl_mechanisms and not self.tls_cert
