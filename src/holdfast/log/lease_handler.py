@@ -11,12 +11,11 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.kernel.keys import partition_from_resource
-from holdfast.kernel.lease import Lease, release, retake
+from holdfast.kernel.lease import Lease, retake
 from holdfast.log.errors import EpochSpentError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
-from holdfast.log.partition.draining import close_together, drain, drain_to_replicas
-from holdfast.log.partition.due_partitions import publication_groups
+from holdfast.log.partition.draining import drain, drain_to_replicas
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
@@ -29,6 +28,7 @@ from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replica_upkeep import ReplicaUpkeep
+from holdfast.log.retirement import Retirement
 from holdfast.log.rotation.rotator import Rotator
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
 from holdfast.log.topics import Topic, UnknownTopicError
@@ -49,7 +49,6 @@ _log: Final = logging.getLogger(__name__)
 
 _OPENED_TOGETHER: Final = 24
 _OPENS_MAX: Final = 4  # concurrent, of so many each
-_RELEASES_MAX: Final = 256
 _LOG_INTERVAL_MS: Final = 1_000
 _KEEP_ALL: Final = CleanupPolicy(retention_ms=None)
 
@@ -259,20 +258,14 @@ class PartitionLeaseHandler:
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
-        served = sorted(
-            (each for each in self.leading.values() if self._exists(each.partition_id)),
-            key=lambda each: each.is_quiescent,  # those that need no upload last: they end with the session as well
-        )
-        # What waits for replicas that may never answer must not hold up the others.
-        awaiting = [each for each in served if isinstance(each, ReplicatedPartition) and not each.is_durable]
-        groups = list(publication_groups((each for each in served if each not in awaiting), self._settings))
-        groups += [[each] for each in awaiting]
+        served = [each for each in self.leading.values() if self._exists(each.partition_id)]
         published = {each.lease.resource for each in served}
         others = [lease for lease in self._leases.values() if lease.resource not in published]
+        retirement = Retirement(self._resources, publisher=self._publisher, settings=self._settings)
         try:
             async with asyncio.timeout(within_ms / 1000):
-                await gather_limited(self._retire, groups, self._settings.publications_max)
-                await self._release(others)
+                await retirement.run(served)
+                await retirement.release(others)
         except TimeoutError:
             _log.warning("stopped before everything was published; the rest stays in the WAL until the next start")
         finally:
@@ -280,37 +273,6 @@ class PartitionLeaseHandler:
                 self._close(partition_from_resource(resource), ClosedError("agent"), "agent stopped")
             self._leases.clear()
             self.log_changes()
-
-    async def _retire(self, partitions: Sequence[LeadingPartition]) -> None:
-        """Publish these partitions together and release their leases; as long as it takes, or the session lasts."""
-        logged = False
-        while True:
-            self._session.check()
-            self._session.report_progress()
-            try:
-                await self._publisher.publish(partitions)  # while they accept appends
-                await close_together(partitions, self._publisher)
-                await self._release([each.lease for each in partitions])
-                return
-            except (ExpiredError, ClosedError):
-                raise
-            except HoldfastError as error:
-                if isinstance(error, FencedError) and len(partitions) == 1:
-                    return
-                if not logged:
-                    _log.info("releasing %d partitions failed, retrying: %s", len(partitions), error)
-                logged = True
-                passing = isinstance(error, (UnavailableError, OutcomeUnknownError))
-            if not passing and len(partitions) > 1:  # one of them cannot be published: the others can
-                await gather_or_cancel(*(self._retire([each]) for each in partitions))
-                return
-            await self._clock.sleep_ms(self._resources.settings.publish_retry_ms)
-
-    async def _release(self, leases: Iterable[Lease]) -> None:
-        """Release the leases; those that were lost are not ours to release."""
-        await gather_limited(
-            lambda lease: release(self._store, lease, clock=self._clock, random=self._random), leases, _RELEASES_MAX
-        )
 
     async def _retry_open(self, leases: Sequence[Lease]) -> None:
         async with self._locks.hold(*(lease.resource for lease in leases)):
