@@ -69,6 +69,7 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.kafka
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.rest
 	$(BIN)/python -m bench.mapping
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.failover

@@ -8,6 +8,7 @@ request appends its records once: the log remembers it like a producer's first b
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -33,15 +34,16 @@ from holdfast.vocabulary.hashing import kafka_partition
 from holdfast.vocabulary.tasks import gather_or_cancel
 
 KEY_CHARS_MAX: Final = 255
+_KEYS_KEPT: Final = 65_536
 # Ids that are given to producers count up from 0 and never come here.
 _KEY_IDS: Final = 1 << 62
 
 
-class PlacedRecord(NamedTuple):
-    """Where a record is."""
+class AppendedRecords(NamedTuple):
+    """Where the records of a request are: of each partition its first offset, and which of them, in their order."""
 
-    partition: int
-    offset: int
+    offsets: Mapping[int, int]
+    members: Mapping[int, Sequence[int]]
 
 
 class PartlyAppendedError(OutcomeUnknownError):
@@ -80,20 +82,17 @@ class Producing:
         *,
         acks: int = ACKS_ALL,
         idempotency_key: str = "",
-    ) -> list[PlacedRecord]:
-        """Append the records; where each of them is. `partitions`: as each of them asks for."""
+    ) -> AppendedRecords:
+        """Append the records, whose offsets are their places; where they are. `partitions`: as each of them asks for."""
         if len(idempotency_key) > KEY_CHARS_MAX:
             raise InvalidError("Idempotency-Key", idempotency_key[:40] + "…", f"at most {KEY_CHARS_MAX} characters")
         topic = await self.topic(name)
-        chosen = self._partitions(topic, records, partitions, idempotency_key)
-        grouped: dict[int, list[int]] = defaultdict(list)
-        for at, partition in enumerate(chosen):
-            grouped[partition].append(at)
+        members = self._members(topic, records, partitions, idempotency_key)
         producer = _key_producer(topic.id, idempotency_key) if idempotency_key else None
 
-        async def append(partition: int, places: list[int]) -> int | HoldfastError:
+        async def append(partition: int, members: Sequence[int]) -> int | HoldfastError:
             batch = encode(
-                [records[at]._replace(offset=number) for number, at in enumerate(places)],
+                records if len(members) == len(records) else _numbered(records, members),
                 producer_id=NO_PRODUCER_ID if producer is None else producer,
                 producer_epoch=NO_EPOCH if producer is None else 0,
                 base_sequence=NO_SEQUENCE if producer is None else 0,
@@ -105,15 +104,8 @@ class Producing:
             except HoldfastError as error:
                 return error
 
-        found = dict(zip(grouped, await gather_or_cancel(*(append(*each) for each in grouped.items())), strict=True))
-        _raise_failures(found)
-        placed: list[PlacedRecord] = [PlacedRecord(0, 0)] * len(records)
-        for partition, places in grouped.items():
-            base = found[partition]
-            assert isinstance(base, int)
-            for number, at in enumerate(places):
-                placed[at] = PlacedRecord(partition, base + number)
-        return placed
+        found = await gather_or_cancel(*(append(*each) for each in members.items()))
+        return AppendedRecords(_offsets(dict(zip(members, found, strict=True))), members)
 
     async def _append(self, topic: Topic, partition: int, batch: bytes, acks: int, *, stamped: bool) -> int:
         """The offset of the batch, once it is as durable as `acks` asks for."""
@@ -126,23 +118,31 @@ class Producing:
         forwarded = self._forward.append_stamped if stamped else self._forward.append
         return (await forwarded(info, partition, batch, acks=acks)).base_offset
 
-    def _partitions(
+    def _members(
         self, topic: Topic, records: Sequence[Record], wanted: Sequence[int | None], idempotency_key: str
-    ) -> list[int]:
+    ) -> dict[int, Sequence[int]]:
+        """The records of each partition, by their places in the request."""
         if idempotency_key:  # the same request must choose the same
             others = kafka_partition(idempotency_key.encode(), topic.partitions)
         else:
             others = next(self._turns) % topic.partitions
-        chosen = []
-        for number, (record, partition) in enumerate(zip(records, wanted, strict=True)):
+        members: dict[int, list[int]] = defaultdict(list)
+        for at, (record, partition) in enumerate(zip(records, wanted, strict=True)):
             if partition is None:
-                partition = others if record.key is None else kafka_partition(record.key, topic.partitions)
+                partition = others if record.key is None else _partition_of_key(record.key, topic.partitions)
             elif not 0 <= partition < topic.partitions:
                 raise InvalidError(
-                    f"records[{number}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
+                    f"records[{at}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
                 )
-            chosen.append(partition)
-        return chosen
+            members[partition].append(at)
+        return dict(members)
+
+
+_partition_of_key = lru_cache(maxsize=_KEYS_KEPT)(kafka_partition)
+
+
+def _numbered(records: Sequence[Record], members: Sequence[int]) -> list[Record]:
+    return [Record(number, *records[at][1:]) for number, at in enumerate(members)]
 
 
 def _key_producer(topic_id: str, key: str) -> int:
@@ -150,16 +150,13 @@ def _key_producer(topic_id: str, key: str) -> int:
     return _KEY_IDS | (int.from_bytes(digest, "big") & (_KEY_IDS - 1))
 
 
-def _raise_failures(found: Mapping[int, int | HoldfastError]) -> None:
+def _offsets(found: Mapping[int, int | HoldfastError]) -> dict[int, int]:
+    """The first offset of each partition, if all of them took their records."""
+    appended = {partition: base for partition, base in found.items() if isinstance(base, int)}
     failed = {partition: error for partition, error in found.items() if isinstance(error, HoldfastError)}
-    if not failed:
-        return
-    if len(failed) < len(found):
-        raise PartlyAppendedError(
-            {partition: base for partition, base in found.items() if isinstance(base, int)}, failed
-        )
     unknown = (OutcomeUnknownError, FencedError, ExpiredError, ClosedError)
-    worst = next((error for error in failed.values() if isinstance(error, unknown)), None)
-    if worst is not None:
-        raise PartlyAppendedError({}, failed)
-    raise next(iter(failed.values()))
+    if failed and (appended or any(isinstance(error, unknown) for error in failed.values())):
+        raise PartlyAppendedError(appended, failed)
+    for error in failed.values():
+        raise error
+    return appended

@@ -1,7 +1,6 @@
 """Records: produce one, a batch, lines or raw bytes; consume, browse and follow them."""
 
 from collections.abc import AsyncIterator, Sequence
-from itertools import groupby
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -12,7 +11,6 @@ from litestar.response import Stream
 
 from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
 from holdfast.gateways.http.errors import MalformedBodyError
-from holdfast.gateways.http.log.producing import PlacedRecord
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
 from holdfast.gateways.http.log.tail import PARTITIONS_MAX, parse_event_id, tail_events
 from holdfast.gateways.http.routes.bodies import RequestBody
@@ -114,8 +112,9 @@ async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey 
     data = _decoded(_ONE, await request.body())
     acks = _ACKS[data.ack_mode or data.acks]
     record = _named(data, log.backend.clock.now_ms())
-    (placed,) = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
-    return Produced(partition=placed.partition, offset=placed.offset)
+    found = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
+    ((partition, offset),) = found.offsets.items()
+    return Produced(partition=partition, offset=offset)
 
 
 @post(
@@ -130,16 +129,19 @@ async def produce_batch(log: LogDependency, request: HttpRequest, key: Idempoten
     data = _decoded(_BATCH, await request.body())
     now_ms = log.backend.clock.now_ms()
     records = [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
-    placed = await log.producing.append(
+    found = await log.producing.append(
         data.topic,
         records,
         [each.partition for each in data.records],
         acks=_ACKS[data.ack_mode or data.acks],
         idempotency_key=key,
     )
-    return ProducedBatch(
-        count=len(placed), offsets=[Produced(partition=each.partition, offset=each.offset) for each in placed]
-    )
+    offsets = {
+        at: Produced(partition=partition, offset=found.offsets[partition] + number)
+        for partition, members in found.members.items()
+        for number, at in enumerate(members)
+    }
+    return ProducedBatch(count=len(records), offsets=[offsets[at] for at in range(len(records))])
 
 
 @post(
@@ -181,8 +183,12 @@ async def produce_raw(
         records = [to_record(number, each, now_ms) for number, each in enumerate(given)]
         records = [each if each.key is not None else each._replace(key=common) for each in records]
         partitions = [partition if each.partition is None else each.partition for each in given]
-    placed = await log.producing.append(topic, records, partitions, acks=_ACKS[acks], idempotency_key=key)
-    return ProducedLines(count=len(placed), ranges=_ranges(placed))
+    found = await log.producing.append(topic, records, partitions, acks=_ACKS[acks], idempotency_key=key)
+    ranges = [
+        ProducedRange(partition=partition, offset=offset, count=len(found.members[partition]))
+        for partition, offset in sorted(found.offsets.items())
+    ]
+    return ProducedLines(count=len(records), ranges=ranges)
 
 
 @get(f"{LOG_PATH}/consume", tags=["records"], summary="Consume a partition")
@@ -312,17 +318,6 @@ def _named(given: NewRecord, now_ms: int) -> Record:
         return to_record(0, given, now_ms)
     except InvalidError as error:
         raise InvalidError(error.what.removeprefix("records[0]."), error.given, error.allowed) from None
-
-
-def _ranges(placed: Sequence[PlacedRecord]) -> list[ProducedRange]:
-    """The records as ranges of offsets, by partition."""
-    ordered = sorted(placed)
-    runs = groupby(enumerate(ordered), key=lambda each: (each[1].partition, each[1].offset - each[0]))
-    found = []
-    for (partition, _), run in runs:
-        offsets = [each.offset for _, each in run]
-        found.append(ProducedRange(partition=partition, offset=offsets[0], count=len(offsets)))
-    return found
 
 
 HANDLERS = (produce, produce_batch, produce_raw, consume, messages, tail)
