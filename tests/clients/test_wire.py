@@ -12,7 +12,6 @@ from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 
 TRANSACTIONS = {24, 25, 26, 27, 28}  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
-SASL = {17, 36}
 NEWER_GROUPS = {69, 76, 77, 78, 79}  # KIP-848, but for the heartbeat, which is there to be refused; share groups
 
 
@@ -21,7 +20,7 @@ def test_only_implemented_apis_are_advertised(broker: Broker) -> None:
         pytest.skip("Apache Kafka offers all of it")
     with Wire(broker.bootstrap) as wire:
         advertised = wire.versions()
-    assert not advertised.keys() & (TRANSACTIONS | SASL | NEWER_GROUPS)
+    assert not advertised.keys() & (TRANSACTIONS | NEWER_GROUPS)
     assert advertised.keys() == set(ApiKey)
     assert all(0 <= lowest <= highest for lowest, highest in advertised.values())
 

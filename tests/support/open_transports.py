@@ -22,7 +22,13 @@ def close_with_loop() -> None:
     sockets, tls = WeakSet[Any](), WeakSet[Any]()
 
     def note(transport: Any, *args: Any, **options: Any) -> None:
-        begin(transport, *args, **options)
+        try:
+            begin(transport, *args, **options)
+        except BaseException:  # its server was closed just after it had accepted it: asyncio forgets the socket
+            if getattr(transport, "_sock", None) is not None:
+                transport._sock.close()
+                transport._sock = None
+            raise
         sockets.add(transport)
 
     def note_tls(transport: Any, *args: Any, **options: Any) -> None:

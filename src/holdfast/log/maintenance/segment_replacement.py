@@ -30,8 +30,9 @@ async def replace_segments(
     """
     async with exclusive_listing(partition, context):
         segments, record = partition.segments, partition.record
-        before, after = {each.object for each in old}, {each.object for each in new}
-        fresh, trash = tuple(after - before), dict.fromkeys(before - after, False)
+        before, after = dict.fromkeys(each.object for each in old), dict.fromkeys(each.object for each in new)
+        fresh = tuple(key for key in after if key not in before)
+        trash = {key: False for key in before if key not in after}
         for key in fresh:
             if isinstance(await context.objects.get(key, start=0, end=1), Missing):
                 raise UnavailableError(f"object {key}", "it was swept before it could be listed")
