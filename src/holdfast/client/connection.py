@@ -20,13 +20,17 @@ _RESPONSE_BYTES_MAX: Final = 512 << 20
 
 
 class BrokerConnection:
-    """One broker; requests are sent one at a time."""
+    """One broker; requests are sent one at a time. The time of one counts from the call on, also while it waits for its turn.
+
+    `pending`: requests that are sent or wait for their turn.
+    """
 
     def __init__(self, address: BrokerAddress, *, timeout_s: float) -> None:
         self._address, self._timeout_s = address, timeout_s
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._correlation_id = 0
+        self.pending = 0
 
     async def connect(self) -> None:
         """Open the connection, unless it is open. `UnavailableError`: nothing was sent."""
@@ -37,17 +41,19 @@ class BrokerConnection:
         return await self._exclusively(lambda: self._request(request))
 
     async def _exclusively(self, work: Callable[[], Awaitable[T]]) -> T:
-        async with self._lock:
-            try:
-                async with asyncio.timeout(self._timeout_s):
+        self.pending += 1
+        try:
+            async with asyncio.timeout(self._timeout_s), self._lock:
+                try:
                     return await work()
-            except (OSError, EOFError, TimeoutError) as error:
-                await self._drop()
-                reason = _reason(error) or f"no answer within {self._timeout_s:g} s"
-                raise UnavailableError(f"broker {self._address}", reason) from None
-            except BaseException:
-                await self._drop()
-                raise
+                except BaseException:
+                    await self._drop()
+                    raise
+        except (OSError, EOFError, TimeoutError) as error:
+            reason = _reason(error) or f"no answer within {self._timeout_s:g} s"
+            raise UnavailableError(f"broker {self._address}", reason) from None
+        finally:
+            self.pending -= 1
 
     async def close(self) -> None:
         """Close the connection; the next request opens another one."""

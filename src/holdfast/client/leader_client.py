@@ -11,8 +11,10 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from holdfast.client.addresses import BrokerAddress
 from holdfast.client.brokers import FetchResult, TopicInfo
-from holdfast.client.producer import KafkaIdempotentProducer, OutOfSequenceError, stamp_producer
+from holdfast.client.connection import BrokerConnection
+from holdfast.client.producer import SEQUENCE_MODULUS, KafkaIdempotentProducer, OutOfSequenceError, stamp_producer
 from holdfast.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 from holdfast.log.batches import parse_header
 from holdfast.log.topics import UnknownTopicError
@@ -22,6 +24,7 @@ from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnkno
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 50
 _LANES_MAX: Final = 1_024
+_CONNECTIONS_MAX: Final = 16  # to one leader
 _SENT_AGAIN: Final = (RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}) | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
@@ -58,6 +61,13 @@ class LeaderClient(KafkaIdempotentProducer):
         super().__init__(bootstrap, clock=clock, timeout_ms=timeout_ms)
         self._append_ms = timeout_ms
         self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._pools: dict[BrokerAddress, list[BrokerConnection]] = {}
+
+    async def close(self) -> None:
+        await super().close()
+        for connection in (each for pool in self._pools.values() for each in pool):
+            await connection.close()
+        self._pools.clear()
 
     async def append(self, topic: TopicInfo, number: int, batch: bytes, *, acks: int) -> AppendedBatch:
         """Append one batch at its leader, for as long as a request may take.
@@ -66,38 +76,47 @@ class LeaderClient(KafkaIdempotentProducer):
         """
         lane = self._lane(topic.id, number)
         async with lane.turn:
-            if lane.producer is None:
-                lane.producer, lane.sequence = await self.init_producer_id(), 0
-            stamped = stamp_producer(bytearray(batch), lane.producer, lane.sequence)
-            try:
-                appended = await self.append_stamped(topic, number, stamped, acks=acks)
-            except (InvalidError, UnavailableError):
-                raise  # the number is free again
-            except BaseException:
-                lane.producer = None  # the number may be used up
-                raise
-            lane.sequence += parse_header(stamped).count
-            return appended
+            while True:
+                if lane.producer is None:
+                    lane.producer, lane.sequence = await self.init_producer_id(), 0
+                stamped = stamp_producer(bytearray(batch), lane.producer, lane.sequence)
+                try:
+                    appended = await self.append_stamped(topic, number, stamped, acks=acks)
+                except (InvalidError, UnavailableError):
+                    raise  # the number is free again
+                except OutOfSequenceError:
+                    lane.producer = None
+                    if not lane.sequence:
+                        raise
+                    continue  # a leader that has lost what was acknowledged before expects an earlier number
+                except BaseException:
+                    lane.producer = None  # the number may be used up
+                    raise
+                lane.sequence = (lane.sequence + parse_header(stamped).count) % SEQUENCE_MODULUS
+                return appended
 
     async def append_stamped(self, topic: TopicInfo, number: int, batch: bytes, *, acks: int) -> AppendedBatch:
-        """The same for a batch that has its producer id and sequence number."""
+        """The same for a batch that has its producer id and sequence number. `OutOfSequenceError`: it is refused for these."""
         deadline_ms = self._clock.boot_ms() + self._append_ms
+        where = f"{topic.name}:{number}"
         sent = False
         while True:
             try:
                 node = next(iter(await self._group_by_leader(topic.name, {number: 0})))
                 connection = await self._connected(node)
-            except UnavailableError as error:
-                reason = error.reason
-            else:
-                sent = True
                 try:
                     return await self._produce_one(connection, topic, number, batch, acks)
-                except UnavailableError as error:
+                except UnavailableError:
+                    sent = True
                     self._forget(node)
-                    reason = error.reason
+                    raise
+            except UnavailableError as error:
+                reason = error.reason
+            except (InvalidError, OutOfSequenceError) as error:
+                if sent:  # this refusal says nothing of the tries before
+                    raise UnknownAppendError(where, str(error)) from None
+                raise
             if self._clock.boot_ms() + _RETRY_MS >= deadline_ms:
-                where = f"{topic.name}:{number}"
                 raise UnknownAppendError(where, reason) if sent else UnavailableError(f"partition {where}", reason)
             await self._clock.sleep_ms(_RETRY_MS)
 
@@ -136,6 +155,15 @@ class LeaderClient(KafkaIdempotentProducer):
             raise
         return connection
 
+    def _connection(self, address: BrokerAddress) -> BrokerConnection:
+        """The one with the fewest requests. A leader may take long for one partition, which must not hold up the others."""
+        pool = self._pools.setdefault(address, [])
+        idlest = min(pool, key=lambda each: each.pending, default=None)
+        if idlest is None or (idlest.pending and len(pool) < _CONNECTIONS_MAX):
+            idlest = BrokerConnection(address, timeout_s=self._timeout_ms / 1000)
+            pool.append(idlest)
+        return idlest
+
     async def read(
         self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int, wait_ms: float = 0
     ) -> FetchResult:
@@ -152,9 +180,8 @@ class LeaderClient(KafkaIdempotentProducer):
         lane = self._lanes.pop((topic_id, number), None) or _Lane()
         self._lanes[topic_id, number] = lane  # the youngest again
         if len(self._lanes) > _LANES_MAX:
-            oldest = next(iter(self._lanes))
-            if not self._lanes[oldest].turn.locked():
-                del self._lanes[oldest]
+            # A lane that is dropped while somebody uses it goes on under its id; the next one gets another.
+            del self._lanes[next(iter(self._lanes))]
         return lane
 
 
