@@ -147,6 +147,12 @@ def test_an_idempotency_key_appends_once_also_after_a_restart(tmp_path: Path) ->
         )
         assert answer.status_code in (422, 504)
         assert "Idempotency-Key" in answer.text
+        changed = {"topic": "once", "records": [*records[:-1], {"value": "another"}]}
+        answer = httpx.post(
+            f"{node.http}{V1}/produce/batch", json=changed, headers={"idempotency-key": "a"}, timeout=WAIT_S
+        )
+        assert answer.status_code in (422, 504), "other records, as many as before"
+        assert "Idempotency-Key" in answer.text
         with httpx.Client(base_url=node.http, timeout=WAIT_S) as rest:
             assert sum(len(values(rest, "once", partition=p)) for p in range(3)) == 2 * len(records)
 
@@ -188,6 +194,8 @@ def test_a_body_that_is_wrong_is_named(rest: httpx.Client, body: str, pointer: s
     assert answer.status_code in (400, 422)
     if pointer:
         assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+    no_utf8 = rest.post(f"{V1}/produce", content=b'{"topic": "\xff"}', headers={"content-type": "application/json"})
+    refused(no_utf8, 400, "malformed")
     form = rest.post(f"{V1}/produce", content=body, headers={"content-type": "text/plain"})
     refused(form, 415, "media-type")
 

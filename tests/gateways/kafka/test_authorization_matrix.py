@@ -408,3 +408,13 @@ async def test_a_connection_that_never_logged_in_may_do_nothing(tmp_path: Path) 
         access = ConnectionAccess(Login(secure.security, "127.0.0.1"))
         for rule in RULES.values():
             assert not any(access.allows(rule, operation, kind, TOPIC) for operation, kind in rule.needs)
+
+
+async def test_names_that_no_resource_can_have_are_not_kept(tmp_path: Path) -> None:
+    """Who has logged in may ask for names of 32 KiB: 20,000 of them would be 640 MB for one connection."""
+    async with secure_gateway(tmp_path) as secure:
+        access = ConnectionAccess(Login(secure.security, "127.0.0.1"))
+        rule = RULES[ApiKey.METADATA]
+        for name in ("x" * 32_000, "x" * 300):
+            assert not access.allows(rule, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        assert [len(name) for _, _, name in access._decisions] == [300]

@@ -13,6 +13,9 @@ from holdfast.kafka.enums import AclOperation, operation_bits
 from holdfast.security.acls import OPERATIONS, Operation, ResourceType
 
 _DECISIONS_MAX: Final = 20_000
+_NAME_CHARS_MAX: Final = (
+    300  # of a decision that is kept: no resource that exists has a longer name, but whoever logs in may ask
+)
 
 
 class ConnectionAccess:
@@ -34,7 +37,9 @@ class ConnectionAccess:
         if decided is None:
             if (operation, kind) not in rule.needs:
                 raise UnnamedNeedError(operation, kind)
-            decided = self._decisions[asked] = self._decide(operation, kind, name)
+            decided = self._decide(operation, kind, name)
+            if len(name) <= _NAME_CHARS_MAX:
+                self._decisions[asked] = decided
         return decided
 
     def allows_any(self, rule: ApiRule, operation: Operation, kind: ResourceType) -> bool:

@@ -15,20 +15,33 @@ NOW_MS = 1_700_000_000_000
 _data = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
 
 
+def by_name(record: Record) -> dict[str, list[bytes | None]]:
+    return {name: [data for each, data in record.headers if each == name] for name, _ in record.headers}
+
+
 def parsed(text: str) -> Record:
     return to_record(0, msgspec.json.decode(text, type=NewRecord), NOW_MS)
 
 
-@given(key=_data, value=_data, headers=st.dictionaries(st.text(max_size=8), _data, max_size=3))
+@given(
+    key=_data, value=_data, headers=st.lists(st.tuples(st.sampled_from("abc") | st.text(max_size=8), _data), max_size=5)
+)
 def test_what_was_read_can_be_produced_again(
-    key: bytes | None, value: bytes | None, headers: dict[str, bytes | None]
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
-    record = Record(7, NOW_MS, key, value, tuple(headers.items()))
+    record = Record(7, NOW_MS, key, value, tuple(headers))
     shown = msgspec.json.decode(msgspec.json.encode(from_record(3, record)))
     del shown["partition"], shown["offset"]
     again = parsed(msgspec.json.encode(shown).decode())
     assert again[1:4] == record[1:4]
-    assert dict(again.headers) == dict(record.headers)
+    assert by_name(again) == by_name(record)
+
+
+def test_a_header_that_occurs_several_times_is_an_array() -> None:
+    headers = (("h", b"1"), ("b", b"x"), ("h", None), ("h", b"1"), ("b", b"\xff"), ("one", b"o"))
+    shown = from_record(0, Record(0, NOW_MS, None, b"", headers))
+    assert shown.headers == {"h": ["1", None, "1"], "one": "o"}
+    assert shown.headers_base64 == {"b": ["eA==", "/w=="]}
 
 
 @pytest.mark.parametrize(
@@ -70,3 +83,11 @@ def test_lines_are_values_or_records() -> None:
 def test_lines_that_are_no_json_are_refused(body: bytes) -> None:
     with pytest.raises(InvalidError, match="body"):
         line_values(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"value": "\xff"}', b'{"value": 1, "key": "\xff"}', b'{"value": 1, "headers": {"h": "\xff"}}']
+)
+def test_text_that_is_no_utf8_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidError, match=r"(utf|UTF)-8"):
+        to_record(0, line_records(body)[0], NOW_MS)

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.cluster import Cluster
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_THREADS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +36,14 @@ class LogBackend:
 
 
 class KafkaAdmin:
-    """Calls of `client.admin` on threads, with one client of the cluster, which is made for the first of them."""
+    """Calls of `client.admin` on threads, with one client of the cluster, which is made for the first of them.
+
+    The threads are its own: a coordinator that does not answer keeps them for long, and the log reads and publishes on the loop's.
+    """
 
     def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
         self._bootstrap = Bootstrap(servers=bootstrap, timeout_s=timeout_s)
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="http-admin")
         self._opening = asyncio.Lock()
         self._client: KafkaClient | None = None
 
@@ -43,8 +51,9 @@ class KafkaAdmin:
         """The result of `work`, called with the client. Raises what it raises, and `UnavailableError`."""
         async with self._opening:
             if self._client is None:
-                self._client = await asyncio.to_thread(self._open)
-        return await asyncio.to_thread(work, self._client, *args, **kwargs)
+                self._client = await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
+        called = partial(work, self._client, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, called)
 
     def _open(self) -> "KafkaClient":
         from holdfast.client.librdkafka import KafkaClient

@@ -2,7 +2,8 @@
 
 The rules: records of one partition are one batch, appended as a whole or not at all. A key decides the partition as in Kafka's own
 clients; what has neither key nor partition goes to one partition per request, each in turn. With an idempotency key the same
-request appends its records once: the log remembers it like a producer's first batch (`log.producer_expiry_ms`, a day).
+request appends its records once: the log remembers it like a producer's first batch (`log.producer_expiry_ms`, a day). Its first
+sequence number is a digest of the records: other records under the same key are out of sequence, and refused.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
-from holdfast.client.producer import OutOfSequenceError
+from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError
 from holdfast.gateways.http.log.backend import LogBackend
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from holdfast.log.batches import Record, encode
@@ -91,11 +92,12 @@ class Producing:
         producer = _key_producer(topic.id, idempotency_key) if idempotency_key else None
 
         async def append(partition: int, members: Sequence[int]) -> int | HoldfastError:
+            mine = records if len(members) == len(records) else _numbered(records, members)
             batch = encode(
-                records if len(members) == len(records) else _numbered(records, members),
+                mine,
                 producer_id=NO_PRODUCER_ID if producer is None else producer,
                 producer_epoch=NO_EPOCH if producer is None else 0,
-                base_sequence=NO_SEQUENCE if producer is None else 0,
+                base_sequence=NO_SEQUENCE if producer is None else _content_sequence(mine),
             )
             try:
                 return await self._append(topic, partition, batch, acks, stamped=producer is not None)
@@ -148,6 +150,18 @@ def _numbered(records: Sequence[Record], members: Sequence[int]) -> list[Record]
 def _key_producer(topic_id: str, key: str) -> int:
     digest = hashlib.blake2b(f"{topic_id}/{key}".encode(), digest_size=8).digest()
     return _KEY_IDS | (int.from_bytes(digest, "big") & (_KEY_IDS - 1))
+
+
+def _content_sequence(records: Sequence[Record]) -> int:
+    """A number by what the records are. Not by their timestamps: those of another try are later."""
+    digest = hashlib.blake2b(digest_size=8)
+    for record in records:
+        named = ((name.encode(errors="surrogatepass"), data) for name, data in record.headers)
+        for data in (record.key, record.value, *(each for pair in named for each in pair)):
+            digest.update(b"\xff" * 8 if data is None else len(data).to_bytes(8, "big"))
+            digest.update(data or b"")
+        digest.update(len(record.headers).to_bytes(8, "big"))
+    return int.from_bytes(digest.digest(), "big") % (SEQUENCE_MODULUS - len(records))
 
 
 def _offsets(found: Mapping[int, int | HoldfastError]) -> dict[int, int]:

@@ -1,18 +1,22 @@
 """Records as JSON: what a client sends, and what it gets. Pure.
 
 The one rule: bytes come back as they went in. Text is JSON text; what is no UTF-8 has a name that ends with `Base64` instead. A
-JSON value that is neither text nor null is stored as the JSON that was sent.
+JSON value that is neither text nor null is stored as the JSON that was sent. A header that occurs several times, as Kafka allows,
+is an array; if one of its values is no UTF-8, it is in `headersBase64` as a whole, so that their order stays.
 """
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from holdfast.gateways.http.routes.bodies import RequestBody
 from holdfast.log.batches import Record
 from holdfast.vocabulary.errors import InvalidError
+
+HeaderValues = str | None | Sequence[str | None]
+"""The value of a header, or the values of one that occurs several times."""
 
 _TIMESTAMP_MAX_MS = (1 << 63) - 1
 
@@ -24,8 +28,8 @@ class NewRecord(RequestBody, frozen=True):
     key_base64: str | None = None
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value_base64: str | None = None
-    headers: Mapping[str, str | None] = {}
-    headers_base64: Mapping[str, str] = {}
+    headers: Mapping[str, HeaderValues] = {}
+    headers_base64: Mapping[str, HeaderValues] = {}
     partition: int | None = None
     timestamp: int | None = None
 
@@ -40,8 +44,8 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     key_base64: str = ""
     value: str | msgspec.UnsetType | None = msgspec.UNSET
     value_base64: str = ""
-    headers: Mapping[str, str | None] = {}
-    headers_base64: Mapping[str, str] = {}
+    headers: Mapping[str, HeaderValues] = {}
+    headers_base64: Mapping[str, HeaderValues] = {}
 
 
 def to_record(number: int, given: NewRecord, now_ms: int) -> Record:
@@ -52,8 +56,11 @@ def to_record(number: int, given: NewRecord, now_ms: int) -> Record:
         raise InvalidError(f"{where}.timestamp", timestamp_ms, "milliseconds since 1970")
     if given.value is msgspec.UNSET and given.value_base64 is None:
         raise InvalidError(f"{where}.value", "nothing", "any JSON (null is a tombstone), or bytes as valueBase64")
-    headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
-    headers += [(name, _bytes(f"{where}.headersBase64", text)) for name, text in given.headers_base64.items()]
+    headers = [(name, None if text is None else text.encode()) for name, text in _each(given.headers)]
+    headers += [
+        (name, None if text is None else _bytes(f"{where}.headersBase64", text))
+        for name, text in _each(given.headers_base64)
+    ]
     return Record(
         number,
         timestamp_ms,
@@ -67,14 +74,17 @@ def from_record(partition: int, record: Record) -> ReadRecord:
     """The JSON of a record."""
     key, key_base64 = _shown(record.key)
     value, value_base64 = _shown(record.value)
-    headers: dict[str, str | None] = {}
-    binary: dict[str, str] = {}
+    named: dict[str, list[bytes | None]] = {}
     for name, data in record.headers:
-        text, encoded = _shown(data)
-        if encoded:
-            binary[name] = encoded
+        named.setdefault(name, []).append(data)
+    headers: dict[str, HeaderValues] = {}
+    binary: dict[str, HeaderValues] = {}
+    for name, values in named.items():
+        shown = [_shown(data) for data in values]
+        if any(encoded for _, encoded in shown):
+            binary[name] = _one_or_all([None if data is None else b64encode(data).decode() for data in values])
         else:
-            headers[name] = text
+            headers[name] = _one_or_all([text for text, _ in shown])
     return ReadRecord(
         partition=partition,
         offset=record.offset,
@@ -100,7 +110,7 @@ def line_records(body: bytes) -> list[NewRecord]:
     """The lines of NDJSON, each a record with `key`, `value` and so on."""
     try:
         return _RECORDS.decode_lines(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidError("body", str(error), 'a record in each line, such as {"key": …, "value": …}') from None
 
 
@@ -118,7 +128,22 @@ def _field(where: str, given: msgspec.Raw | msgspec.UnsetType, encoded: str | No
     raw = bytes(given).strip()
     if raw == b"null":
         return None
-    return msgspec.json.decode(raw, type=str).encode() if raw[:1] == b'"' else raw
+    if raw[:1] != b'"':
+        return raw
+    try:
+        return msgspec.json.decode(raw, type=str).encode()
+    except UnicodeDecodeError as error:
+        raise InvalidError(where, str(error), "UTF-8") from None
+
+
+def _each(headers: Mapping[str, HeaderValues]) -> Iterator[tuple[str, str | None]]:
+    for name, values in headers.items():
+        for text in (values,) if values is None or isinstance(values, str) else values:
+            yield name, text
+
+
+def _one_or_all(values: Sequence[str | None]) -> HeaderValues:
+    return values[0] if len(values) == 1 else values
 
 
 def _bytes(where: str, text: str) -> bytes:

@@ -301,7 +301,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise ValidationException(str(error)) from msgspec.ValidationError(str(error).replace("at `$", "at `$.data", 1))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedBodyError(str(error)) from None
 
 
