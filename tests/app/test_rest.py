@@ -285,6 +285,45 @@ def test_where_kafkas_clients_log_in_nobody_gets_past_that_over_http_or_text(tmp
     assert "has no logins" in text.log
 
 
+def test_reads_that_wait_hold_up_nobody(tmp_path: Path) -> None:
+    limits = ("http.requests_max=2", "http.waits_max=3", "http.stop_ms=60000")
+    node = ServeProcess(tmp_path, "--roles", "api,agent", *(each for limit in limits for each in ("--set", limit)))
+    poll: dict[str, Any] = {"topic": "quiet", "waitMs": 50_000}
+    read: list[list[str | None]] = []
+
+    def waiting(count: int) -> bool:
+        return f"\nholdfast_http_waits {count}\n" in rest.get("/metrics").text
+
+    def start_waiting() -> list[threading.Thread]:
+        def wait() -> None:
+            with httpx.Client(base_url=node.http, timeout=WAIT_S) as client:
+                read.append(values(client, **poll))
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for each in threads:
+            each.start()
+        until(lambda: waiting(3), what="three reads wait")
+        return threads
+
+    with started(node), httpx.Client(base_url=node.http, timeout=WAIT_S) as rest:
+        new_topic(rest, "quiet")
+        threads = start_waiting()
+        refused(rest.get(f"{V1}/consume", params=poll), 503, "unavailable")
+        assert rest.post(f"{V1}/produce", json={"topic": "quiet", "value": "x"}).json()["offset"] == 0
+        for each in threads:
+            each.join(WAIT_S)
+        assert read == [["x"]] * 3
+        with pytest.raises(httpx.ReadTimeout):
+            rest.get(f"{V1}/consume", params={**poll, "offset": "latest"}, timeout=0.5)
+        until(lambda: waiting(0), what="nobody waits for a client that has gone")
+        poll["offset"] = "latest"
+        threads = start_waiting()
+        assert node.terminate() == 0
+        for each in threads:
+            each.join(WAIT_S)
+        assert read[3:] == [[]] * 3
+
+
 def test_any_node_answers_and_the_death_of_a_leader_loses_and_doubles_nothing(tmp_path: Path) -> None:
     shared = ("--store", f"sqlite:///{tmp_path}/store.db", "--objects", f"file://{tmp_path}/objects")
     quick = ("--set", "session.ttl_ms=3000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")

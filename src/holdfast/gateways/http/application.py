@@ -66,7 +66,7 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
     ]
     if backend.log is not None:
         handlers += [*topics.HANDLERS, *records.HANDLERS, *consumer_groups.HANDLERS, *cluster.HANDLERS]
-        routes = LogRoutes.of(backend.log, backend.settings, backend.stopping)
+        routes = LogRoutes.of(backend.log, backend.settings, backend.stopping, backend.counters)
     elif backend.log_refused:
         handlers += [refused_log.make_handler(backend.log_refused)]
     dependencies = {

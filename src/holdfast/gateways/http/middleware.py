@@ -118,7 +118,8 @@ class RequestMiddleware:
         problem_details = duplicate_header_problem(names) or self._access_policy.refusal(method, header_map(scope))
         if problem_details is not None:
             raise RequestRejected(problem_details)
-        if self._counters.in_flight > self._settings.requests_max and scope["path"] not in PROBE_PATHS:
+        working = self._counters.in_flight - self._counters.waiting
+        if working > self._settings.requests_max and scope["path"] not in PROBE_PATHS:
             self._counters.rejected += 1
             raise RequestRejected(
                 problem(BUSY, f"{self._settings.requests_max} requests are in flight, which is the limit")

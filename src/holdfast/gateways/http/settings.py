@@ -14,6 +14,7 @@ class HttpSettings:
     `body_ms`: how long the head and the body of a request may take to arrive. `request_ms`: how long a handler may take.
     `write_ms`: how long a client may leave a response unread. `idle_ms`: after it a connection without a request is closed.
     `forward_ms`: how long another node may take for what this one cannot do itself. `tails_max`: tails of topics that are open.
+    `waits_max`: reads that wait for records, and tails, which do not count as requests in flight.
     `stop_ms`: how long a graceful stop waits for requests in flight. `ready_ms`: timeout of the checks of `/ready`. `hosts`,
     `origins`: host names that are accepted beside loopback's, and origins of other servers that may write, separated by commas.
     """
@@ -29,6 +30,7 @@ class HttpSettings:
     idle_ms: int = 60_000
     forward_ms: int = 20_000
     tails_max: int = 16
+    waits_max: int = 64
     stop_ms: int = 10_000
     ready_ms: int = 2_000
     hosts: str = ""
@@ -37,7 +39,7 @@ class HttpSettings:
     def __post_init__(self) -> None:
         check_between("body_bytes_max", self.body_bytes_max, KIB, 1 << 30)
         check_between("head_bytes_max", self.head_bytes_max, KIB, 16 * MIB)
-        for name in ("connections_max", "requests_max", "tails_max"):
+        for name in ("connections_max", "requests_max", "tails_max", "waits_max"):
             check_at_least(name, getattr(self, name), 1)
         for name in ("head_ms", "body_ms", "request_ms", "write_ms", "idle_ms", "forward_ms", "stop_ms", "ready_ms"):
             check_at_least(name, getattr(self, name), 1)

@@ -13,7 +13,7 @@ class RequestCounters:
     """Counters since the start of the process. Labels are routes of the application, so their number is bounded."""
 
     def __init__(self) -> None:
-        self.in_flight = self.rejected = self.connections = self.aborted = self.malformed = 0
+        self.in_flight = self.waiting = self.rejected = self.connections = self.aborted = self.malformed = 0
         self._by_status: dict[tuple[str, str, int], int] = {}
         self._by_route: dict[tuple[str, str], Histogram] = {}
 
@@ -41,6 +41,7 @@ class RequestCounters:
             [({"method": method, "route": route}, each) for (method, route), each in sorted(self._by_route.items())],
         )
         yield gauge("holdfast_http_requests_under_way", "HTTP requests in flight.", self.in_flight)
+        yield gauge("holdfast_http_waits", "Of these, reads and tails that wait for records.", self.waiting)
         yield counter(
             "holdfast_http_turned_away_total",
             "HTTP requests rejected: too many in flight.",

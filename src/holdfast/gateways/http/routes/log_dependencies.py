@@ -10,6 +10,8 @@ from holdfast.client.leader_client import LeaderClient
 from holdfast.gateways.http.log.backend import KafkaAdmin, LogBackend
 from holdfast.gateways.http.log.producing import Producing
 from holdfast.gateways.http.log.reading import Reading
+from holdfast.gateways.http.log.waits import Waits
+from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
 
 LOG_PATH = "/api/v1"
@@ -25,10 +27,13 @@ class LogRoutes:
     kafka: KafkaAdmin
     producing: Producing
     reading: Reading
+    waits: Waits
     tails: set[object] = field(default_factory=set)
 
     @classmethod
-    def of(cls, backend: LogBackend, settings: HttpSettings, stop: asyncio.Event) -> "LogRoutes":
+    def of(
+        cls, backend: LogBackend, settings: HttpSettings, stop: asyncio.Event, counters: RequestCounters
+    ) -> "LogRoutes":
         """The routes of one node."""
         # An answer must come before the deadline of its request does, which would leave its outcome unsaid.
         forward = LeaderClient(backend.bootstrap, clock=backend.clock, timeout_ms=settings.forward_ms)
@@ -39,6 +44,7 @@ class LogRoutes:
             kafka=KafkaAdmin(backend.bootstrap, timeout_s=settings.forward_ms / 1000),
             producing=Producing(backend, forward),
             reading=Reading(backend, forward),
+            waits=Waits(counters, count_max=settings.waits_max, stop=stop),
         )
 
 

@@ -194,6 +194,7 @@ async def produce_raw(
 @get(f"{LOG_PATH}/consume", tags=["records"], summary="Consume a partition")
 async def consume(
     log: LogDependency,
+    request: HttpRequest,
     topic: Annotated[str, QueryParameter(name="topic")],
     partition: Annotated[int, QueryParameter(name="partition")] = 0,
     offset: Annotated[str, QueryParameter(name="offset")] = "earliest",
@@ -207,7 +208,11 @@ async def consume(
     """
     found = await log.reading.topic(topic, partition)
     start = await log.reading.offset(found, partition, _position(log, offset))
-    return await _consumed(log, found, partition, start, max_records, max_bytes, wait_ms)
+    read = await _consumed(log, found, partition, start, max_records, max_bytes)
+    if not wait_ms or read.next_offset != start:
+        return read
+    waiting = _consumed(log, found, partition, start, max_records, max_bytes, wait_ms)
+    return await log.waits.run(waiting, request.receive) or read
 
 
 @get(f"{TOPIC_PATH}/messages", tags=["records"], summary="Browse a topic")
@@ -231,7 +236,7 @@ async def messages(
             start = max(first, await log.reading.offset(found, number, End()) - max_records)
         else:
             start = await log.reading.offset(found, number, position)
-        return (await _consumed(log, found, number, start, max_records, MIB, 0)).records
+        return (await _consumed(log, found, number, start, max_records, MIB)).records
 
     lists = await gather_limited(read, chosen, _READS_MAX)
     shown = sorted((each for records in lists for each in records), key=lambda each: (each.timestamp, each.offset))
@@ -263,6 +268,8 @@ async def tail(
 
 
 async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> AsyncIterator[bytes]:
+    if len(log.tails) >= log.settings.tails_max:
+        return  # others were faster; the client connects again
     me = object()
     log.tails.add(me)
     clock = log.backend.clock
@@ -275,14 +282,15 @@ async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> A
             until_ms=clock.boot_ms() + log.settings.request_ms * 0.8,
             stop=log.stop,
         )
-        async for event in events:
-            yield event
+        with log.waits.counted():
+            async for event in events:
+                yield event
     finally:
         log.tails.discard(me)
 
 
 async def _consumed(
-    log: LogRoutes, topic: Topic, partition: int, offset: int, max_records: int, max_bytes: int, wait_ms: int
+    log: LogRoutes, topic: Topic, partition: int, offset: int, max_records: int, max_bytes: int, wait_ms: int = 0
 ) -> Consumed:
     found = await log.reading.read(
         topic, partition, offset, records_max=max_records, bytes_max=max_bytes, wait_ms=wait_ms
