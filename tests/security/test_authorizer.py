@@ -161,6 +161,8 @@ def test_an_acl_that_could_never_apply_is_refused() -> None:
         Acl(topic(""), ANN, Operation.READ),
         Acl(topic("orders"), ANN, Operation.IDEMPOTENT_WRITE),
         Acl(topic("orders"), ANN, Operation.READ, host=""),
+        Acl(topic("orders"), ANN, Operation.READ, host="node-1"),
+        Acl(topic("orders"), ANN, Operation.READ, host="10.0.0.0/8"),
     ):
         with pytest.raises(InvalidError):
             check_acl(acl)

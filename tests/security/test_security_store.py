@@ -7,7 +7,17 @@ from tests.support.waiting import async_until
 
 from holdfast.agent.access_control import watching_access_control
 from holdfast.contracts.validation import StoreLimits
-from holdfast.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from holdfast.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    canonical_host,
+)
+from holdfast.security.authorizer import Authorizer
 from holdfast.security.principals import Principal
 from holdfast.security.scram import ScramMechanism, credential_of
 from holdfast.security.settings import SecuritySettings
@@ -44,6 +54,18 @@ async def test_acls_are_listed_as_they_were_created() -> None:
     assert await security.acls() == sorted(wanted)
     assert await security.create_acls(wanted) == 0, "they exist"
     assert await security.acls(AclFilter(principal=ANN, name=ODD)) == [read_acl(ODD)]
+
+
+async def test_an_ipv6_address_is_one_host_in_each_of_its_forms() -> None:
+    _, security = opened()
+    forms = ["2001:db8::1", "2001:DB8:0:0:0:0:0:1", "2001:0db8::0001"]
+    denied = [Acl(read_acl("g").resource, ANN, Operation.READ, Permission.DENY, each) for each in forms]
+    await security.create_acls(denied)
+    assert await security.acls() == denied[:1]
+    decides = Authorizer([read_acl("g"), *await security.acls()])
+    assert not decides.authorize(ANN, canonical_host(forms[1]), Operation.READ, ResourceType.GROUP, "g")
+    assert canonical_host("::ffff:10.0.0.1") == "10.0.0.1"
+    assert (await security.delete_acls(AclFilter(host=forms[2])))[0] == denied[:1]
 
 
 async def test_deleting_acls_says_which_they_were() -> None:

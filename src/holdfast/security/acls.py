@@ -4,6 +4,7 @@ An ACL says that a principal, from a host, may or may not do an operation on the
 `authorizer`'s.
 """
 
+import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,7 +141,7 @@ class AclFilter:
         return (
             self._accepts_resource(acl.resource)
             and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
+            and (self.host is None or canonical_host(self.host) == canonical_host(acl.host))
             and self.operation in (None, acl.operation)
             and self.permission in (None, acl.permission)
         )
@@ -166,8 +167,23 @@ def check_acl(acl: Acl) -> None:
     allowed = (Operation.ALL, *OPERATIONS[resource.type])
     if acl.operation not in allowed:
         raise InvalidError(f"operation on a {resource.type}", str(acl.operation), "one of " + ", ".join(allowed))
-    if not acl.host or not acl.host.isprintable() or len(acl.host) > _NAME_BYTES_MAX:
+    if acl.host != ANY_HOST and _address(acl.host) is None:
         raise InvalidError("host", acl.host[:80], "an IP address, or * for any")
+
+
+def canonical_host(host: str) -> str:
+    """A host in the one form that is compared: an IPv6 address has many."""
+    address = _address(host)
+    return host if address is None else str(address)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def by_resource(acls: Iterable[Acl]) -> dict[ResourcePattern, list[Acl]]:

@@ -8,7 +8,7 @@ nothing of each other's; what spans several resources is done one after the othe
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -27,6 +27,7 @@ from holdfast.security.acls import (
     ResourcePattern,
     ResourceType,
     by_resource,
+    canonical_host,
     check_acl,
 )
 from holdfast.security.principals import Principal, check_user_name
@@ -120,7 +121,7 @@ class SecurityStore:
 
     async def create_acls(self, acls: Iterable[Acl]) -> int:
         """Add ACLs; those that exist stay as they are. The version from which on all of them hold; 0: they did before."""
-        wanted = by_resource(acls)
+        wanted = by_resource(replace(acl, host=canonical_host(acl.host)) for acl in acls)
         for acl in (each for listed in wanted.values() for each in listed):
             check_acl(acl)
         version = 0

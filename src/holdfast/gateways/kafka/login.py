@@ -15,6 +15,7 @@ from typing import Any, Final
 from holdfast.agent.access_control import AccessControl
 from holdfast.gateways.kafka.settings import PLAIN, KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.security.acls import canonical_host
 from holdfast.security.principals import Principal, PrincipalMapping, distinguished_name
 from holdfast.security.scram import (
     ScramChallenge,
@@ -58,6 +59,7 @@ class ListenerSecurity:
 
     def login(self, host: str, certificate: dict[str, Any] | None) -> "Login":
         """The login of a new connection."""
+        host = canonical_host(host)
         if self.mechanisms:
             return Login(self, host)
         name = distinguished_name((certificate or {}).get("subject", ()))
