@@ -106,6 +106,22 @@ def test_one_record_a_batch_lines_and_bytes(rest: httpx.Client) -> None:
     assert [record["key"] for record in read["records"]] == ["k", "k", None, None, None, "raw"]
 
 
+def test_as_many_records_as_there_may_be(rest: httpx.Client) -> None:
+    new_topic(rest, "many", 2)
+    records = [{"key": f"k{n}", "value": n} for n in range(10_000)]
+    answer = rest.post(f"{V1}/produce/batch", json={"topic": "many", "records": records}).json()
+    found = {
+        (p, record["offset"]): record["value"]
+        for p in range(2)
+        for record in consume(rest, "many", partition=p, maxRecords=10_000)["records"]
+    }
+    assert [found[each["partition"], each["offset"]] for each in answer["offsets"]] == [str(n) for n in range(10_000)]
+    path = f"{V1}/topics/many/messages"
+    assert rest.post(path, content=b"1\n" * 10_000, headers=NDJSON).json()["count"] == 10_000
+    refused(rest.post(path, content=b"1\n" * 10_001, headers=NDJSON), 422, "invalid")
+    refused(rest.post(path, content=b"\n" * (4 << 20), headers=NDJSON), 422, "invalid")
+
+
 def test_what_kafkas_clients_write_is_read(rest: httpx.Client, node: ServeProcess) -> None:
     new_topic(rest, "both", 3)
     kafka = Producer({"bootstrap.servers": node.kafka, "partitioner": "murmur2_random"})

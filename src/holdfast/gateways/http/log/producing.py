@@ -17,6 +17,7 @@ from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
 from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError
 from holdfast.gateways.http.log.backend import LogBackend
+from holdfast.gateways.http.log.off_loop import off_loop
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from holdfast.log.batches import Record, encode
 from holdfast.log.errors import NotLeaderError, ProducerRefusedError
@@ -38,6 +39,7 @@ KEY_CHARS_MAX: Final = 255
 _KEYS_KEPT: Final = 65_536
 # Ids that are given to producers count up from 0 and never come here.
 _KEY_IDS: Final = 1 << 62
+_RECORD_BYTES: Final = 64  # what a record costs beside its key and value
 
 
 class AppendedRecords(NamedTuple):
@@ -88,18 +90,17 @@ class Producing:
         if len(idempotency_key) > KEY_CHARS_MAX:
             raise InvalidError("Idempotency-Key", idempotency_key[:40] + "…", f"at most {KEY_CHARS_MAX} characters")
         topic = await self.topic(name)
-        members = self._members(topic, records, partitions, idempotency_key)
+        if idempotency_key:  # the same request must choose the same
+            others = kafka_partition(idempotency_key.encode(), topic.partitions)
+        else:
+            others = next(self._turns) % topic.partitions
+        size_bytes = sum(_RECORD_BYTES + len(each.key or b"") + len(each.value or b"") for each in records)
+        members = await off_loop(size_bytes, lambda: _by_partition(topic, records, partitions, others))
         producer = _key_producer(topic.id, idempotency_key) if idempotency_key else None
 
-        async def append(partition: int, members: Sequence[int]) -> int | HoldfastError:
-            mine = records if len(members) == len(records) else _numbered(records, members)
-            batch = encode(
-                mine,
-                producer_id=NO_PRODUCER_ID if producer is None else producer,
-                producer_epoch=NO_EPOCH if producer is None else 0,
-                base_sequence=NO_SEQUENCE if producer is None else _content_sequence(mine),
-            )
+        async def append(partition: int, mine: Sequence[int]) -> int | HoldfastError:
             try:
+                batch = await off_loop(size_bytes, lambda: _batch(records, mine, producer))
                 return await self._append(topic, partition, batch, acks, stamped=producer is not None)
             except (ProducerRefusedError, OutOfSequenceError):
                 return InvalidError("Idempotency-Key", idempotency_key, "used with the same records as before")
@@ -120,36 +121,39 @@ class Producing:
         forwarded = self._forward.append_stamped if stamped else self._forward.append
         return (await forwarded(info, partition, batch, acks=acks)).base_offset
 
-    def _members(
-        self, topic: Topic, records: Sequence[Record], wanted: Sequence[int | None], idempotency_key: str
-    ) -> dict[int, Sequence[int]]:
-        """The records of each partition, by their places in the request."""
-        if idempotency_key:  # the same request must choose the same
-            others = kafka_partition(idempotency_key.encode(), topic.partitions)
-        else:
-            others = next(self._turns) % topic.partitions
-        members: dict[int, list[int]] = defaultdict(list)
-        for at, (record, partition) in enumerate(zip(records, wanted, strict=True)):
-            if partition is None:
-                partition = others if record.key is None else _partition_of_key(record.key, topic.partitions)
-            elif not 0 <= partition < topic.partitions:
-                raise InvalidError(
-                    f"records[{at}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
-                )
-            members[partition].append(at)
-        return dict(members)
-
 
 _partition_of_key = lru_cache(maxsize=_KEYS_KEPT)(kafka_partition)
 
 
-def _numbered(records: Sequence[Record], members: Sequence[int]) -> list[Record]:
-    return [Record(number, *records[at][1:]) for number, at in enumerate(members)]
+def _by_partition(
+    topic: Topic, records: Sequence[Record], wanted: Sequence[int | None], others: int
+) -> dict[int, list[int]]:
+    """The records of each partition, by their places. `others`: where those go that have neither key nor partition."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for at, (record, partition) in enumerate(zip(records, wanted, strict=True)):
+        if partition is None:
+            partition = others if record.key is None else _partition_of_key(record.key, topic.partitions)
+        elif not 0 <= partition < topic.partitions:
+            raise InvalidError(
+                f"records[{at}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
+            )
+        members[partition].append(at)
+    return dict(members)
 
 
 def _key_producer(topic_id: str, key: str) -> int:
     digest = hashlib.blake2b(f"{topic_id}/{key}".encode(), digest_size=8).digest()
     return _KEY_IDS | (int.from_bytes(digest, "big") & (_KEY_IDS - 1))
+
+
+def _batch(records: Sequence[Record], places: Sequence[int], producer: int | None) -> bytes:
+    """The records at these places as one batch, under the producer id of an idempotency key if there is one."""
+    chosen = records
+    if len(places) < len(records):
+        chosen = [Record(number, *records[at][1:]) for number, at in enumerate(places)]
+    if producer is None:
+        return encode(chosen, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH, base_sequence=NO_SEQUENCE)
+    return encode(chosen, producer_id=producer, producer_epoch=0, base_sequence=_content_sequence(chosen))
 
 
 def _content_sequence(records: Sequence[Record]) -> int:

@@ -10,6 +10,7 @@ from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Po
 from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
 from holdfast.gateways.http.log.backend import LogBackend
+from holdfast.gateways.http.log.off_loop import off_loop
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.batches import Buffer, Record, decode, parse_header
 from holdfast.log.batches.header import HEADER_BYTES
@@ -75,12 +76,16 @@ class Reading:
                 batches, start, end, _ = await self._backend.log.fetch(
                     topic.name, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms
                 )
-                return _result(batches, offset, records_max, start, end)
+                return await off_loop(sum(map(len, batches)), lambda: _result(batches, offset, records_max, start, end))
             except (NotLeaderError, FencedError, ExpiredError):
                 pass  # it has moved
         info = TopicInfo(topic.name, topic.id, topic.partitions)
         found = await self._forward.read(info, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms)
-        return _result(_whole(found.records), offset, records_max, found.start_offset, found.high_watermark)
+        batches = _whole(found.records)
+        return await off_loop(
+            len(found.records),
+            lambda: _result(batches, offset, records_max, found.start_offset, found.high_watermark),
+        )
 
 
 def _result(batches: Sequence[Buffer], offset: int, records_max: int, start: int, end: int) -> ReadResult:

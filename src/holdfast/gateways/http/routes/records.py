@@ -11,6 +11,7 @@ from litestar.response import Stream
 
 from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
 from holdfast.gateways.http.errors import MalformedBodyError
+from holdfast.gateways.http.log.off_loop import off_loop
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
 from holdfast.gateways.http.log.tail import PARTITIONS_MAX, parse_event_id, tail_events
 from holdfast.gateways.http.routes.bodies import RequestBody
@@ -32,6 +33,7 @@ Acks = Literal["all", "leader"]
 _ACKS = {"all": ACKS_ALL, "leader": ACKS_LEADER}
 _RECORDS_MAX = 10_000
 _READS_MAX = 8
+_RECORD_BYTES = 64  # what a record costs beside its value
 
 MaxRecords = Annotated[int, QueryParameter(name="maxRecords", ge=1, le=_RECORDS_MAX)]
 MaxBytes = Annotated[int, QueryParameter(name="maxBytes", ge=1, le=16 * MIB)]
@@ -126,9 +128,14 @@ async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey 
 )
 async def produce_batch(log: LogDependency, request: HttpRequest, key: IdempotencyKey = "") -> ProducedBatch:
     """Append records; returns once all are durable."""
-    data = _decoded(_BATCH, await request.body())
     now_ms = log.backend.clock.now_ms()
-    records = [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
+    body = await request.body()
+
+    def read() -> tuple[ProduceBatchRequest, list[Record]]:
+        data = _decoded(_BATCH, body)
+        return data, [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
+
+    data, records = await off_loop(len(body), read)
     found = await log.producing.append(
         data.topic,
         records,
@@ -168,21 +175,24 @@ async def produce_raw(
     now_ms = log.backend.clock.now_ms()
     body = await request.body()
     common = None if record_key is None else record_key.encode()
-    partitions: list[int | None]
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media == OCTETS:
-        records = [Record(0, now_ms, common, body)]
-        partitions = [partition]
-    elif media != NDJSON:
-        raise InvalidError("content-type", media, f"{NDJSON} or {OCTETS}; JSON goes to {LOG_PATH}/produce")
-    elif lines == "values":
-        records = [Record(at, now_ms, common, value) for at, value in enumerate(line_values(body))]
-        partitions = [partition] * len(records)
-    else:
+
+    def read() -> tuple[list[Record], list[int | None]]:
+        if media == OCTETS:
+            return [Record(0, now_ms, common, body)], [partition]
+        if media != NDJSON:
+            raise InvalidError("content-type", media, f"{NDJSON} or {OCTETS}; JSON goes to {LOG_PATH}/produce")
+        if (count := body.count(b"\n")) > _RECORDS_MAX:
+            raise InvalidError("body", f"{count} lines", f"at most {_RECORDS_MAX} lines")
+        if lines == "values":
+            records = [Record(at, now_ms, common, value) for at, value in enumerate(line_values(body))]
+            return records, [partition] * len(records)
         given = line_records(body)
         records = [to_record(number, each, now_ms) for number, each in enumerate(given)]
         records = [each if each.key is not None else each._replace(key=common) for each in records]
-        partitions = [partition if each.partition is None else each.partition for each in given]
+        return records, [partition if each.partition is None else each.partition for each in given]
+
+    records, partitions = await off_loop(len(body), read)
     found = await log.producing.append(topic, records, partitions, acks=_ACKS[acks], idempotency_key=key)
     ranges = [
         ProducedRange(partition=partition, offset=offset, count=len(found.members[partition]))
@@ -295,8 +305,10 @@ async def _consumed(
     found = await log.reading.read(
         topic, partition, offset, records_max=max_records, bytes_max=max_bytes, wait_ms=wait_ms
     )
+    size_bytes = sum(_RECORD_BYTES + len(each.value or b"") for each in found.records)
+    shown = await off_loop(size_bytes, lambda: [from_record(partition, record) for record in found.records])
     return Consumed(
-        records=[from_record(partition, record) for record in found.records],
+        records=shown,
         next_offset=found.next_offset,
         start_offset=found.start_offset,
         end_offset=found.high_watermark,
