@@ -42,6 +42,13 @@ def address_of(server: asyncio.Server) -> BrokerAddress:
     return BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
 
 
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A broker that is frozen."""
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
 def with_client(
     client: LeaderClient, name: str, work: Callable[[Callable[[bytes], Awaitable[int]]], Awaitable[None]]
 ) -> None:
@@ -98,17 +105,29 @@ def test_a_leader_that_expects_another_number_gets_the_batch_under_another_id(br
     assert values(read_all(broker, name)) == [b"one", b"two"]
 
 
+def test_a_leader_that_does_not_answer_leaves_time_for_the_next_one(broker: Broker) -> None:
+    name = broker.create_topic("lane")
+    client = LeaderClient(broker.bootstrap, clock=CLOCK, timeout_ms=8_000)
+
+    async def work(append: Callable[[bytes], Awaitable[int]]) -> None:
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            client._metadata_cache.addresses[77] = address_of(server)
+            client._metadata_cache.leaders[name, 0] = 77
+            assert await append(b"one") == 0
+
+    with_client(client, name, work)
+    assert values(read_all(broker, name)) == [b"one"]
+
+
 async def test_requests_behind_one_that_is_not_answered_wait_no_longer_than_it_does() -> None:
     opened: list[asyncio.StreamWriter] = []
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opened.append(writer)
-        with suppress(ConnectionError):
-            await reader.read()
-        writer.close()
+        await silent(reader, writer)
 
     request = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         connection = BrokerConnection(address_of(server), timeout_s=0.2)
         found = await asyncio.gather(*(connection.request(request) for _ in range(20)), return_exceptions=True)
         assert all(isinstance(each, UnavailableError) for each in found)

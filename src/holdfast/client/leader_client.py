@@ -25,6 +25,7 @@ _POLL_MS: Final = 100
 _RETRY_MS: Final = 50
 _LANES_MAX: Final = 1_024
 _CONNECTIONS_MAX: Final = 16  # to one leader
+_TRIES_MIN: Final = 4  # within the time of an append
 _SENT_AGAIN: Final = (RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}) | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
@@ -160,7 +161,8 @@ class LeaderClient(KafkaIdempotentProducer):
         pool = self._pools.setdefault(address, [])
         idlest = min(pool, key=lambda each: each.pending, default=None)
         if idlest is None or (idlest.pending and len(pool) < _CONNECTIONS_MAX):
-            idlest = BrokerConnection(address, timeout_s=self._timeout_ms / 1000)
+            # A leader that does not answer may have been replaced: there must be time to ask the next one.
+            idlest = BrokerConnection(address, timeout_s=self._timeout_ms / 1000 / _TRIES_MIN)
             pool.append(idlest)
         return idlest
 
