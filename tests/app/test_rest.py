@@ -163,6 +163,10 @@ def test_an_idempotency_key_appends_once_also_after_a_restart(tmp_path: Path) ->
         )
         assert answer.status_code in (422, 504)
         assert "Idempotency-Key" in answer.text
+        keys = [[("idempotency-key", "")], [("idempotency-key", "a"), ("idempotency-key", "b")]]
+        for headers in keys:
+            answer = httpx.post(f"{node.http}{V1}/produce/batch", json=body, headers=headers, timeout=WAIT_S)
+            assert answer.status_code in (400, 422), "no key would be the wrong one"
         changed = {"topic": "once", "records": [*records[:-1], {"value": "another"}]}
         answer = httpx.post(
             f"{node.http}{V1}/produce/batch", json=changed, headers={"idempotency-key": "a"}, timeout=WAIT_S
@@ -193,6 +197,15 @@ def test_positions_waits_and_pages(rest: httpx.Client) -> None:
     rest.post(f"{V1}/produce", json={"topic": "pages", "value": "late"})
     reader.join(WAIT_S)
     assert waiting == [["late"]]
+
+
+def test_the_last_records_are_the_last_ones_however_large(rest: httpx.Client) -> None:
+    new_topic(rest, "large")
+    for n in range(12):
+        rest.post(f"{V1}/produce", json={"topic": "large", "value": f"{n:02}" + "x" * 200_000})
+    shown = [record["value"][:2] for record in rest.get(f"{V1}/topics/large/messages").json()]
+    assert shown == [f"{n:02}" for n in range(12)][-len(shown) :]
+    assert len(shown) > 1
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def _media_type_problem(headers: Mapping[str, str]) -> Problem | None:
 
 def duplicate_header_problem(names: list[str]) -> Problem | None:
     """Headers that a decision depends on must occur once."""
-    for name in ("host", "origin", "content-type", "if-match"):
+    for name in ("host", "origin", "content-type", "if-match", "idempotency-key"):
         if names.count(name) > 1:
             return problem(
                 MALFORMED, f"{name} occurs more than once", Fault(detail="occurs more than once", header=name)

@@ -84,11 +84,11 @@ class Producing:
         partitions: Sequence[int | None],
         *,
         acks: int = ACKS_ALL,
-        idempotency_key: str = "",
+        idempotency_key: str | None = None,
     ) -> AppendedRecords:
         """Append the records, whose offsets are their places; where they are. `partitions`: as each of them asks for."""
-        if len(idempotency_key) > KEY_CHARS_MAX:
-            raise InvalidError("Idempotency-Key", idempotency_key[:40] + "…", f"at most {KEY_CHARS_MAX} characters")
+        if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
+            raise InvalidError("Idempotency-Key", idempotency_key[:40], f"1 to {KEY_CHARS_MAX} characters")
         topic = await self.topic(name)
         if idempotency_key:  # the same request must choose the same
             others = kafka_partition(idempotency_key.encode(), topic.partitions)
@@ -103,7 +103,7 @@ class Producing:
                 batch = await off_loop(size_bytes, lambda: _batch(records, mine, producer))
                 return await self._append(topic, partition, batch, acks, stamped=producer is not None)
             except (ProducerRefusedError, OutOfSequenceError):
-                return InvalidError("Idempotency-Key", idempotency_key, "used with the same records as before")
+                return InvalidError("Idempotency-Key", idempotency_key or "", "used with the same records as before")
             except HoldfastError as error:
                 return error
 

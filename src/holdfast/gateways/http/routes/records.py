@@ -38,7 +38,7 @@ _RECORD_BYTES = 64  # what a record costs beside its value
 MaxRecords = Annotated[int, QueryParameter(name="maxRecords", ge=1, le=_RECORDS_MAX)]
 MaxBytes = Annotated[int, QueryParameter(name="maxBytes", ge=1, le=16 * MIB)]
 WaitMs = Annotated[int, QueryParameter(name="waitMs", ge=0, le=50_000)]
-IdempotencyKey = Annotated[str, HeaderParameter(name="Idempotency-Key")]
+IdempotencyKey = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
 LastEventId = Annotated[str, HeaderParameter(name="Last-Event-ID")]
 Partition = Annotated[int | None, QueryParameter(name="partition")]
 
@@ -109,7 +109,7 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     status_code=200,
     opt={"body": ProduceRequest},
 )
-async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey = "") -> Produced:
+async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey = None) -> Produced:
     """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
     data = _decoded(_ONE, await request.body())
     acks = _ACKS[data.ack_mode or data.acks]
@@ -126,7 +126,7 @@ async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey 
     status_code=200,
     opt={"body": ProduceBatchRequest},
 )
-async def produce_batch(log: LogDependency, request: HttpRequest, key: IdempotencyKey = "") -> ProducedBatch:
+async def produce_batch(log: LogDependency, request: HttpRequest, key: IdempotencyKey = None) -> ProducedBatch:
     """Append records; returns once all are durable."""
     now_ms = log.backend.clock.now_ms()
     body = await request.body()
@@ -166,7 +166,7 @@ async def produce_raw(
     record_key: Annotated[str | None, QueryParameter(name="key")] = None,
     lines: Annotated[Literal["values", "records"], QueryParameter(name="lines")] = "values",
     acks: Annotated[Acks, QueryParameter(name="acks")] = "all",
-    key: IdempotencyKey = "",
+    key: IdempotencyKey = None,
 ) -> ProducedLines:
     """Append the body. As application/x-ndjson each line is a value, or with lines=records a record with key, value and so on.
 
@@ -242,10 +242,8 @@ async def messages(
 
     async def read(number: int) -> Sequence[ReadRecord]:
         if position is None:
-            first = await log.reading.offset(found, number, Beginning())
-            start = max(first, await log.reading.offset(found, number, End()) - max_records)
-        else:
-            start = await log.reading.offset(found, number, position)
+            return await _last(log, found, number, max_records)
+        start = await log.reading.offset(found, number, position)
         return (await _consumed(log, found, number, start, max_records, MIB)).records
 
     lists = await gather_limited(read, chosen, _READS_MAX)
@@ -297,6 +295,17 @@ async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> A
                 yield event
     finally:
         log.tails.discard(me)
+
+
+async def _last(log: LogRoutes, topic: Topic, partition: int, count: int) -> Sequence[ReadRecord]:
+    """The last records of a partition: as many as asked for, or as few as a read of 1 MiB has room for."""
+    first = await log.reading.offset(topic, partition, Beginning())
+    end = await log.reading.offset(topic, partition, End())
+    while True:
+        read = await _consumed(log, topic, partition, max(first, end - count), count, MIB)
+        if read.next_offset >= end or count == 1:
+            return read.records
+        count //= 2  # they are large: it did not get to the end
 
 
 async def _consumed(
