@@ -33,7 +33,7 @@ def test_a_second_departure_does_not_prolong_the_first() -> None:
 
 def test_only_the_session_that_was_seen_dead_looks_dead() -> None:
     departures = Departures()
-    departures.suspect(BOB)
+    departures.suspect(BOB, 0)
     assert departures.looks_dead(BOB)
     assert not departures.looks_dead(Member(id="bob", session="3"))
     assert not departures.looks_dead(ANN)
@@ -41,7 +41,7 @@ def test_only_the_session_that_was_seen_dead_looks_dead() -> None:
 
 def test_who_is_reached_again_does_not_look_dead_and_listings_are_made_anew() -> None:
     departures = Departures()
-    departures.suspect(BOB)
+    departures.suspect(BOB, 0)
     version = departures.version
     departures.reached("bob")
     assert not departures.looks_dead(BOB)
@@ -51,6 +51,6 @@ def test_who_is_reached_again_does_not_look_dead_and_listings_are_made_anew() ->
 def test_what_is_gone_is_forgotten() -> None:
     departures = Departures()
     departures.members_changed([ANN, BOB], 0)
-    departures.suspect(BOB)
+    departures.suspect(BOB, 0)
     departures.members_changed([ANN], 1)
     assert not departures.looks_dead(BOB)

@@ -116,6 +116,20 @@ async def test_an_agent_that_is_reached_again_is_not_suspected_any_more(ann: Rep
     assert not ann.departures.looks_dead(BOB)
 
 
+async def test_an_agent_that_nobody_ends_is_listed_again_though_its_port_goes_on_refusing(ann: Reporting) -> None:
+    ann.store.reachable = False  # the report is not made, and nobody else saw anything
+    ann.see(Outcome.RESET, established=True)
+    ann.see(Outcome.REFUSED)
+    await ann.clock.run_for_ms(1, step_ms=1)
+    version = ann.departures.version
+    assert ann.departures.looks_dead(BOB)
+    for _ in range(12):
+        await ann.clock.run_for_ms(WINDOW_MS, step_ms=WINDOW_MS)
+        ann.see(Outcome.REFUSED)
+    assert not ann.departures.looks_dead(BOB)
+    assert ann.departures.version != version, "what was cached is made anew"
+
+
 async def test_a_reset_before_a_connection_that_worked_does_not_count(ann: Reporting) -> None:
     ann.see(Outcome.RESET, established=True)
     ann.reporter.connected(STREAM)

@@ -1,8 +1,8 @@
 """Reporting agents that look dead, to the store and to listings: an established connection that was reset and, right after, a port
 that refuses.
 
-The one rule: a report goes as soon as the agent is reached again. The planner decides (`kernel.early_takeover`); a report that the
-store does not take at once is not made at all: then the session ends by its TTL.
+The one rule: a report goes as soon as the agent is reached again, and after some seconds in any case. The planner decides
+(`kernel.early_takeover`); a report that the store does not take at once is not made at all: then the session ends by its TTL.
 """
 
 import logging
@@ -82,7 +82,7 @@ class SuspicionReporter:
             del self._resets[agent]
             self._seen[agent] = reset_at_ms, observation.at_ms
             if (member := self._member(agent)) is not None:
-                self._departures.suspect(member)
+                self._departures.suspect(member, self._clock.boot_ms())
             self._notify.notify()
 
     def connected(self, stream: PeerStream) -> None:
@@ -108,7 +108,7 @@ class SuspicionReporter:
         """Write reports under this session, until cancelled."""
         self._seen, self._reached, self._reported = {}, set(), {}
         while True:
-            if self._reported:
+            if self._reported or self._departures.has_suspects:
                 await self._notify.wait_ms(self._clock, self._window_ms)
             else:
                 await self._notify.wait()
@@ -118,6 +118,7 @@ class SuspicionReporter:
                 await self._report(agent, reset_at_ms, refused_at_ms, session)
             for agent in reached | self._outdated():
                 await self._withdraw(agent)
+            self._departures.forget_suspects(self._clock.boot_ms() - _KEPT_WINDOWS * self._window_ms)
 
     async def _report(self, agent: str, reset_at_ms: int, refused_at_ms: int, session: str) -> None:
         member, now_ms = self._member(agent), self._clock.boot_ms()

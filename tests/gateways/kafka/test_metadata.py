@@ -23,7 +23,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.agent.partition_replicas import ReplicaMirrors
 from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.connection_access import ALL_OPERATIONS
-from holdfast.gateways.kafka.leaders import brokers, leader_of
+from holdfast.gateways.kafka.leaders import brokers, leader_of, listed_brokers
 from holdfast.gateways.kafka.metadata import _read, controller
 from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
@@ -240,7 +240,7 @@ async def test_a_leader_that_looks_dead_from_here_is_none_in_every_version_until
 
     for version in versions("Metadata"):
         assert leader(version) == (4, ErrorCode.NONE)
-        cluster.departures.suspect(ann)
+        cluster.departures.suspect(ann, 0)
         assert leader(version) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
         cluster.departures.reached("ann")
         assert leader(version) == (4, ErrorCode.NONE)
@@ -459,5 +459,10 @@ async def test_a_cluster_without_agents_lists_the_node_itself(tmp_path: Path) ->
         me = Broker(node=77, host="h", port=1)
         backend = dataclasses.replace(admin.backend, cluster=alone, me=lambda: me)
         assert (brokers(backend), controller(backend)) == ([me], 77)
+        # It was a member itself a moment ago: no client is given two brokers of one id.
+        before = Member(id="ann", session="s", node=77, address="h:1")
+        alone.departures.members_changed([before], backend.clock.boot_ms())
+        alone.departures.members_changed([], backend.clock.boot_ms())
+        assert listed_brokers(backend) == [me]
         nobody = dataclasses.replace(backend, me=lambda: None)
         assert (brokers(nobody), controller(nobody)) == ([], -1)

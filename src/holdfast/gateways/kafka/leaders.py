@@ -46,9 +46,13 @@ def broker(member: Member) -> Broker:
 
 
 def listed_brokers(backend: KafkaBackend) -> list[Broker]:
-    """Every live agent, and those that left a moment ago: clients take other leaders over before a broker goes."""
-    departed = backend.cluster.departures.departed(backend.clock.boot_ms())
-    return brokers(backend) + [broker(member) for member in departed if member.address]
+    """Every live agent, and those that left a moment ago: clients take other leaders over before a broker goes.
+
+    Each once, this node too when it has just lost its session and nobody else is there: Java's client fails on two of one id.
+    """
+    listed, departed = brokers(backend), backend.cluster.departures.departed(backend.clock.boot_ms())
+    nodes = {each.node for each in listed}
+    return listed + [broker(member) for member in departed if member.address and member.node not in nodes]
 
 
 def brokers(backend: KafkaBackend) -> list[Broker]:
