@@ -1,14 +1,16 @@
 """Planner and followers together: agents join, die, hang and leave, and every partition has one owner."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.kernel_cluster import KernelCluster
 
-from holdfast.contracts.store import Delete
+from holdfast.contracts.store import Changed, Delete, Resync
 from holdfast.kernel import planner
-from holdfast.kernel.keys import MEMBERS, PLANNER, member_key
+from holdfast.kernel.keys import MEMBERS, PLANNER, WORKLOADS, member_key
 from holdfast.kernel.lease import Held, acquire
 from holdfast.kernel.membership import MembershipSettings, list_members
 from holdfast.kernel.planner import PlannerSettings
@@ -67,6 +69,36 @@ async def test_what_is_new_is_placed_at_once_and_only_what_moves_waits(world: Ke
     began_ms = world.clock.boot_ms()
     await world.run_until(lambda: bool(two.owns()))
     assert world.clock.boot_ms() - began_ms >= PlannerSettings().settle_ms - 100
+
+
+async def test_a_planner_that_is_behind_takes_no_topic_for_deleted(
+    world: KernelCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = world.start("agent-1")
+    await world.run_until(lambda: one.executor is not None)
+    (two,) = world.start("agent-2")
+    watch = two.store.watch
+
+    @asynccontextmanager
+    async def behind(prefix: str, *, from_version: int) -> AsyncIterator[AsyncIterator[Changed | Resync]]:
+        async with watch(prefix, from_version=from_version) as changes:
+            yield silent() if prefix == WORKLOADS else changes
+
+    monkeypatch.setattr(two.store, "watch", behind)
+    await world.workload("before", 2)
+    await world.run_until(lambda: spread(world) == [1, 1])
+    await world.workload("orders", 4)
+    await world.run_until(lambda: spread(world) == [3, 3])
+    served = two.owns()
+    await one.stop()
+    await world.run_until(lambda: len(two.owns()) == 6)
+    assert not [resource for what, resource, _ in two.serving.log if what == "close" and resource in served]
+
+
+async def silent() -> AsyncIterator[Changed | Resync]:
+    """A watch that is behind, for ever."""
+    await asyncio.Event().wait()
+    yield Resync(0)
 
 
 async def test_a_joining_agent_gets_its_share_by_transfer_without_a_gap(world: KernelCluster) -> None:

@@ -6,14 +6,15 @@ import pytest
 from tests.support.kernel_cluster import KernelCluster, SimulatedAgent
 from tests.support.waiting import until_in_fake_time
 
-from holdfast.contracts.store import Delete, Put
+from holdfast.contracts.store import Change, Changed, Delete, Entry, Put, Scan
 from holdfast.kernel.keys import PLANNER, holder_key
 from holdfast.kernel.lease import read_holder
-from holdfast.kernel.mirror import open_mirror
+from holdfast.kernel.mirror import Mirror, open_mirror
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.random import SeededRandom
+from holdfast.vocabulary.tasks import Notify
 
 OUTAGE_MS = 16_000  # a session of 30 s that was renewed 10 s ago survives it; a commit is given up after 10 s
 
@@ -85,6 +86,14 @@ async def store() -> AsyncIterator[tuple[FaultyStore, FakeClock]]:
     clock = FakeClock()
     async with MemoryStore.open(clock=clock, random=SeededRandom(1)) as opened:
         yield FaultyStore(opened, random=SeededRandom(2)), clock
+
+
+def test_a_scan_that_is_older_than_what_a_mirror_shows_changes_nothing() -> None:
+    mirror = Mirror("a/", lambda entry: entry.value, Notify())
+    mirror.load(Scan(7, (Entry("a/1", b"new", 7),)))
+    mirror.load(Scan(5, (Entry("a/1", b"old", 5),)))
+    mirror.apply(Changed(6, (Change("a/1", None),)))
+    assert (mirror.version, mirror.items) == (7, {"a/1": b"new"})
 
 
 async def test_a_mirror_whose_watch_resyncs_during_an_outage_catches_up_when_it_is_over(

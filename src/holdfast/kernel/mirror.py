@@ -35,7 +35,9 @@ class Mirror(Generic[T]):
         self.on_changed: Callable[[Collection[str]], None] = lambda _: None
 
     def load(self, scan: Scan) -> None:
-        """Start over from a scan."""
+        """Start over from a scan, unless it is older than what is shown."""
+        if scan.version < self.version:
+            return
         before, self.items = self.items, {entry.key: self._read(entry) for entry in scan.entries}
         self.version = scan.version
         self.on_changed([key for key in {**before, **self.items} if before.get(key) != self.items.get(key)])

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -51,7 +51,7 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import KIB, check_at_least
-from holdfast.vocabulary.tasks import Notify, background_tasks
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_or_cancel
 from holdfast.vocabulary.types import Member
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ async def run_planner(
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a plan is made from. Kept by agents that stand by, too: the next planner need not read it first."""
+    """What a plan is made from. Kept by agents that stand by, too: the next planner reads it once, all at the same time."""
 
     agents: Mirror[Member]
     workloads: Mirror[Workload]
@@ -220,6 +220,11 @@ class _Inputs:
         drained = {key.removeprefix(DRAINS) for key in self.drains.items}
         requests = PlacementRequests(drained, with_rotations(assigned, targets, workloads))
         return make_plan(before, agents, workloads, requests, in_sync)
+
+    @property
+    def mirrors(self) -> tuple[Mirror[Any], ...]:
+        """All of them."""
+        return self.agents, self.workloads, self.drains, self.assignments, self.rotations
 
     @property
     def members(self) -> set[str]:
@@ -256,10 +261,14 @@ async def _plan_under_lease(
     seen_dead: Callable[[str], bool],
 ) -> None:
     # Under the lease nobody else writes plans: what we wrote last is the previous plan, without waiting for the mirror.
-    before = {
-        entry.key.removeprefix(PLANS): decode_placements(entry.value)
-        for entry in (await scan_all(store, PLANS, clock=clock, random=random)).entries
-    }
+    # It was made from inputs that may be newer than what our mirrors show yet: by those, what is new would be taken for gone.
+    prefixes = (PLANS, *(mirror.prefix for mirror in inputs.mirrors))
+    plans, *newest = await gather_or_cancel(
+        *(scan_all(store, prefix, clock=clock, random=random) for prefix in prefixes)
+    )
+    for mirror, scan in zip(inputs.mirrors, newest, strict=True):
+        mirror.load(scan)
+    before = {entry.key.removeprefix(PLANS): decode_placements(entry.value) for entry in plans.entries}
     planned_at = -1
     known = planned_agents(before)
     while True:
