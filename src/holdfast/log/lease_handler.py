@@ -136,19 +136,18 @@ class PartitionLeaseHandler:
             if partition is not None:
                 if not self._exists(partition.partition_id):
                     partition.stop_accepting()
-                elif isinstance(partition, ReplicatedPartition) and self._moves_with_tail(which, partition):
-                    await drain_to_replicas(partition, self._settings)
-                else:
+                elif not (isinstance(partition, ReplicatedPartition) and await self._moves_with_tail(which, partition)):
                     await drain(partition, self._publisher, self._settings)
                 self._counters.drained += 1
             else:
                 self._unopened.check_movable(which)
 
-    def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
-        """Whether the planned replicas have what is not published, and the topic still wants them to."""
+    async def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
+        """Whether the planned replicas have what is not published, and the topic still wants them to: then it is drained."""
         if self._replication is None or partition.partition_config.level != QUORUM:
             return False
-        return partition.can_move_to(self._replication.planned_replicas(which))
+        planned = self._replication.planned_replicas(which)
+        return partition.can_move_to(planned) and await drain_to_replicas(partition, planned, self._settings)
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""

@@ -23,11 +23,13 @@ from holdfast.log.errors import EpochSpentError, NotEnoughReplicasError, NotLead
 from holdfast.log.keys import replica_set_key
 from holdfast.log.maintenance import delete_records
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig
+from holdfast.log.partition.draining import drain_to_replicas
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.takeover import open_partition, open_partitions
 from holdfast.log.partition.takeover_recovery import Takeover
 from holdfast.log.replica_sets import read_replica_set
+from holdfast.log.settings import LeadershipSettings
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
 from holdfast.vocabulary.settings import KIB
 
@@ -122,6 +124,38 @@ async def test_an_append_waits_for_a_majority_and_acks_1_for_the_own_disk_alone(
     world.cluster.heal(ann.wal_id, bob.wal_id)
     assert (await waiting).base_offset == 2
     assert values(visible(partition)) == ["a", "b", "c"]
+
+
+async def test_a_tail_is_handed_over_when_those_that_stay_have_it_and_not_when_they_keep_up_otherwise(
+    world: ReplicatedWorld,
+) -> None:
+    ann, bob, carol = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, batch("a"))
+    await async_until(lambda: len(partition.in_sync) == 3)
+    staying = world.wals("bob", "carol")
+    assert partition.can_move_to(staying)
+    world.cluster.cut(ann.wal_id, bob.wal_id)
+    await append(partition, batch("b"))  # durable: it is here and at Carol's
+    assert not partition.can_move_to(staying)
+    draining = asyncio.ensure_future(drain_to_replicas(partition, staying, LeadershipSettings()))
+    await async_until(lambda: not partition.accepting)
+    await async_until(lambda: log_end(world, carol, partition) == 2)
+    assert not draining.done()
+    world.cluster.heal(ann.wal_id, bob.wal_id)
+    assert await draining
+    assert log_end(world, bob, partition) == 2
+
+
+async def test_a_tail_that_those_who_stay_do_not_get_in_time_is_not_handed_over(world: ReplicatedWorld) -> None:
+    ann, bob, _ = await world.three()
+    partition = await open_replicated(ann)
+    await async_until(lambda: len(partition.in_sync) == 3)
+    world.cluster.cut(ann.wal_id, bob.wal_id)
+    await append(partition, batch("a"))
+    assert not await drain_to_replicas(partition, world.wals("bob", "carol"), LeadershipSettings(drain_refuse_ms=1))
+    await append(partition, batch("b"))
+    assert values(visible(partition)) == ["a", "b"]
 
 
 async def test_an_idempotent_duplicate_is_answered_when_the_first_is_on_a_majority(world: ReplicatedWorld) -> None:

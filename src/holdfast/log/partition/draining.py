@@ -1,5 +1,5 @@
 """Draining: partitions become clean, so that they can move. Clean means: everything is published, and nothing reserved. One whose
-next leader is a replica that keeps up moves with its tail.
+next leader is a replica moves with its tail, once those that stay have it.
 
 The one rule: publish first, refuse afterwards. Most of a tail is uploaded while appends go on; only what came meanwhile is
 published while they are refused, and that within a limit. So an object store that does not answer
@@ -47,24 +47,25 @@ async def drain(partition: LeadingPartition, publisher: SegmentPublisher, settin
         raise
 
 
-async def drain_to_replicas(partition: ReplicatedPartition, settings: LeadershipSettings) -> None:
-    """Make everything durable; it accepts no more appends then. Whatever is raised, it accepts them as before.
+async def drain_to_replicas(
+    partition: ReplicatedPartition, planned: Sequence[str], settings: LeadershipSettings
+) -> bool:
+    """Wait until the planned replicas that stay have everything; it accepts no more appends then. False: they do not in time.
 
-    The next leader seals the set and finds all of it there (docs/replication.md): nothing need be published.
+    Whatever else is raised or returned, it accepts appends as before. The next leader seals the set and finds all of it there,
+    without this agent (docs/replication.md): nothing need be published.
     """
     partition.stop_accepting()
     try:
         async with asyncio.timeout(settings.drain_refuse_ms / 1000):
-            await partition.wait_durable()
+            await partition.wait_replicated_to(planned)
     except TimeoutError:
         partition.resume_accepting()
-        raise UnavailableError(
-            f"partition {partition.partition_id}",
-            f"its replicas did not have its last records within {settings.drain_refuse_ms} ms",
-        ) from None
+        return False
     except BaseException:
         partition.resume_accepting()
         raise
+    return True
 
 
 async def close_together(partitions: Sequence[LeadingPartition], publisher: SegmentPublisher) -> list[LeadingPartition]:

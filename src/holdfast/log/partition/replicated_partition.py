@@ -84,8 +84,24 @@ class ReplicatedPartition(LeadingPartition):
         return self._durable == self._next
 
     def can_move_to(self, planned: Sequence[str]) -> bool:
-        """Whether these replicas, the next leader first, have the tail: then it need not be published to move."""
-        return can_hand_over_log(planned, self._own, self._in_sync, self._needed)
+        """Whether these replicas, the next leader first, may have the tail in a moment: then it need not be published to move."""
+        keeping_up = [each for each in self._in_sync if self._streams.is_reachable(each)]
+        return can_hand_over_log(planned, self._own, keeping_up, self._needed)
+
+    async def wait_replicated_to(self, planned: Sequence[str]) -> None:
+        """Return when everything numbered so far is durable, and the tail can move to these replicas: they have all of it.
+
+        That they keep up is not enough: what is durable may be here and on one that is gone by now.
+        """
+        while not (self.is_durable and can_hand_over_log(planned, self._own, self._complete(), self._needed)):
+            if self._closed is not None:
+                raise self._closed
+            await self._settled.wait()
+
+    def _complete(self) -> list[str]:
+        """The members that have the whole log."""
+        leader = self._leader
+        return [each for each in leader.members if leader.acked(each) >= leader.log.position]
 
     @property
     def can_advance(self) -> bool:
@@ -180,6 +196,8 @@ class ReplicatedPartition(LeadingPartition):
         self._synced.set(min(leader.acked(self._own).offset, self._next))
         if leader.hw > self._durable:
             self._advance(leader.hw)
+        if not self._accepting:  # somebody may wait for a replica that was behind
+            self._settled.notify()
         if len(self._matched) < len(leader.members) and len(matched := leader.matched) > len(self._matched):
             self._in_sync += tuple(each for each in matched if each not in self._matched)  # until the next look
             self._matched = matched
