@@ -193,6 +193,11 @@ def _drop(state: State, limits: Limits, agent: int) -> State:
     return _with_replica(state, agent, state.replicas[agent]._replace(log=(), promised=promised))
 
 
+def _begin_anew(state: State, limits: Limits, agent: int) -> State:
+    replica = state.replicas[agent]
+    return _with_replica(state, agent, replica._replace(log=(), promised=max(replica.promised, state.opened)))
+
+
 def _lose_disk(state: State, limits: Limits, agent: int) -> State:
     named_by_agent = limits.bug == "empty disk under the old name"
     wal = state.replicas[agent].wal + (not named_by_agent)
@@ -243,6 +248,7 @@ _STEPS: Final[dict[str, Callable[..., State]]] = {
     "change set": _change_set,
     "end offset": _end_offset,
     "drop": _drop,
+    "begin anew": _begin_anew,
     "lose disk": _lose_disk,
     "restart": _restart,
     "resume": _resume,

@@ -33,6 +33,8 @@ def steps(state: State, limits: Limits) -> Iterator[Step]:
             yield "lose disk", agent
         if limits.drops and _may_drop(state, limits, agent):
             yield "drop", agent
+        if limits.begins_anew and _may_begin_anew(state, limits, agent):
+            yield "begin anew", agent
         if limits.bug == "promise lost in a restart" and state.replicas[agent].promised and not state.restarts:
             yield "restart", agent
 
@@ -176,6 +178,16 @@ def _may_drop(state: State, limits: Limits, agent: int) -> bool:
     if member in state.opened_members:
         return False
     return replica.promised <= state.opened or limits.bug == "dropped in a recovery that counts it"
+
+
+def _may_begin_anew(state: State, limits: Limits, agent: int) -> bool:
+    """Of a replica that cannot be read: nobody counts it, or it has nothing of the epoch that was opened last."""
+    replica = state.replicas[agent]
+    if not replica.log or not state.opened:
+        return False
+    if (agent, replica.wal) not in state.opened_members:
+        return replica.promised <= state.opened
+    return replica.log[-1][0] < state.opened + (limits.bug == "begins anew though it has acknowledged")
 
 
 def _may_open(state: State, limits: Limits, number: int, epoch: Epoch) -> bool:

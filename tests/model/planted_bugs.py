@@ -27,6 +27,7 @@ PLANTED_BUGS: Final[dict[str, Limits]] = {
     "promise forgotten with the log": _OF_FOUR,
     "dropped before the open commit": _OF_FOUR,
     "dropped in a recovery that counts it": Limits(agents=4, epochs=4, appends=1, drops=True),
+    "begins anew though it has acknowledged": Limits(agents=3, epochs=2, appends=1, begins_anew=True),
     "empty disk under the old name": Limits(agents=3, epochs=2, appends=1, lost_disks=1),
     "resumed after a restart": _TWO_EPOCHS,
     "served before the open commit": Limits(agents=4, epochs=3, appends=1, sets=(3,)),

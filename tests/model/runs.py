@@ -20,6 +20,10 @@ RUNS: Final[dict[str, Limits]] = {
     "every replica in sync": Limits(epochs=2, appends=2, min_insync=3),
     "factor 1, 2 and 3, changed live": Limits(epochs=2, appends=1, sets=(1, 2, 3)),
     "three of four, logs dropped": Limits(agents=4, epochs=2, appends=1, drops=True),
+    "an unreadable replica begins anew": Limits(epochs=3, appends=1, begins_anew=True),
+    "three of four, an unreadable replica begins anew": Limits(
+        agents=4, epochs=2, appends=1, drops=True, begins_anew=True
+    ),
     "two replicas, three epochs, a lost disk": Limits(agents=2, epochs=3, appends=2, lost_disks=1, sets=(2,)),
     "end offsets": Limits(epochs=2, appends=2, end_offsets=True),
 }
@@ -33,6 +37,7 @@ EVERYTHING: Final = Limits(
     publishes=True,
     hand_over=True,
     drops=True,
+    begins_anew=True,
     retries=True,
     end_offsets=True,
 )

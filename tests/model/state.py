@@ -73,6 +73,7 @@ class Limits(NamedTuple):
     publishes: bool = False  # publish, reserve and give back
     hand_over: bool = False
     drops: bool = False
+    begins_anew: bool = False  # a replica that cannot be read
     retries: bool = False
     end_offsets: bool = False
     bug: str = ""
