@@ -30,9 +30,13 @@ def sealed(taking: Takeover, replica: str, position: Position, epoch: int = 5) -
     taking.handle(replica, answer, 0)
 
 
+def asks(*replicas: str) -> list[Send]:
+    return [Send(each, Seal(partition=P, epoch=5, wal_id=each)) for each in replicas]
+
+
 def fetched(taking: Takeover, replica: str, log: EntryLog, bytes_max: int = 1 << 20) -> None:
     """Answer every TAIL from `log`."""
-    while sends := taking.sends():
+    while taking.phase is Phase.FETCHING and (sends := taking.sends()):
         for to, message in sends:
             assert isinstance(message, Tail)
             assert to == replica
@@ -43,7 +47,7 @@ def fetched(taking: Takeover, replica: str, log: EntryLog, bytes_max: int = 1 <<
 
 def test_the_set_that_served_last_is_sealed_and_no_other() -> None:
     taking = takeover()
-    assert taking.sends() == [Send(each, Seal(partition=P, epoch=5, wal_id=each)) for each in ("a", "b", "c")]
+    assert taking.sends() == asks("a", "b", "c")
     assert taking.sends() == []
     sealed(taking, "d", at(4, 9))
     sealed(taking, "a", NOWHERE)
@@ -89,7 +93,7 @@ def test_nothing_above_what_is_published_needs_no_fetch() -> None:
     sealed(taking, "b", at(2, 9))
     assert taking.leader is not None
     assert list(taking.leader.log.entries) == [start(5, 7)]
-    assert taking.sends() == []
+    assert taking.sends() == asks("d")
 
 
 @pytest.mark.parametrize(
@@ -98,9 +102,37 @@ def test_nothing_above_what_is_published_needs_no_fetch() -> None:
 )
 def test_a_clean_partition_is_taken_over_without_a_seal(stored: StoredState) -> None:
     taking = takeover(stored, own=LONG)
-    assert taking.sends() == []
+    assert taking.sends() == (asks("a", "b", "d") if stored.opened_epoch else [])
     assert taking.leader is not None
     assert list(taking.leader.log.entries) == [start(5, stored.published.offset)]
+
+
+CLEAN = StoredState(published=at(3, 7), reserved=7, opened_epoch=3, opened_replicas=("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"), [(DIRTY, at(5, 1)), (DIRTY, at(6, 1)), (CLEAN, at(5, 8)), (CLEAN, at(6, 7))]
+)
+def test_a_replica_with_entries_of_its_epoch_ends_it_for_they_are_not_its_own(
+    stored: StoredState, found: Position
+) -> None:
+    taking = takeover(stored)
+    sealed(taking, "a", found)
+    assert taking.ended == Ended(f"replica a has entries of epoch {found.epoch}", found.epoch)
+    assert taking.open_commit is None
+
+
+def test_what_its_own_replicas_have_by_now_ends_nothing() -> None:
+    taking = takeover(CLEAN)
+    assert taking.leader is not None
+    sealed(taking, "a", taking.leader.start)
+    sealed(taking, "b", at(4, 99))  # of an epoch that never served
+    assert taking.ended is None
+    for each in ("a", "b"):
+        taking.handle(each, Ack(partition=P, epoch=5, matched=taking.leader.start), 0)
+    taking.committed()
+    sealed(taking, "d", at(5, 9))
+    assert taking.ended is None
 
 
 def test_a_drained_hand_over_takes_its_own_log_if_that_ends_where_the_source_did() -> None:
@@ -108,7 +140,7 @@ def test_a_drained_hand_over_takes_its_own_log_if_that_ends_where_the_source_did
         published=at(1, 1), reserved=100, opened_epoch=3, opened_replicas=("a", "b", "c"), handed_over=at(1, 3)
     )
     taking = takeover(stored, own=LONG)
-    assert taking.sends() == []
+    assert taking.sends() == asks("a", "b", "d")
     assert taking.leader is not None
     assert list(taking.leader.log.entries) == [entry(1, 1), entry(1, 2), start(5, 3)]
     assert len(takeover(stored, own=SHORT).sends()) == 3  # otherwise it seals like any other

@@ -7,9 +7,13 @@ been made, `committed` returns the leader, which serves.
 
 Before that nothing is appended, acknowledged, published or read above what is published. The one rule: there is one set to seal,
 the one that served last. An epoch that never opened has acknowledged nothing, and nobody needs its set.
+
+Nobody else ever had this epoch. A replica that has entries of it, or of a higher one, knows more than the store, which was put back
+in time: they would be taken for ours, and what we acknowledge would not be there. Members that need not be sealed are asked all the
+same, while the log is sent to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -100,6 +104,7 @@ class Takeover:
         self.ended: Ended | None = None
         self.leader: Leader | None = None
         self._min_insync, self._tail_bytes_max = min_insync, tail_bytes_max
+        self._asked: set[str] = set()
         self._sealed: dict[str, Position] = {}
         self._fetching = ("", NOWHERE)  # from whom, up to where
         self._log = EntryLog(stored.published)
@@ -125,7 +130,7 @@ class Takeover:
         """These can be reached (again): what they were asked may be lost."""
         for each in replicas:
             if self.phase is Phase.SEALING and each in self.stored.opened_replicas and each not in self._sealed:
-                self._sends.append(Send(each, Seal(partition=self.partition, epoch=self.epoch, wal_id=each)))
+                self._seal((each,))
             elif self.phase is Phase.FETCHING and each == self._fetching[0]:
                 self._fetch()
             elif self.leader is not None and each in (*self.members, *self.learners):
@@ -144,7 +149,9 @@ class Takeover:
         """An answer of the replica `sender`, perhaps late or repeated."""
         if answer.epoch != self.epoch or self.ended is not None:
             return
-        if self.leader is not None:
+        if isinstance(answer, Sealed) and self._is_of_another(answer.position):
+            self.end(Ended(f"replica {sender} has entries of epoch {answer.position.epoch}", answer.position.epoch))
+        elif self.leader is not None:
             self.leader.handle(sender, answer, now_ms)
             if self.leader.ended is not None:
                 self.end(self.leader.ended)
@@ -187,6 +194,17 @@ class Takeover:
         self.ended, self.phase = self.ended or reason, Phase.ENDED
         if self.leader is not None:
             self.leader.end(reason)
+
+    def _seal(self, replicas: Iterable[str]) -> None:
+        for each in replicas:
+            self._asked.add(each)
+            self._sends.append(Send(each, Seal(partition=self.partition, epoch=self.epoch, wal_id=each)))
+
+    def _is_of_another(self, position: Position) -> bool:
+        """Whether a replica with a log up to here has entries of this epoch that are not ours: before it serves there is one."""
+        if self.phase is Phase.SERVING:
+            return False
+        return position > self.leader.start if self.leader is not None else position.epoch >= self.epoch
 
     def _on_sealed(self, sender: str, answer: Sealed, now_ms: float) -> None:
         if self.phase is Phase.SEALING and sender in self.stored.opened_replicas:
@@ -237,6 +255,8 @@ class Takeover:
 
     def _replicate(self, now_ms: float) -> None:
         self.phase = Phase.REPLICATING
+        if self.stored.opened_epoch:  # before that there were no replicas
+            self._seal(each for each in self.members if each not in self._asked)
         self.leader = Leader(
             self.partition,
             self.epoch,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.member_streams import MemberStreams
-from holdfast.log.replication.messages import Answer
+from holdfast.log.replication.messages import Answer, Sealed
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.quorum import seal_quorum, write_quorum
 from holdfast.log.replication.takeover import Phase, Takeover
@@ -94,7 +94,7 @@ class TakeoverRun:
         self._stop_listening = lambda: None
 
     def _on_answer(self, sender: str, answer: Answer | None) -> None:
-        if self.streams is not None or self.takeover.phase is Phase.ENDED:
+        if self.takeover.phase is Phase.ENDED or (self.streams is not None and not isinstance(answer, Sealed)):
             return  # late
         if answer is None:
             self.takeover.lost(sender, self._clock.boot_ms())
