@@ -398,6 +398,21 @@ async def test_a_target_with_objects_of_nobody_is_refused(tmp_path: Path) -> Non
             await migrate(source, target)
 
 
+@pytest.mark.parametrize("step", ["migrate.claimed", "migrate.source-marked"])
+async def test_a_second_attempt_with_the_objects_of_another_cluster_is_refused(step: str, tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target, end(tmp_path, "c") as other:
+        await fill(source)
+        theirs = await fill(other)
+        before = await contents(other, theirs)
+        with failpoints.installed(fail_at(step)), pytest.raises(FailpointError):
+            await migrate(source, target)
+        wrong = End(store=target.store, objects=other.objects, location=target.location)
+        with pytest.raises(UsageError, match=f"belong to cluster {theirs}"):
+            await migrate(source, wrong)
+        assert (await serves(other), await contents(other, theirs)) == (True, before)
+        assert (await migrate(source, target)).finished
+
+
 async def test_a_store_without_a_cluster_is_no_source(tmp_path: Path) -> None:
     async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
         with pytest.raises(UsageError, match="there is no cluster in"):

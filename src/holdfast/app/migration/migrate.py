@@ -26,7 +26,13 @@ from holdfast.app.migration.entry_copy import SourceChangedError, copy_entries, 
 from holdfast.app.migration.inventory import Inventory, check_stopped, look_at_entries, take_inventory
 from holdfast.app.migration.model import End, MigrationReport, MigrationSettings, OnProgress, Progress
 from holdfast.app.migration.object_copy import ObjectCopy
-from holdfast.app.migration.target import TargetRecord, check_objects_empty, check_store_empty, found_record
+from holdfast.app.migration.target import (
+    TargetRecord,
+    check_objects_empty,
+    check_objects_of_attempt,
+    check_store_empty,
+    found_record,
+)
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put
 from holdfast.kernel.cluster_identity import identity_put, read_cluster_identity
@@ -120,6 +126,8 @@ class Migration:
                 await check_objects_empty(target, self._cluster)
         elif decode_migration(earlier).finished:
             return moved, earlier, view
+        elif not self._keeps_objects:
+            await check_objects_of_attempt(target, self._cluster)
         self._check_owner(view, moved)
         self._on_progress(Progress("inventory", 0, 0, 0, 0))
         self._found = found = await take_inventory(

@@ -59,6 +59,13 @@ async def check_objects_empty(target: End, cluster: str) -> None:
         )
 
 
+async def check_objects_of_attempt(target: End, cluster: str) -> None:
+    """The same for the objects of an earlier attempt: they have the mark of that attempt, or are still empty."""
+    mark, ours = await read_mark(target.objects), await _recorded_mark(target)
+    if mark is None or mark.token != ours.token:
+        await check_objects_empty(target, cluster)
+
+
 class TargetRecord:
     """The record of a migration, as this run last wrote it. All writes to the target's store go through it."""
 
@@ -74,13 +81,11 @@ class TargetRecord:
     ) -> "TargetRecord":
         """Claim the target for this run. `found` is the record of an earlier one: its mark is kept if this one goes on with it."""
         if found is not None:
-            entry = await target.store.get(RECORD_KEY)
-            assert entry is not None, "it was written with the record"
-            before = msgspec.json.decode(entry.value, type=OwnerRecord).mark
+            before = await _recorded_mark(target)
             if decode_migration(found).token == record.token:
                 mark = before
-            else:
-                mark = msgspec.structs.replace(mark, number=max(mark.number, before.number + 1))
+            else:  # the token stays: it tells the objects of this target from any others
+                mark = msgspec.structs.replace(mark, number=max(mark.number, before.number + 1), token=before.token)
         made = cls(target, record, 0 if found is None else found.version, mark, clock=clock, random=random)
         marked = Put(RECORD_KEY, msgspec.json.encode(OwnerRecord(mark=mark)))
         absent = (Absent(IDENTITY_KEY), Absent(RECORD_KEY)) if found is None else (Absent(IDENTITY_KEY),)
@@ -138,3 +143,9 @@ class TargetRecord:
         found = outcome.found.get(MIGRATION_KEY)
         current = 0 if found is None else decode_migration(found).epoch
         raise FencedError(f"the migration into {self._target.location.store}", self.record.epoch, current)
+
+
+async def _recorded_mark(target: End) -> OwnerMark:
+    entry = await target.store.get(RECORD_KEY)
+    assert entry is not None, "it was written with the record"
+    return msgspec.json.decode(entry.value, type=OwnerRecord).mark
