@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import (
+    Absent,
     AtVersion,
     Committed,
     Conflict,
@@ -27,6 +28,7 @@ from holdfast.contracts.store import (
     Store,
 )
 from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.cluster_move import MOVED_KEY, check_not_moved
 from holdfast.registry import intents, keys, records
 from holdfast.registry.model import Heartbeat, PartitionState
 from holdfast.registry.settings import RegistrySettings
@@ -77,6 +79,7 @@ class PartitionRecords:
 
         The heartbeat starts in the same commit: a claimer that dies right after it leaves a claim that expires by itself.
         Under a `session` of the claimer's own the claim lives as long as that session; `ExpiredError` if it is dead.
+        `ClusterMovedError`: the cluster has left this store.
         """
         keys.check_name("consumer id", consumer)
         check_at_least("expected_epoch", expected_epoch, 0)
@@ -92,7 +95,10 @@ class PartitionRecords:
 
         try:
             written = await self._change(
-                entry, decide, also=[Put(keys.heartbeat_key(self._namespace, number), heartbeat, under.id)]
+                entry,
+                decide,
+                also=[Put(keys.heartbeat_key(self._namespace, number), heartbeat, under.id)],
+                unless_moved=True,
             )
         except ExpiredError as expired:
             if session is not None:
@@ -208,10 +214,14 @@ class PartitionRecords:
             self._written[number] = written
         return written is not None
 
-    async def _change(self, known: Entry, decide: _Decide, *, also: Sequence[Operation] = ()) -> Entry | None:
+    async def _change(
+        self, known: Entry, decide: _Decide, *, also: Sequence[Operation] = (), unless_moved: bool = False
+    ) -> Entry | None:
         """Write the state `decide` returns, judging again whenever another change came first; None: it refused."""
 
         async def swap(entry: Entry | None) -> Swap[Entry | None]:
+            if unless_moved and entry is not known:  # it may be why the last attempt has lost
+                await check_not_moved(self._store)
             if entry is None:
                 raise self._no_such_partition(records.partition_number(known.key))
             before = records.decode_partition(entry)
@@ -221,7 +231,8 @@ class PartitionRecords:
             if after == before:
                 return Swap(entry)
             value = records.encode_partition(after)
-            return Swap(Entry(entry.key, value, 0), [Put(entry.key, value), *also])
+            require = (Absent(MOVED_KEY),) if unless_moved else ()
+            return Swap(Entry(entry.key, value, 0), [Put(entry.key, value), *also], require)
 
         written, version = await compare_and_swap(
             self._store, known.key, swap, clock=self._clock, random=self._random, known=known

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
 from holdfast.contracts.store import Absent, Changed, Delete, Entry, Put
 from holdfast.contracts.validation import prefix_end
+from holdfast.kernel.cluster_move import MOVED_KEY, check_not_moved
 from holdfast.kernel.mirror import scan_and_watch
 from holdfast.registry import keys, records
 from holdfast.registry.model import ConsumerInfo, PartitionState
@@ -83,14 +84,19 @@ class RegistryStore(PartitionRecords):
                     yield view
 
     async def register(self, consumer: str) -> ConsumerInfo:
-        """Announce a consumer under a new session, in place of any earlier registration of that id, which is ended."""
+        """Announce a consumer under a new session, in place of any earlier registration of that id, which is ended.
+
+        `ClusterMovedError`: the cluster has left this store.
+        """
         keys.check_name("consumer id", consumer)
         key = keys.consumer_key(self._namespace, consumer)
         session = await self._store.open_session(self.settings.ttl_ms)
         value = records.encode_consumer(session.id, session.ttl_ms, self._clock.now_ms())
 
         async def replace_earlier(entry: Entry | None) -> Swap[str | None]:
-            return Swap(None if entry is None else entry.session, [Put(key, value, session.id)])
+            await check_not_moved(self._store)
+            earlier = None if entry is None else entry.session
+            return Swap(earlier, [Put(key, value, session.id)], (Absent(MOVED_KEY),))
 
         try:
             earlier, version = await compare_and_swap(

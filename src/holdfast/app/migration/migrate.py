@@ -3,8 +3,9 @@
     1  look             the source is stopped, its objects are its own, the target is empty or ours
     2  claim the target cluster/migration and the owner's mark, then the mark in its objects: no other cluster can take it
     3  close the source cluster/moved: no member registers any more. Then look for sessions again: whoever came in between is
-                        found, and the source is opened again. Then every lease's epoch is raised: what a suspended holder has not
-                        sent yet is refused. Then the mark in its objects, which refuses older releases, too
+                        found, and the source is opened again. Then every lease's epoch is raised, and every claim of a registry
+                        released: what a suspended holder has not sent yet is refused. Then the mark in its objects, which refuses
+                        older releases, too
     4  objects          copied and verified
     5  entries          copied
     6  verify           every entry of both ends; every object listed at both
@@ -49,6 +50,7 @@ from holdfast.kernel.cluster_move import (
 from holdfast.kernel.lease_fencing import fence_all_leases
 from holdfast.kernel.objects_owner import RECORD_KEY, SKEW_MS, ObjectsOwner, OwnerRecord, OwnerView
 from holdfast.kernel.owner_mark import OwnerMark, Ownership, TimeSpan, merge_spans
+from holdfast.registry.claim_fencing import release_all_claims
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UsageError
@@ -225,7 +227,8 @@ class Migration:
                 )
             raise
         if not target.record.closed_at:
-            closed_at = await fence_all_leases(store, clock=self._clock, random=self._random)
+            await fence_all_leases(store, clock=self._clock, random=self._random)
+            closed_at = await release_all_claims(store, clock=self._clock, random=self._random)
             await failpoints.reached_async("migrate.leases-fenced")
             await target.update(msgspec.structs.replace(target.record, closed_at=closed_at))
         if self._keeps_objects:
