@@ -27,6 +27,7 @@ from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry
 from holdfast.contracts.validation import next_key
 from holdfast.kernel.cluster_identity import cluster_identity, read_cluster_identity
 from holdfast.kernel.cluster_move import MOVED_KEY, ClusterMovedError, decode_moved
+from holdfast.kernel.lease_fencing import free_all_leases
 from holdfast.kernel.owner_mark import (
     CLAIMED,
     NotOwnerError,
@@ -250,6 +251,7 @@ class ObjectsOwner:
 
     async def _return(self, left: Entry) -> None:
         """The cluster is here again. Last of all, and only if the migration has not been finished meanwhile."""
+        await free_all_leases(self._store, clock=self._clock, random=self._random)
         outcome = await commit_resolved(
             self._store,
             clock=self._clock,
@@ -259,6 +261,7 @@ class ObjectsOwner:
         )
         if not isinstance(outcome, Committed):
             raise UsageError("a `holdfast migrate` of this store runs: end it, then run this again")
+        await free_all_leases(self._store, clock=self._clock, random=self._random)  # those it fenced meanwhile
 
     def _unproven(self, record: OwnerRecord, keep_ms: int) -> Sequence[TimeSpan]:
         spans = list(record.unproven)

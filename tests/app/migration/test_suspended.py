@@ -3,17 +3,26 @@
 from pathlib import Path
 
 import pytest
-from tests.app.migration.test_steps import CLOCK, RANDOM, end, fill, migrate
+from tests.app.migration.test_steps import CLOCK, RANDOM, STEPS, act_at, end, fill, migrate
+from tests.support.failpoints import FailpointError, fail_at
 
 from holdfast.contracts.store import Store
 from holdfast.kernel.cluster_move import ClusterMovedError
+from holdfast.kernel.lease import Held, Lease, acquire
+from holdfast.kernel.objects_owner import adopt_objects
 from holdfast.registry.settings import RegistrySettings
 from holdfast.registry.store import RegistryStore
+from holdfast.vocabulary import failpoints
+from holdfast.vocabulary.errors import UsageError
 
 
 def registry(store: Store) -> RegistryStore:
     settings = RegistrySettings(partitions=3, namespace="jobs")
     return RegistryStore(store, clock=CLOCK, random=RANDOM, settings=settings)
+
+
+async def acquired(store: Store, session: str) -> Lease | Held:
+    return await acquire(store, "r", holder="ann", session=session, clock=CLOCK, random=RANDOM)
 
 
 async def test_a_consumer_of_a_registry_neither_saves_a_checkpoint_nor_begins_again(tmp_path: Path) -> None:
@@ -40,3 +49,43 @@ async def test_a_consumer_of_a_registry_neither_saves_a_checkpoint_nor_begins_ag
         assert (moved.owner, moved.checkpoint) == (None, 5)
         await theirs.register("bob")
         assert await theirs.claim(0, "bob", moved.epoch)
+
+
+async def test_a_lease_cannot_be_acquired_at_the_source_until_an_operator_takes_it_back(tmp_path: Path) -> None:
+    """What an agent or worker of an earlier release does when it wakes up, and a client that has no session meanwhile."""
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        await fill(source)
+        assert (await migrate(source, target)).finished
+        session = await source.store.open_session(30_000)
+        held = await acquired(source.store, session.id)
+        assert isinstance(held, Held)
+        new = await target.store.open_session(30_000)
+        lease = await acquired(target.store, new.id)
+        assert isinstance(lease, Lease)
+        assert lease.epoch == held.epoch + 1
+        await adopt_objects(source.store, source.objects, clock=CLOCK, random=RANDOM, force=True)
+        assert isinstance(await acquired(source.store, session.id), Lease)
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "migrate.finished"])
+async def test_leases_are_free_at_the_source_whenever_it_is_taken_back(step: str, tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        await fill(source)
+        with failpoints.installed(fail_at(step)), pytest.raises(FailpointError):
+            await migrate(source, target)
+        await adopt_objects(source.store, source.objects, clock=CLOCK, random=RANDOM, force=True)
+        session = await source.store.open_session(30_000)
+        assert isinstance(await acquired(source.store, session.id), Lease)
+
+
+async def test_a_migration_that_runs_on_while_its_source_is_taken_back_fences_nothing_there(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        await fill(source)
+
+        async def take_back() -> None:
+            await adopt_objects(source.store, source.objects, clock=CLOCK, random=RANDOM, force=True)
+
+        with failpoints.installed(act_at("migrate.source-closed", take_back)), pytest.raises(UsageError):
+            await migrate(source, target)
+        session = await source.store.open_session(30_000)
+        assert isinstance(await acquired(source.store, session.id), Lease)

@@ -1,8 +1,8 @@
 """The inventory of a source: what there is to move, and why it may not be moved now. Reads alone, page by page.
 
-Not moved are the keys below `cluster/` (the target gets its own), and marks of owners. Everything else below the cluster's id is,
-and what release 0.1.0 wrote without that id. WALs stay on the agents' disks: the target's servers are started with the same data
-directories, whose records may not be published yet.
+Not moved are the keys below `cluster/` (the target gets its own), what fences the source's leases, and marks of owners.
+Everything else below the cluster's id is, and what release 0.1.0 wrote without that id. WALs stay on the agents' disks: the
+target's servers are started with the same data directories, whose records may not be published yet.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,6 +17,7 @@ from holdfast.contracts.store import Entry, Store
 from holdfast.contracts.validation import next_key, prefix_end
 from holdfast.kernel.cluster_move import CLUSTER_KEYS
 from holdfast.kernel.keys import HOLDERS, MEMBERS
+from holdfast.kernel.lease_fencing import is_fence
 from holdfast.kernel.membership import read_member
 from holdfast.log.keys import LOGS, WALS, topic_id_key
 from holdfast.log.maintenance.index_objects import INDEXES
@@ -48,7 +49,7 @@ async def entries_of(store: Store, *, after: str = "", page: int) -> AsyncGenera
     start, end = next_key(after) if after else FIRST_KEY, prefix_end("")
     while True:
         found = await store.scan(start, end, limit=page)
-        yield [entry for entry in found.entries if not entry.key.startswith(CLUSTER_KEYS)]
+        yield [entry for entry in found.entries if not entry.key.startswith(CLUSTER_KEYS) and not is_fence(entry)]
         if not found.more or not found.entries:
             return
         start = next_key(found.entries[-1].key)

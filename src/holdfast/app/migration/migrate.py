@@ -3,9 +3,9 @@
     1  look             the source is stopped, its objects are its own, the target is empty or ours
     2  claim the target cluster/migration and the owner's mark, then the mark in its objects: no other cluster can take it
     3  close the source cluster/moved: no member registers any more. Then look for sessions again: whoever came in between is
-                        found, and the source is opened again. Then every lease's epoch is raised, and every claim of a registry
-                        released: what a suspended holder has not sent yet is refused. Then the mark in its objects, which refuses
-                        older releases, too
+                        found, and the source is opened again. Then every lease's epoch is raised, and nobody can acquire it any
+                        more; every claim of a registry is released: what a suspended holder has not sent yet is refused, and it
+                        cannot begin again, of whatever release it is. Then the mark in its objects, which no release starts with
     4  objects          copied and verified
     5  entries          copied
     6  verify           every entry of both ends; every object listed at both
@@ -35,7 +35,7 @@ from holdfast.app.migration.target import (
     found_record,
 )
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Put, Requirement
 from holdfast.kernel.cluster_identity import identity_put, read_cluster_identity
 from holdfast.kernel.cluster_move import (
     MIGRATION_KEY,
@@ -227,7 +227,11 @@ class Migration:
                 )
             raise
         if not target.record.closed_at:
-            await fence_all_leases(store, clock=self._clock, random=self._random)
+
+            async def closed() -> Requirement:
+                return AtVersion(MOVED_KEY, (await self._closed(token)).version)
+
+            await fence_all_leases(store, closed=closed, clock=self._clock, random=self._random)
             closed_at = await release_all_claims(store, clock=self._clock, random=self._random)
             await failpoints.reached_async("migrate.leases-fenced")
             await target.update(msgspec.structs.replace(target.record, closed_at=closed_at))
