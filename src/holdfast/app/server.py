@@ -22,7 +22,7 @@ from holdfast.agent.peers.peers import PeerEndpoint
 from holdfast.app.addresses import Address
 from holdfast.app.advertised_urls import advertised_url
 from holdfast.app.api_node import running_api_node
-from holdfast.app.config import WORKER, ServeSettings
+from holdfast.app.config import API, WORKER, ServeSettings
 from holdfast.app.data_directory import DataDirectory, locked_data_directory, require_unlocked
 from holdfast.app.embedded_clickhouse import ClickHouseEndpoint, clickhouse_endpoint
 from holdfast.app.embedded_etcd.place import member_place, opened_store_url
@@ -39,6 +39,7 @@ from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.server import TextServer, serving_text
 from holdfast.groups.service import GroupService
 from holdfast.kernel.cluster_identity import cluster_identity
+from holdfast.kernel.cluster_move import ClusterMovedError
 from holdfast.kernel.membership import node_id
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.producer_ids import ProducerIds
@@ -289,7 +290,15 @@ async def _running_node(parts: _Components) -> AsyncIterator[RunningServer]:
 
 async def _join(stack: AsyncExitStack, parts: _Components) -> _Node:
     settings, store, clock, random = parts.settings, parts.store, parts.clock, parts.random
-    cluster_id = await cluster_identity(store, clock=clock, random=random)
+    try:
+        cluster_id = await cluster_identity(store, clock=clock, random=random)
+    except ClusterMovedError as moved:
+        if parts.etcd is None or settings.roles != (API,):
+            raise
+        # Both commands need the members, and nothing else runs them.
+        _log.warning("running the etcd member alone, for `holdfast migrate` and `holdfast objects adopt`: %s", moved)
+        await asyncio.Event().wait()
+        raise
     await asyncio.to_thread(parts.directory.bind_to_cluster, cluster_id)
     owner = await claim_objects(store, parts.objects, clock=clock, random=random, place=redacted(settings.objects))
     name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, random)

@@ -1,5 +1,6 @@
 """`holdfast migrate` from SQLite and a folder to PostgreSQL and S3: real servers, real kills, old servers that wake up."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -199,8 +200,18 @@ def test_a_cluster_leaves_its_embedded_etcd_while_nodes_without_agents_run_the_m
     to = ("--to-store", f"sqlite:///{tmp_path}/new.db", "--to-objects", f"file://{tmp_path}/new")
     told = node.options
     node.options = (*told, "--roles", "api")
+    killer = FailpointFolder(tmp_path / "failpoints")
+    command = ("migrate", "--yes", "--from", "etcd+file", *told, "--data", str(node.data), *to)
     with started(node):
-        moved = holdfast("migrate", "--yes", "--from", "etcd+file", *told, "--data", str(node.data), *to, cwd=tmp_path)
+        killer.arm("migrate.source-marked", "kill")
+        killed = holdfast(*command, cwd=tmp_path, env=killer.environment)
+        assert killed.returncode == KILLED, killed.stderr
+        assert node.terminate() == 0
+    with contextlib.ExitStack() as stack:  # the source is closed: it serves nothing, and its member runs
+        node.launch()
+        stack.callback(node.kill)
+        until(lambda: "running the etcd member alone" in node.log, what=lambda: node.log)
+        moved = holdfast(*command, cwd=tmp_path)
         assert moved.returncode == 0, moved.stderr
         assert node.terminate() == 0
     new = ServeProcess(tmp_path, *BROKER_ONLY, "--store", to[1], "--objects", to[3])
