@@ -86,6 +86,13 @@ async def read_mark(objects: Objects) -> OwnerMark | None:
             raise CorruptError(f"object {highest}", str(error)) from None
 
 
+async def read_marks(objects: Objects) -> list[OwnerMark]:
+    """All marks in object storage that can be read, lowest first."""
+    keys = [info.key async for info in objects.list(MARKS) if _MARK.fullmatch(info.key)]
+    bodies = [await objects.get(key) for key in sorted(keys)]
+    return [msgspec.json.decode(body, type=OwnerMark) for body in bodies if not isinstance(body, Missing)]
+
+
 async def read_record(store: Store) -> tuple[Entry | None, int]:
     """The record of the owner in the store, and the store's version."""
     found = await store.scan(RECORD_KEY, next_key(RECORD_KEY))

@@ -14,7 +14,7 @@ from holdfast.app.migration.migrate import Migration
 from holdfast.app.migration.model import End, MigrationReport, MigrationSettings, Progress, opened_end
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.contracts.store import Committed, Delete, Put, Store
-from holdfast.kernel.cluster_identity import cluster_identity, read_cluster_identity
+from holdfast.kernel.cluster_identity import cluster_identity, identity_put, read_cluster_identity
 from holdfast.kernel.cluster_move import MIGRATION_KEY, MOVED_KEY, ClusterMovedError, decode_migration
 from holdfast.kernel.lease import Lease, acquire, commit_fenced
 from holdfast.kernel.membership import MembershipSettings, hold_membership
@@ -411,6 +411,35 @@ async def test_a_second_attempt_with_the_objects_of_another_cluster_is_refused(s
             await migrate(source, wrong)
         assert (await serves(other), await contents(other, theirs)) == (True, before)
         assert (await migrate(source, target)).finished
+
+
+async def test_objects_that_another_cluster_has_claimed_meanwhile_stay_its_own(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target, end(tmp_path, "c") as other:
+        await fill(source)
+        theirs = End(store=other.store, objects=target.objects, location=other.location)
+        claiming = act_at("migrate.claimed", lambda: fill(theirs))
+        with failpoints.installed(claiming), pytest.raises(UsageError, match="since a moment ago"):
+            await migrate(source, target)
+        assert (await serves(theirs), await serves(source)) == (True, True)
+
+
+async def test_of_two_migrations_at_once_to_different_targets_one_is_told_of_the_other(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target, end(tmp_path, "c") as other:
+        await fill(source)
+        racing = act_at("migrate.target-marked", lambda: migrate(source, other))
+        with failpoints.installed(racing), pytest.raises(ClusterMovedError, match=r"has moved: .*/c\.db"):
+            await migrate(source, target)
+        assert [await serves(each) for each in (source, target, other)] == [False, False, True]
+
+
+async def test_a_server_of_an_earlier_release_at_the_target_does_not_end_the_migration(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        cluster = await fill(source)
+        with failpoints.installed(fail_at("migrate.source-marked")), pytest.raises(FailpointError):
+            await migrate(source, target)
+        await target.store.commit(apply=[identity_put("chosen-by-an-earlier-release")])
+        assert (await migrate(source, target)).finished
+        assert await read_cluster_identity(target.store) == cluster
 
 
 async def test_a_store_without_a_cluster_is_no_source(tmp_path: Path) -> None:

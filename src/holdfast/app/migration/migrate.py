@@ -236,18 +236,20 @@ class Migration:
             await failpoints.reached_async("migrate.leases-fenced")
             await target.update(msgspec.structs.replace(target.record, closed_at=closed_at))
         if self._keeps_objects:
-            await target.mark_objects()
+            await target.mark_objects(kept=True)
         else:
             await self._source_owner().leave(moved_to=str(self._target.location), token=token)
         await failpoints.reached_async("migrate.source-marked")
 
     async def _closed(self, token: str) -> Entry:
-        """The record that closes the source. `UsageError`: somebody has opened it again."""
+        """The record that closes the source. `UsageError`: somebody has opened it again, or moves it elsewhere."""
         entry = await self._source.store.get(MOVED_KEY)
-        if entry is None or decode_moved(entry).token != token:
+        if entry is None:
             raise UsageError(
                 "the source was opened again while it was copied: run this again once its servers are stopped"
             )
+        if decode_moved(entry).token != token:
+            raise ClusterMovedError(moved=decode_moved(entry), migration=None)
         return entry
 
     # --- 4, 5, 6

@@ -16,7 +16,7 @@ from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.cluster_identity import IDENTITY_KEY, read_cluster_identity
 from holdfast.kernel.cluster_move import MIGRATION_KEY, MigrationRecord, decode_migration
-from holdfast.kernel.objects_owner import RECORD_KEY, OwnerRecord, mark_key, read_mark
+from holdfast.kernel.objects_owner import RECORD_KEY, OwnerRecord, mark_key, read_mark, read_marks
 from holdfast.kernel.owner_mark import OwnerMark
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, UsageError
@@ -88,19 +88,30 @@ class TargetRecord:
                 mark = msgspec.structs.replace(mark, number=max(mark.number, before.number + 1), token=before.token)
         made = cls(target, record, 0 if found is None else found.version, mark, clock=clock, random=random)
         marked = Put(RECORD_KEY, msgspec.json.encode(OwnerRecord(mark=mark)))
-        absent = (Absent(IDENTITY_KEY), Absent(RECORD_KEY)) if found is None else (Absent(IDENTITY_KEY),)
+        # Later an identity may be there: a server of an earlier release gives itself one, before it is refused by the mark.
+        absent = (Absent(IDENTITY_KEY), Absent(RECORD_KEY)) if found is None else ()
         await made._write(record, (marked,), absent)
         return made
 
-    async def mark_objects(self) -> None:
-        """Put the mark of the target's owner. `UsageError`: another cluster has claimed the objects meanwhile."""
-        await self._target.objects.put(mark_key(self.mark.number), [msgspec.json.encode(self.mark)])
+    async def mark_objects(self, *, kept: bool = False) -> None:
+        """Put the mark of the target's owner. `UsageError`: another cluster has claimed the objects meanwhile, and keeps them.
+
+        `kept`: they are the source's, which may have taken them over from another cluster before.
+        """
+        key = mark_key(self.mark.number)
+        await self._target.objects.put(key, [msgspec.json.encode(self.mark)])
         found = await read_mark(self._target.objects)
-        if found != self.mark:
-            raise UsageError(
-                f"the target objects {self._target.location.objects} belong to cluster {found.cluster if found else 'unknown'} "
-                f"since a moment ago; the source is cluster {self.record.cluster}. Give an empty prefix"
-            )
+        marks = [] if kept else await read_marks(self._target.objects)
+        others = [each.cluster for each in marks if each.cluster != self.mark.cluster]
+        if found == self.mark and not others:
+            return
+        if found == self.mark:
+            await self._target.objects.delete([key])  # else it would refuse the other cluster there
+        there = others[0] if others else found.cluster if found else "unknown"
+        raise UsageError(
+            f"the target objects {self._target.location.objects} belong to cluster {there} since a moment ago; the source is "
+            f"cluster {self.record.cluster}. Give an empty prefix"
+        )
 
     async def update(self, record: MigrationRecord, *more: Operation) -> None:
         """Write the record, and more in the same commit. `FencedError`: a later run has taken over."""
