@@ -321,7 +321,7 @@ def test_reads_that_wait_hold_up_nobody(tmp_path: Path) -> None:
     read: list[list[str | None]] = []
 
     def waiting(count: int) -> bool:
-        return f"\nholdfast_http_waits {count}\n" in rest.get("/metrics").text
+        return f"\nholdfast_http_waits {count}\n" in httpx.get(f"{node.http}/metrics", timeout=WAIT_S).text
 
     def start_waiting() -> list[threading.Thread]:
         def wait() -> None:

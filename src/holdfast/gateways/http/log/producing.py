@@ -39,6 +39,7 @@ KEY_CHARS_MAX: Final = 255
 _KEYS_KEPT: Final = 65_536
 # Ids that are given to producers count up from 0 and never come here.
 _KEY_IDS: Final = 1 << 62
+_KEY_BYTES_KEPT: Final = 128
 _RECORD_BYTES: Final = 64  # what a record costs beside its key and value
 
 
@@ -125,6 +126,11 @@ class Producing:
 _partition_of_key = lru_cache(maxsize=_KEYS_KEPT)(kafka_partition)
 
 
+def _key_partition(key: bytes, partitions: int) -> int:
+    """The partition of a key. Long ones are not kept: so many of them would be gigabytes."""
+    return (_partition_of_key if len(key) <= _KEY_BYTES_KEPT else kafka_partition)(key, partitions)
+
+
 def _by_partition(
     topic: Topic, records: Sequence[Record], wanted: Sequence[int | None], others: int
 ) -> dict[int, list[int]]:
@@ -132,7 +138,7 @@ def _by_partition(
     members: dict[int, list[int]] = defaultdict(list)
     for at, (record, partition) in enumerate(zip(records, wanted, strict=True)):
         if partition is None:
-            partition = others if record.key is None else _partition_of_key(record.key, topic.partitions)
+            partition = others if record.key is None else _key_partition(record.key, topic.partitions)
         elif not 0 <= partition < topic.partitions:
             raise InvalidError(
                 f"records[{at}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
