@@ -5,15 +5,15 @@ has gone or the server stops.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from holdfast.gateways.http.asgi import Receive
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.vocabulary.errors import UnavailableError
 
 T = TypeVar("T")
+Receive = Callable[[], Awaitable[Mapping[str, object]]]
 
 
 class Waits:
