@@ -1,5 +1,6 @@
 """The process: what is answered survives SIGKILL, SIGTERM finishes what runs, and a directory has one owner."""
 
+import ctypes
 import json
 import os
 import signal
@@ -85,6 +86,16 @@ def test_sigterm_does_not_wait_for_ever(tmp_path: Path) -> None:
         until(lambda: is_running(server, "forever"))
         assert server.stop() == 0
         assert running.result().code == "394"
+
+
+def test_sigterm_stops_it_whichever_thread_the_kernel_gives_it_to(tmp_path: Path) -> None:
+    with clickhouse_server(tmp_path) as server:
+        [other, *_] = [
+            int(each.name) for each in Path(f"/proc/{server.pid}/task").iterdir() if int(each.name) != server.pid
+        ]
+        tgkill = ctypes.CDLL(None, use_errno=True).tgkill
+        assert tgkill(server.pid, other, signal.SIGTERM) == 0
+        until(lambda: Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_a_second_process_on_the_directory_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.sockets import bind_one, is_loopback, listen
 
 _log: Final = logging.getLogger(__name__)
+_SIGNAL_POLL_S: Final = 0.2
 
 
 def bind_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
@@ -65,7 +66,9 @@ def serve(
     try:
         if engine.server is not None:
             announce(engine.server)
-        thread.join()
+        # In turns: the kernel may give a signal to a thread of the engine, and Python handles it when this one runs again.
+        while thread.is_alive():
+            thread.join(_SIGNAL_POLL_S)
     finally:
         stop_event.set()
         thread.join()
