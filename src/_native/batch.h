@@ -133,6 +133,7 @@ PyObject *check(PyObject *module, PyObject *args);
 PyObject *keyless(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
+PyObject *write_values(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);
 PyObject *write_padded(PyObject *module, PyObject *args);
 PyObject *address(PyObject *module, PyObject *part);

@@ -9,6 +9,7 @@ static PyMethodDef methods[] = {
     {"keyless", keyless, METH_VARARGS, "The numbers of the records of a payload that have no key, or the first fault."},
     {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},
     {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
+    {"write_values", write_values, METH_VARARGS, "Values of one key and time as wire bytes, or the first fault."},
     {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
     {"write_blocks", write_blocks, METH_VARARGS, "Write parts to a descriptor through aligned memory, whole blocks only."},
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},

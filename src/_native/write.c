@@ -1,5 +1,6 @@
 /* write(records, base_offset, reserve): the records as wire bytes behind `reserve` free bytes, with count, last offset
- * delta, first and greatest timestamp; or the first fault. Wrong types raise, as in the Python twin. */
+ * delta, first and greatest timestamp; or the first fault. write_values(values, key, timestamp, reserve) is the same for
+ * values without headers that have one key and one timestamp. Wrong types raise, as in the Python twin. */
 #include "wire.h"
 
 enum { RECORD_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5, GUESSED_BYTES = 64 };
@@ -194,5 +195,95 @@ PyObject *write_records(PyObject *module, PyObject *args)
 done:
     Py_XDECREF(sink.out);
     Py_DECREF(records);
+    return result;
+}
+
+/* The bytes of a value, borrowed from it; the caller releases the buffer. */
+static int borrow(PyObject *value, Py_buffer *buffer)
+{
+    if (value == Py_None) {
+        memset(buffer, 0, sizeof *buffer);
+        buffer->len = -1;
+        return 0;
+    }
+    return PyObject_GetBuffer(value, buffer, PyBUF_SIMPLE);
+}
+
+static Py_ssize_t text_bytes(Py_ssize_t length) { return varint_bytes(length) + (length > 0 ? length : 0); }
+
+static void put_borrowed(sink_t *sink, const Py_buffer *buffer)
+{
+    put_varint(sink, buffer->len);
+    if (buffer->len > 0) {
+        memcpy(PyByteArray_AS_STRING(sink->out) + sink->used, buffer->buf, (size_t)buffer->len);
+        sink->used += buffer->len;
+    }
+}
+
+static int put_value(sink_t *sink, const Py_buffer *key, PyObject *given, Py_ssize_t offset_delta)
+{
+    Py_buffer value;
+    Py_ssize_t body;
+    int failed;
+    if (borrow(given, &value) < 0)
+        return -1;
+    body = 1 + 1 + varint_bytes(offset_delta) + text_bytes(key->len) + text_bytes(value.len) + 1;
+    failed = make_room(sink, body + RECORD_OVERHEAD_MAX) < 0;
+    if (!failed) {
+        put_varint(sink, body);
+        PyByteArray_AS_STRING(sink->out)[sink->used++] = 0; /* attributes */
+        put_varint(sink, 0);                                /* timestamp delta */
+        put_varint(sink, offset_delta);
+        put_borrowed(sink, key);
+        put_borrowed(sink, &value);
+        put_varint(sink, 0); /* headers */
+    }
+    PyBuffer_Release(&value);
+    return failed ? -1 : 0;
+}
+
+PyObject *write_values(PyObject *module, PyObject *args)
+{
+    PyObject *given, *key_given, *values, *result = NULL;
+    long long timestamp;
+    Py_ssize_t reserve, count, i;
+    Py_buffer key;
+    sink_t sink = {NULL, 0};
+    fault_t fault = {SOUND, 0, -1, 0};
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOLn", &given, &key_given, &timestamp, &reserve))
+        return NULL;
+    if (timestamp < -1 || reserve < 0 || reserve > 4096) {
+        PyErr_SetString(PyExc_ValueError, "timestamp and reserve are not negative, reserve is small");
+        return NULL;
+    }
+    if ((values = PySequence_Tuple(given)) == NULL)
+        return NULL;
+    if (borrow(key_given, &key) < 0) {
+        Py_DECREF(values);
+        return NULL;
+    }
+    count = PyTuple_GET_SIZE(values);
+    sink.out = PyByteArray_FromStringAndSize(NULL, reserve + 2 * GUESSED_BYTES * (count < 65536 ? count + 1 : 65536));
+    if (sink.out == NULL)
+        goto done;
+    memset(PyByteArray_AS_STRING(sink.out), 0, (size_t)reserve);
+    sink.used = reserve;
+    for (i = 0; i < count; i++) {
+        if (put_value(&sink, &key, PyTuple_GET_ITEM(values, i), i) < 0)
+            goto done;
+        if (sink.used - reserve > INT32_MAX - HEADER_BYTES) {
+            fault = (fault_t){RULE_SIZE, 0, i, sink.used - reserve};
+            result = fault_tuple(&fault);
+            goto done;
+        }
+    }
+    if (PyByteArray_Resize(sink.out, sink.used) == 0)
+        result = Py_BuildValue("OnnLL", sink.out, count, count - 1, count ? timestamp : -1, count ? timestamp : -1);
+done:
+    Py_XDECREF(sink.out);
+    PyBuffer_Release(&key);
+    Py_DECREF(values);
     return result;
 }

@@ -13,6 +13,7 @@ from holdfast.log.batches import (
     RecordBatchLimits,
     decode,
     encode,
+    encode_values,
     parse_header,
     set_append_time,
     split_batches,
@@ -35,6 +36,19 @@ def test_what_goes_in_comes_out(records: list[Record], codec: str) -> None:
         validate_records(batch, kernel=kernel)
         assert list(decode(batch, kernel=kernel)) == records
         assert list(decode(payload, kernel=kernel)) == records
+
+
+@given(
+    st.lists(st.none() | st.binary(max_size=200), min_size=1, max_size=300),
+    st.none() | st.binary(max_size=200),
+    st.integers(-1, 2**63 - 1),
+)
+def test_values_of_one_key_and_time_are_the_batch_of_their_records(
+    values: list[bytes | None], key: bytes | None, timestamp_ms: int
+) -> None:
+    records = [Record(number, timestamp_ms, key, value) for number, value in enumerate(values)]
+    for kernel in KERNELS:
+        assert encode_values(values, timestamp_ms=timestamp_ms, key=key, kernel=kernel) == encode(records)
 
 
 @given(record_lists(gaps=True), st.integers(0, 2**62), st.integers(0, 1000), st.sampled_from(CODECS))

@@ -105,6 +105,9 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
         lambda: kernel.columns(7, lambda *_: b"", True),  # type: ignore[arg-type]
         lambda: kernel.write([7], 0, 61),  # type: ignore[list-item]
         lambda: kernel.write(7, 0, 61),  # type: ignore[arg-type]
+        lambda: kernel.write_values([7], None, 0, 61),  # type: ignore[list-item]
+        lambda: kernel.write_values([b""], 7, 0, 61),  # type: ignore[arg-type]
+        lambda: kernel.write_values(7, None, 0, 61),  # type: ignore[arg-type]
     ):
         with pytest.raises(TypeError):
             call()
@@ -114,6 +117,8 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
         lambda: kernel.read(batch[61:], header, (0, -1, -1), 1, Record),
         lambda: kernel.write([], -1, 61),
         lambda: kernel.write([], 0, -1),
+        lambda: kernel.write_values([], None, -2, 61),
+        lambda: kernel.write_values([], None, 0, -1),
     ):
         with pytest.raises(ValueError, match=r"outside the payload|not negative"):
             call()
