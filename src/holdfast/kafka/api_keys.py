@@ -56,6 +56,9 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    # Our own, far from where Kafka's numbers grow: heap operations. They are not advertised to Kafka's clients.
+    HEAP = 32_000
+    HEAP_POP = 32_001
 
     @property
     def api_name(self) -> str:

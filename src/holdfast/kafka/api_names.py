@@ -93,6 +93,8 @@ API_NAMES: Final[Mapping[int, str]] = {
     90: "DescribeShareGroupOffsets",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
+    32_000: "Heap",
+    32_001: "HeapPop",
 }
 
 

@@ -35,7 +35,7 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     check_lengths(kind, body)
     try:
         request, _ = read(bytes(body), 0)  # kio accepts immutable bytes only
-    except (SerialError, ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
+    except (SerialError, ValueError, LookupError, OverflowError, TypeError, MemoryError) as error:
         what = f"{ApiKey(key).api_name} v{version} request of {len(body)} bytes"
         raise MalformedRequestError(what, f"{type(error).__name__}: {error}", "decodable") from None
     return request

@@ -29,6 +29,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
 
 class ConfigType(IntEnum):
@@ -123,3 +124,11 @@ AUTHORIZED_OPERATIONS_OMITTED: Final = -(1 << 31)  # the request did not ask for
 def operation_bits(operations: Iterable[AclOperation]) -> int:
     """The value of an `authorized_operations` field."""
     return sum(1 << operation for operation in operations)
+
+
+class QuotaMatchType(IntEnum):
+    """How a component of a quota filter matches a name."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2

@@ -1,7 +1,7 @@
 """Checks every length in a request against the bytes that follow it, before kio decodes it.
 
 kio allocates as many elements as an array claims, and a process out of memory is killed without an exception: one absurd number
-would end the whole server.
+would end the whole server. It also decodes null as an array that may not be null, which handlers do not expect.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final, get_args
 
-from holdfast.kafka.wire import INT16, WireReader
+from holdfast.kafka.wire import INT16, MalformedRequestError, WireReader
 
 Skip = Callable[[WireReader], object]
 
@@ -78,13 +78,16 @@ def _field(field: "dataclasses.Field[Any]") -> Skip:
     else:
         one = _entity(inner)
     if "tuple[" in str(field.type):
-        return _array_of(one)
+        return _array_of(one, nullable=type(None) in get_args(field.type))
     return _nullable(one) if inner is not None and type(None) in get_args(field.type) else one
 
 
-def _array_of(one: Skip) -> Skip:
+def _array_of(one: Skip, *, nullable: bool) -> Skip:
     def skip(reader: WireReader) -> None:
-        for _ in range(reader.array()):
+        length = reader.length()
+        if length < 0 and not nullable:
+            raise MalformedRequestError("array", None, "non-null")
+        for _ in range(length):
             one(reader)
 
     return skip

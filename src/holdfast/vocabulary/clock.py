@@ -19,6 +19,11 @@ def stopwatch_ns() -> int:
     return time.perf_counter_ns()
 
 
+def wall_ns() -> int:
+    """The wall clock in nanoseconds, for spans that other programs show beside their own."""
+    return time.time_ns()
+
+
 class Clock(Protocol):
     """Where a component gets the time from."""
 

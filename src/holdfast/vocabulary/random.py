@@ -22,6 +22,7 @@ class Random(Protocol):
 
 # Not Python's shared generator: seeding that must not repeat our jitter, nor our jitter disturb its sequence.
 _SYSTEM: Final = random.SystemRandom()
+_FAST: Final = random.Random()
 
 
 class SystemRandom:
@@ -45,6 +46,11 @@ class SeededRandom:
 
     def jitter(self, value: float, *, share: float = 0.2) -> float:
         return value * (1 + self.random.uniform(-share, share))
+
+
+def fast_share() -> float:
+    """A number from 0 to 1, without 1: for what is sampled, never for a secret or a decision that a seed has to repeat."""
+    return _FAST.random()
 
 
 def backoff_ms(attempt: int, *, base_ms: float, max_ms: float, random: Random) -> float:
