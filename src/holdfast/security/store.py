@@ -2,6 +2,7 @@
 
     security/acl/{type}/{pattern}/{name}   [{"principal", "host", "operation", "permission"}]   the ACLs of one resource pattern
     security/user/{name}                   {"credentials": {mechanism: {"salt", …}}}            what logs a user in
+    security/decoys                        a secret                                             challenges of unknown users
 
 Names are percent-encoded. The one rule: every change is a compare-and-swap of one of these keys, so that two administrators lose
 nothing of each other's; what spans several resources is done one after the other, and may be repeated.
@@ -39,6 +40,8 @@ from holdfast.vocabulary.random import Random
 SECURITY: Final = "security/"
 ACLS: Final = SECURITY + "acl/"
 USERS: Final = SECURITY + "user/"
+RESERVED: Final = "__holdfast_"
+_DECOYS: Final = SECURITY + "decoys"
 _ACLS_PER_RESOURCE_MAX: Final = 1_000
 
 
@@ -107,6 +110,17 @@ def read_user(entry: Entry) -> User:
     return User(unquote(entry.key.removeprefix(USERS)), tuple(credentials), entry.version)
 
 
+class UnknownUserError(InvalidError):
+    """Nobody has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("user", name, "a user that exists")
+        self.args = (name,)
+
+    def __str__(self) -> str:
+        return f"user {self.args[0][:300]!r} does not exist"
+
+
 class SecurityStore:
     """Users and ACLs of a cluster, read and changed."""
 
@@ -151,17 +165,13 @@ class SecurityStore:
 
         The version from which on they count. With `create`, `InvalidError` if the user exists.
         """
-        check_user_name("user name", name)
-        if name == WILDCARD:
-            raise InvalidError("user name", name, "a name: User:* means everybody")
+        check_new_user_name(name)
 
         async def decide(entry: Entry | None) -> Swap[None]:
             if entry is not None and create:
                 raise InvalidError("name of a new user", name, "a name that is not taken")
             kept = read_user(entry).credentials if entry is not None and not replace else ()
-            return Swap(
-                None, [Put(user_key(name), _encoded_user({each.mechanism: each for each in (*kept, *credentials)}))]
-            )
+            return Swap(None, [user_put(name, (*kept, *credentials))])
 
         return (await compare_and_swap(self._store, user_key(name), decide, clock=self._clock, random=self._random))[1]
 
@@ -181,6 +191,15 @@ class SecurityStore:
         )
         return version if deleted else None
 
+    async def decoy_secret(self) -> bytes:
+        """What challenges of unknown users are made of: the same on every node, or asking two of them would tell who exists."""
+        drawn = msgspec.json.encode(self._random.token() + self._random.token())
+
+        async def decide(entry: Entry | None) -> Swap[bytes]:
+            return Swap(entry.value) if entry is not None else Swap(drawn, [Put(_DECOYS, drawn)])
+
+        return (await compare_and_swap(self._store, _DECOYS, decide, clock=self._clock, random=self._random))[0]
+
     async def _create(self, resource: ResourcePattern, added: Sequence[Acl]) -> int:
         key = acl_key(resource)
 
@@ -189,7 +208,7 @@ class SecurityStore:
             after = {**before, **dict.fromkeys(added)}
             if len(after) > _ACLS_PER_RESOURCE_MAX:
                 raise InvalidError(f"ACLs of {resource.name}", len(after), f"at most {_ACLS_PER_RESOURCE_MAX}")
-            return Swap(None, [Put(key, _encoded_acls(after))] if len(after) > len(before) else ())
+            return Swap(None, [acls_put(resource, after)] if len(after) > len(before) else ())
 
         return (await compare_and_swap(self._store, key, decide, clock=self._clock, random=self._random))[1]
 
@@ -202,15 +221,30 @@ class SecurityStore:
             after = [acl for acl in before if acl not in gone]
             if not gone:
                 return Swap([])
-            return Swap(gone, [Put(key, _encoded_acls(after)) if after else Delete(key)])
+            return Swap(gone, [acls_put(resource, after) if after else Delete(key)])
 
         return await compare_and_swap(self._store, key, decide, clock=self._clock, random=self._random)
 
 
-def _encoded_acls(acls: Iterable[Acl]) -> bytes:
-    return msgspec.json.encode(
-        [_StoredAcl(str(acl.principal), acl.operation, acl.permission, acl.host) for acl in sorted(acls)]
-    )
+def acls_put(resource: ResourcePattern, acls: Iterable[Acl]) -> Put:
+    """These and no other ACLs of a resource pattern."""
+    stored = [_StoredAcl(str(acl.principal), acl.operation, acl.permission, acl.host) for acl in sorted(set(acls))]
+    return Put(acl_key(resource), msgspec.json.encode(stored))
+
+
+def user_put(name: str, credentials: Iterable[ScramCredential]) -> Put:
+    """A user with these credentials, the last one of each mechanism."""
+    check_new_user_name(name)
+    return Put(user_key(name), _encoded_user({each.mechanism: each for each in credentials}))
+
+
+def check_new_user_name(name: str) -> None:
+    """Refuse names that cannot be somebody's."""
+    check_user_name("user name", name)
+    if name == WILDCARD:
+        raise InvalidError("user name", name, "a name: User:* means everybody")
+    if name.startswith(RESERVED):
+        raise InvalidError("user name", name, f"a name that does not begin with {RESERVED}")
 
 
 def _encoded_user(credentials: dict[ScramMechanism, ScramCredential]) -> bytes:
