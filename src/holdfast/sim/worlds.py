@@ -1,4 +1,4 @@
-"""The worlds there are: leases (the kernel alone, fast) and cluster (whole agents). One table, so that commands know no more."""
+"""The worlds there are: leases (the kernel alone), cluster (whole agents), heap and heap-batches (protocols). One table of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,13 @@ from holdfast.sim.cluster.mutants import CLUSTER_MUTANTS
 from holdfast.sim.cluster.mutants import CORRECT as CORRECT_CLUSTER
 from holdfast.sim.cluster.transcript import describe_cluster
 from holdfast.sim.cluster.world import run_cluster_seed
+from holdfast.sim.heap.batch_variant import BATCH_MUTANTS, CORRECT_BATCHES
+from holdfast.sim.heap.batches import BATCH_RULES, describe_batch_event, run_batch_seed
+from holdfast.sim.heap.history import MessagesGranted, describe_heap
+from holdfast.sim.heap.mutants import HEAP_MUTANTS
+from holdfast.sim.heap.rank_oracle import HEAP_RULES
+from holdfast.sim.heap.variant import CORRECT_HEAP
+from holdfast.sim.heap.world import run_heap_seed
 from holdfast.sim.history import EffectAcknowledged, LeaseAcquired
 from holdfast.sim.mutants import MUTANTS
 from holdfast.sim.transcript import describe
@@ -84,4 +91,26 @@ CLUSTER: Final = SimWorld(
     seeds_path=Path("tests/sim/cluster/seeds.txt"),
     collect_every_seeds=5,
 )
-WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER)}
+HEAP: Final = SimWorld(
+    name="heap",
+    run=run_heap_seed,
+    correct=CORRECT_HEAP,
+    mutants=HEAP_MUTANTS,
+    rules=HEAP_RULES,
+    describe=describe_heap,
+    counted={"grants": MessagesGranted},
+    seeds_path=Path("tests/sim/heap/seeds.txt"),
+    collect_every_seeds=50,
+)
+HEAP_BATCHES: Final = SimWorld(
+    name="heap-batches",
+    run=run_batch_seed,
+    correct=CORRECT_BATCHES,
+    mutants=BATCH_MUTANTS,
+    rules=BATCH_RULES,
+    describe=describe_batch_event,
+    counted={},
+    seeds_path=Path("tests/sim/heap/batch_seeds.txt"),
+    collect_every_seeds=200,
+)
+WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER, HEAP, HEAP_BATCHES)}

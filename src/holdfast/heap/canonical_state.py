@@ -1,0 +1,59 @@
+"""The state of a partition as canonical bytes: equal states are equal bytes, whatever way they came about, and nothing is left out.
+
+What replays and snapshots are compared by. A snapshot itself is an image of the state (`state_image`), which is quicker to take.
+"""
+
+from array import array
+from typing import Final
+
+import msgspec
+
+from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
+
+_FORMAT: Final = 1
+
+
+class _Encoded(msgspec.Struct, array_like=True):
+    format: int
+    mode: str
+    next_offset: int
+    ready: bytes  # (rank, offset) each, in order
+    returned: list[int]  # offsets that are ready again, or with another priority
+    delayed: bytes  # (when, rank, offset) each, in order
+    ranks: list[tuple[int, int]]  # of delayed messages that were reprioritised
+    leases: list[tuple[int, Lease]]
+    attempts: list[tuple[int, int]]
+    retries: list[tuple[int, int]]
+    outbox: list[tuple[int, Outgoing]]
+    dedup: list[tuple[str, int, int, bytes]]
+    counters: Counters
+    spine_epoch: int
+    copies: list[tuple[int, int]]
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """The bytes of a state."""
+    ready, delayed = array("Q"), array("Q")
+    for entry in state.ready:
+        ready.extend(entry)
+    for row in sorted(state.delayed_messages()):
+        delayed.extend(row)
+    return msgspec.msgpack.encode(
+        _Encoded(
+            _FORMAT,
+            state.mode,
+            state.next_offset,
+            ready.tobytes(),
+            sorted(state.ready.changed()),
+            delayed.tobytes(),
+            sorted(state.ranks.items()),
+            sorted(state.leases.items()),
+            sorted(state.attempts.items()),
+            sorted(state.retries.items()),
+            list(state.outbox.items()),
+            list(state.dedup.rows()),
+            state.counters,
+            state.spine_epoch,
+            sorted(state.copies.items()),
+        )
+    )

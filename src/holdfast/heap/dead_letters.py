@@ -1,0 +1,135 @@
+"""Dead letters: looking at them, replaying them to where they came from, deleting them.
+
+They are a heap of their own, so a replay is a move like the one that brought them here: nothing is lost if it ends half-way.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from holdfast.heap.local_heaps import DLQ_SUFFIX
+from holdfast.heap.message_id import parse_message_id
+from holdfast.heap.model import PeekedMessage
+from holdfast.heap.partition import HeapPartition
+from holdfast.heap.records import Move
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.settings import check_between
+
+_TOGETHER: Final = 200
+REPLAYED: Final = "replayed"
+RATE_MIN: Final = 0.001
+RATE_MAX: Final = 1_000_000
+
+Partitions = Callable[[str, int | None], Awaitable[Sequence[HeapPartition]]]
+"""The partitions of a heap that are led here, or one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Which dead letters: all that match everything that is given."""
+
+    message_ids: frozenset[str] | None = None
+    reason_contains: str = ""
+    attempts_min: int = 0
+    moved_before_ms: int | None = None
+    limit: int | None = None
+
+    def matches(self, letter: PeekedMessage) -> bool:
+        """Whether a dead letter is one of them."""
+        origin = letter.origin
+        return (
+            origin is not None
+            and (self.message_ids is None or letter.message_id in self.message_ids)
+            and self.reason_contains in origin.reason
+            and origin.attempts >= self.attempts_min
+            and (self.moved_before_ms is None or letter.enqueued_ms < self.moved_before_ms)
+        )
+
+
+class DeadLetterReport(NamedTuple):
+    """What a replay or a deletion did, or would do."""
+
+    matched: int
+    changed: int
+
+
+class DeadLetters:
+    """The dead letters of heaps, by the names of those heaps."""
+
+    def __init__(self, partitions: Partitions, *, clock: Clock) -> None:
+        self._partitions, self._clock = partitions, clock
+
+    async def list(
+        self, topic: str, chosen: DeadLetterFilter | None = None, *, limit: int = 100, partition: int | None = None
+    ) -> list[PeekedMessage]:
+        """Dead letters that match, those that are leased left out."""
+        check_between("limit", limit, 1, 10_000)
+        found: list[PeekedMessage] = []
+        for view in await self._partitions(topic + DLQ_SUFFIX, partition):
+            async for letters in _pages(view, chosen or DeadLetterFilter(), limit - len(found)):
+                found += letters
+        return found
+
+    async def replay(
+        self,
+        topic: str,
+        chosen: DeadLetterFilter | None = None,
+        *,
+        dry_run: bool = False,
+        rate_per_s: float | None = None,
+        partition: int | None = None,
+    ) -> DeadLetterReport:
+        """Send dead letters back to where they came from, with their attempts forgotten. `rate_per_s`: at most so many a second."""
+        if rate_per_s is not None:
+            check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
+        matched = changed = 0
+        chosen = chosen or DeadLetterFilter()
+        for view in await self._partitions(topic + DLQ_SUFFIX, partition):
+            limit = None if chosen.limit is None else chosen.limit - matched
+            async for letters in _pages(view, chosen, limit, at_once=1 if rate_per_s else _TOGETHER):
+                matched += len(letters)
+                if dry_run:
+                    continue
+                changed += await view.move([move for letter in letters if (move := _back(view, letter)) is not None])
+                if rate_per_s is not None:
+                    await self._clock.sleep_ms(1_000 * len(letters) / rate_per_s)
+        return DeadLetterReport(matched, changed)
+
+    async def delete(
+        self, topic: str, chosen: DeadLetterFilter, *, dry_run: bool = False, partition: int | None = None
+    ) -> DeadLetterReport:
+        """Delete dead letters that match."""
+        matched = changed = 0
+        for view in await self._partitions(topic + DLQ_SUFFIX, partition):
+            limit = None if chosen.limit is None else chosen.limit - matched
+            async for letters in _pages(view, chosen, limit):
+                matched += len(letters)
+                if not dry_run:
+                    changed += len(await view.cancel([_offset(view, letter) for letter in letters]))
+        return DeadLetterReport(matched, changed)
+
+
+async def _pages(
+    view: HeapPartition, chosen: DeadLetterFilter, limit: int | None, *, at_once: int = _TOGETHER
+) -> AsyncIterator[list[PeekedMessage]]:
+    """The letters that match, of those that wait now, a few at a time."""
+    waiting = [offset for _, offset in view.state.ready] + [offset for _, _, offset in view.state.delayed_messages()]
+    left = len(waiting) if limit is None else limit
+    for at in range(0, len(waiting), _TOGETHER):
+        if left <= 0:
+            return
+        letters = [letter for letter in await view.find(waiting[at : at + _TOGETHER]) if chosen.matches(letter)][:left]
+        left -= len(letters)
+        for first in range(0, len(letters), at_once):
+            yield letters[first : first + at_once]
+
+
+def _back(view: HeapPartition, letter: PeekedMessage) -> Move | None:
+    if letter.origin is None:
+        return None
+    origin = letter.origin
+    return Move(_offset(view, letter), letter.priority, origin.topic, origin.partition, 0, REPLAYED)
+
+
+def _offset(view: HeapPartition, letter: PeekedMessage) -> int:
+    return parse_message_id(bytes.fromhex(view.log.partition_id.topic_id), letter.message_id).offset

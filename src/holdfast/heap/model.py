@@ -1,0 +1,96 @@
+"""Messages as callers of heaps give and get them. Data only."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.heap.records import Enqueue, Headers, Origin, ProducerSequence
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A message to enqueue. `max_retries`: None for the heap's. `producer`: what makes the same enqueue again a duplicate."""
+
+    payload: bytes
+    priority: int = 0
+    delay_ms: int = 0
+    max_retries: int | None = None
+    partition_key: str | None = None
+    producer: ProducerSequence | None = None
+    headers: Headers = ()
+    origin: Origin | None = None
+
+
+class Enqueued(NamedTuple):
+    """What became of an enqueue. `duplicate`: the message was there already."""
+
+    message_id: str
+    duplicate: bool
+    partition: int
+
+
+class StoredMessage(NamedTuple):
+    """A message as its record in the log has it."""
+
+    enqueue: Enqueue
+    enqueued_ms: int
+
+
+class PoppedMessage(NamedTuple):
+    """A message that is leased to the caller until `lease_deadline_ms`. `attempts`: how often it failed before.
+
+    `rank_bound`: its rank among the heap's messages that were ready is at most this. 0: the caller chose the partition.
+    """
+
+    message_id: str
+    topic: str
+    partition: int
+    payload: bytes
+    priority: int
+    enqueued_ms: int
+    lease_token: bytes
+    lease_deadline_ms: int
+    attempts: int
+    max_retries: int
+    producer: ProducerSequence | None
+    partition_key: str | None
+    headers: Headers
+    rank_bound: int = 0
+
+
+class PeekedMessage(NamedTuple):
+    """A message that waits. `origin`: where it was before it was moved here, of dead letters."""
+
+    message_id: str
+    partition: int
+    payload: bytes
+    priority: int
+    enqueued_ms: int
+    attempts: int
+    partition_key: str | None
+    headers: Headers
+    origin: Origin | None
+
+
+class PartitionStats(NamedTuple):
+    """A partition as of now, and what happened in it since its first record.
+
+    Of its newest snapshot: how large and how old it is (-1: there is none), and how long the last one taken here held up the loop.
+    """
+
+    partition: int
+    ready: int
+    delayed: int
+    inflight: int
+    moving: int
+    enqueued: int
+    granted: int
+    acked: int
+    nacked: int
+    expired: int
+    released: int
+    moved: int
+    cancelled: int
+    duplicates: int
+    snapshot_bytes: int = 0
+    snapshot_age_ms: int = -1
+    snapshot_pause_ms: float = 0.0

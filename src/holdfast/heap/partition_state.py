@@ -1,0 +1,403 @@
+"""What a heap partition is, as its records say: who is ready, delayed, leased, and on the way to another heap. Pure.
+
+The one rule: `apply` looks at the record and the state, and at nothing else. No clock, no chance, no setting: two states that took
+the same records are equal (`canonical_state.encode_state` compares them byte for byte). What a leader decides is in `decisions`.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.heap.config import PRIORITY_MAX
+from holdfast.heap.dedup import Dedup
+from holdfast.heap.packed_heap import PackedHeap
+from holdfast.heap.records import (
+    Ack,
+    Cancel,
+    Copy,
+    Enqueue,
+    Extend,
+    Forget,
+    Grant,
+    GrantBasis,
+    Move,
+    Moved,
+    Op,
+    Operation,
+    Purge,
+    Ready,
+    Reprioritise,
+    Retry,
+    SpineEpoch,
+)
+
+_BIAS: Final = 1 << 63
+_RANK_BITS: Final = 64
+_OFFSET_BITS: Final = 56
+_STALE_MIN: Final = 4_096
+_RANK_MASK: Final = (1 << _RANK_BITS) - 1
+
+
+class Lease(NamedTuple):
+    """A message that is out: the rank it has, until when and to whom, and which GRANT record says so."""
+
+    rank: int
+    deadline_ms: int
+    granted_ms: int
+    granted_at: int
+    epoch: int
+    consumer: str
+
+
+class Outgoing(NamedTuple):
+    """A message on its way to another heap."""
+
+    offset: int
+    priority: int
+    topic: str
+    partition: int
+    attempts: int
+    reason: str
+
+
+class Counters(msgspec.Struct):
+    """How often what happened, since the partition's first record."""
+
+    enqueued: int = 0
+    granted: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    released: int = 0
+    moved: int = 0
+    cancelled: int = 0
+
+
+class PartitionState:
+    """One partition. `next_offset`: every record below was applied."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self.next_offset = 0
+        self.ready = PackedHeap()  # by rank
+        self.delayed = PackedHeap()  # by when, then rank
+        self.leases: dict[int, Lease] = {}
+        self.consumers: dict[str, int] = {}  # leases of each
+        self.attempts: dict[int, int] = {}  # of messages that failed before
+        self.retries: dict[int, int] = {}  # of messages with a limit of their own
+        self.ranks: dict[int, int] = {}  # of delayed messages that were reprioritised
+        self.outbox: dict[int, Outgoing] = {}  # by the offset of the MOVE, in order
+        self.copies: dict[int, int] = {}  # where messages are now that were written again
+        self.dedup = Dedup()
+        self.spine_epoch = 0  # of the newest spine that was obeyed
+        self.counters = Counters()
+        self._moving: set[int] = set()  # the messages of the outbox
+        self._deadlines: list[int] = []  # a heap of the keys of `_expiring`; entries go lazily
+        self._expiring: dict[int, set[int]] = {}  # leased offsets by deadline and grant
+        self._apply: dict[type, Callable[[int, int, Any], None]] = {
+            Enqueue: self._enqueue,
+            Grant: self._grant,
+            Ack: self._ack,
+            Retry: self._retry,
+            Extend: self._extend,
+            Ready: self._ready,
+            Move: self._move,
+            Moved: self._moved,
+            Cancel: self._cancel,
+            Reprioritise: self._reprioritise,
+            Purge: self._purge,
+            Forget: self._forget,
+            SpineEpoch: self._spine,
+            Copy: self._copy,
+            GrantBasis: lambda at, timestamp_ms, operation: None,  # for those who read the history
+        }
+
+    # ── what is asked ──
+
+    def rank(self, priority: int) -> int:
+        """A priority as a number of which the least comes first."""
+        return priority + _BIAS if self.mode == "min" else PRIORITY_MAX - priority
+
+    def priority(self, rank: int) -> int:
+        """The priority of a rank."""
+        return rank - _BIAS if self.mode == "min" else PRIORITY_MAX - rank
+
+    def __len__(self) -> int:
+        """Messages that are neither acknowledged nor gone."""
+        return len(self.ready) + len(self.delayed) + len(self.leases)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self.ready or offset in self.delayed or offset in self.leases
+
+    def priority_of(self, offset: int, enqueued: int) -> int:
+        """The priority of a message that was enqueued with another one, perhaps."""
+        lease = self.leases.get(offset)
+        rank = lease.rank if lease is not None else self.ranks.get(offset, self.ready.changed_number(offset))
+        return enqueued if rank is None else self.priority(rank)
+
+    def next_ready_ms(self) -> int | None:
+        """When the next delay ends."""
+        first = self.delayed.first()
+        return None if first is None else first[0] >> _RANK_BITS
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next lease ends."""
+        while self._deadlines:
+            entry = self._deadlines[0]
+            if entry in self._expiring:
+                return entry >> _OFFSET_BITS
+            heapq.heappop(self._deadlines)
+        return None
+
+    def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
+        """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""
+        found: list[tuple[int, int]] = []
+        while len(found) < count and (ready_ms := self.next_ready_ms()) is not None and ready_ms <= now_ms:
+            number, offset = self.delayed.take(1)[0]
+            found.append((offset, self.priority(self.ranks.get(offset, number & _RANK_MASK))))
+        return tuple(found)
+
+    def overdue(self, now_ms: int, count: int) -> tuple[int, ...]:
+        """Leased messages whose deadline has passed; the caller applies their end."""
+        found: list[int] = []
+        late: list[int] = []
+        while len(found) < count and (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+            late.append(heapq.heappop(self._deadlines))
+            found += sorted(self._expiring[late[-1]])
+        for entry in late:  # they go with the last of their leases
+            heapq.heappush(self._deadlines, entry)
+        return tuple(dict.fromkeys(found))[:count]
+
+    def delayed_messages(self) -> Iterator[tuple[int, int, int]]:
+        """(when, rank, offset) of every delayed message, in order."""
+        for number, offset in self.delayed:
+            yield number >> _RANK_BITS, self.ranks.get(offset, number & _RANK_MASK), offset
+
+    def needs(self, offset: int) -> bool:
+        """Whether a message waits, is leased, or is on its way to another heap."""
+        return offset in self or offset in self._moving
+
+    def place(self, offset: int) -> int:
+        """Where the record of a message is: its ENQUEUE, or its last COPY."""
+        return self.copies.get(offset, offset)
+
+    def lowest_place(self) -> int:
+        """No record below is needed for its payload: of no message that waits, is leased, or is on its way to another heap."""
+        lowest = min(self.copies.values(), default=self.next_offset)
+        for offsets in self._by_offset(0):
+            first = next((offset for offset in offsets if offset not in self.copies), lowest)
+            lowest = min(lowest, first)
+        return lowest
+
+    def count_below(self, limit: int) -> int:
+        """How many messages have their record below `limit`."""
+        return sum(self.place(offset) < limit for offsets in self._by_offset(0) for offset in _until(offsets, limit))
+
+    def messages_below(self, limit: int, *, start: int, count: int) -> list[int]:
+        """Messages whose record is below `limit`, from `start` on, by their offset, at most so many."""
+        found: list[int] = []
+        for offsets in self._by_offset(start):
+            here = (offset for offset in _until(offsets, limit) if self.place(offset) < limit)
+            found += islice(here, count)
+        return sorted(found)[:count]
+
+    def _by_offset(self, start: int) -> Iterator[Iterator[int]]:
+        yield self.ready.from_offset(start)
+        yield self.delayed.from_offset(start)
+        yield iter(sorted(offset for offset in self.leases if offset >= start))
+        yield iter(sorted(offset for offset in self._moving if offset >= start))
+
+    def rebuild(self) -> None:
+        """Derive what follows from the rest, after a snapshot was read."""
+        self._deadlines, self._expiring = [], {}
+        for offset, lease in self.leases.items():
+            self._expire_at((offset,), lease.deadline_ms, lease.granted_at)
+        self.consumers = dict(Counter(lease.consumer for lease in self.leases.values()))
+        self._moving = {move.offset for move in self.outbox.values()}
+
+    def _expire_at(self, offsets: Collection[int], deadline_ms: int, granted_at: int) -> None:
+        entry = deadline_ms << _OFFSET_BITS | granted_at
+        group = self._expiring.get(entry)
+        if group is None:
+            group = self._expiring[entry] = set()
+            if len(self._deadlines) > 2 * len(self._expiring) + _STALE_MIN:
+                self._deadlines = list(self._expiring)
+                heapq.heapify(self._deadlines)
+            else:
+                heapq.heappush(self._deadlines, entry)
+        group.update(offsets)
+
+    def _expire_no_more(self, offset: int, lease: Lease) -> None:
+        entry = lease.deadline_ms << _OFFSET_BITS | lease.granted_at
+        group = self._expiring[entry]
+        group.discard(offset)
+        if not group:
+            del self._expiring[entry]
+
+    # ── what records do ──
+
+    def apply(self, offset: int, timestamp_ms: int, operation: Operation) -> None:
+        """The record at `offset`, of a time, with this operation, is part of the log."""
+        self._apply[type(operation)](offset, timestamp_ms, operation)
+        self.next_offset = offset + 1
+
+    def apply_enqueues(self, first: int, timestamp_ms: int, operations: Sequence[Enqueue]) -> None:
+        """`apply` of ENQUEUE records one after another, from an offset on."""
+        if any(operation[2] or operation[3] >= 0 for operation in operations):
+            for offset, operation in enumerate(operations, first):
+                self.apply(offset, timestamp_ms, operation)
+            return
+        if self.mode == "min":
+            self.ready.add_run(first, [operation[0] + _BIAS for operation in operations])
+        else:
+            self.ready.add_run(first, [PRIORITY_MAX - operation[0] for operation in operations])
+        for offset, operation in enumerate(operations, first):
+            if operation[4] is not None:
+                self.dedup.add(operation[4], offset, timestamp_ms)
+        self.counters.enqueued += len(operations)
+        self.next_offset = first + len(operations)
+
+    def _enqueue(self, at: int, timestamp_ms: int, operation: Enqueue) -> None:
+        rank = self.rank(operation.priority)
+        if operation.not_before_ms:
+            self.delayed.add(at, operation.not_before_ms << _RANK_BITS | rank, again=False)
+        else:
+            self.ready.add(at, rank, again=False)
+        if operation.max_retries >= 0:
+            self.retries[at] = operation.max_retries
+        if operation.producer is not None:
+            self.dedup.add(operation.producer, at, timestamp_ms)
+        self.counters.enqueued += 1
+
+    def _grant(self, at: int, timestamp_ms: int, operation: Grant) -> None:
+        epoch, deadline_ms, consumer, entries = operation
+        discard, leases, least = self.ready.discard, self.leases, self.mode == "min"
+        given: list[int] = []
+        for offset, priority in entries:
+            if not discard(offset):
+                continue  # a record that got another place than its leader thought: it lost its leadership over that
+            given.append(offset)
+            rank = priority + _BIAS if least else PRIORITY_MAX - priority
+            leases[offset] = Lease(rank, deadline_ms, timestamp_ms, at, epoch, consumer)
+        if given:
+            self._expire_at(given, deadline_ms, at)
+            self.counters.granted += len(given)
+            self.consumers[consumer] = self.consumers.get(consumer, 0) + len(given)
+
+    def _ack(self, at: int, timestamp_ms: int, operation: Ack) -> None:
+        for offset in operation.offsets:
+            if self._drop(offset):
+                self.counters.acked += 1
+
+    def _retry(self, at: int, timestamp_ms: int, operation: Retry) -> None:
+        for offset, ready_ms in operation.entries:
+            lease = self._end_lease(offset)
+            if lease is None:
+                continue
+            if operation.op is not Op.RELEASE:
+                self.attempts[offset] = self.attempts.get(offset, 0) + 1
+            if ready_ms:
+                self.delayed.add(offset, ready_ms << _RANK_BITS | lease.rank, again=True)
+            else:
+                self.ready.add(offset, lease.rank, again=True)
+        name = {Op.NACK: "nacked", Op.EXPIRE: "expired", Op.RELEASE: "released"}[operation.op]
+        setattr(self.counters, name, getattr(self.counters, name) + len(operation.entries))
+
+    def _extend(self, at: int, timestamp_ms: int, operation: Extend) -> None:
+        for offset, deadline_ms in operation.entries:
+            lease = self.leases.get(offset)
+            if lease is not None:
+                self._expire_no_more(offset, lease)
+                self.leases[offset] = lease._replace(deadline_ms=deadline_ms)
+                self._expire_at((offset,), deadline_ms, lease.granted_at)
+
+    def _ready(self, at: int, timestamp_ms: int, operation: Ready) -> None:
+        for offset, priority in operation.entries:
+            if self.delayed.discard(offset):
+                self.ranks.pop(offset, None)
+                self.ready.add(offset, self.rank(priority), again=True)
+
+    def _move(self, at: int, timestamp_ms: int, operation: Move) -> None:
+        copy = self.copies.get(operation.offset)
+        if self._drop(operation.offset):
+            self.outbox[at] = Outgoing(*operation)
+            self._moving.add(operation.offset)
+            if copy is not None:
+                self.copies[operation.offset] = copy
+            self.counters.moved += 1
+
+    def _moved(self, at: int, timestamp_ms: int, operation: Moved) -> None:
+        for moved_at in operation.offsets:
+            move = self.outbox.pop(moved_at, None)
+            if move is not None:
+                self._moving.discard(move.offset)
+                self.copies.pop(move.offset, None)
+
+    def _cancel(self, at: int, timestamp_ms: int, operation: Cancel) -> None:
+        for offset in operation.offsets:
+            if self._drop(offset):
+                self.counters.cancelled += 1
+
+    def _reprioritise(self, at: int, timestamp_ms: int, operation: Reprioritise) -> None:
+        for offset, priority in operation.entries:
+            rank, lease = self.rank(priority), self.leases.get(offset)
+            if lease is not None:
+                self.leases[offset] = lease._replace(rank=rank)
+            elif offset in self.ready:
+                self.ready.add(offset, rank, again=True)
+            elif offset in self.delayed:
+                self.ranks[offset] = rank
+
+    def _purge(self, at: int, timestamp_ms: int, operation: Purge) -> None:
+        if operation.below >= at:
+            self.counters.cancelled += len(self)
+            self.ready, self.delayed = PackedHeap(), PackedHeap()
+            for kept in (self.leases, self._expiring, self.consumers, self.attempts, self.retries, self.ranks):
+                kept.clear()
+            self.copies = {offset: at for offset, at in self.copies.items() if offset in self._moving}
+            return
+        gone = [offset for _, offset in self.ready if offset < operation.below]
+        gone += [offset for _, offset in self.delayed if offset < operation.below]
+        gone += [offset for offset in self.leases if offset < operation.below]
+        for offset in gone:
+            self._drop(offset)
+        self.counters.cancelled += len(gone)
+
+    def _copy(self, at: int, timestamp_ms: int, operation: Copy) -> None:
+        if self.needs(operation.offset):
+            self.copies[operation.offset] = at
+
+    def _spine(self, at: int, timestamp_ms: int, operation: SpineEpoch) -> None:
+        self.spine_epoch = max(self.spine_epoch, operation.epoch)
+
+    def _forget(self, at: int, timestamp_ms: int, operation: Forget) -> None:
+        self.dedup.forget(operation.before_ms, keep_floor=operation.keep_floor)
+
+    def _drop(self, offset: int) -> bool:
+        """The message is gone; whether it was here."""
+        for kept in (self.attempts, self.retries, self.ranks, self.copies):
+            if kept:
+                kept.pop(offset, None)
+        return self._end_lease(offset) is not None or self.ready.discard(offset) or self.delayed.discard(offset)
+
+    def _end_lease(self, offset: int) -> Lease | None:
+        lease = self.leases.pop(offset, None)
+        if lease is not None:
+            self._expire_no_more(offset, lease)
+            left = self.consumers[lease.consumer] - 1
+            if left:
+                self.consumers[lease.consumer] = left
+            else:
+                del self.consumers[lease.consumer]
+        return lease
+
+
+def _until(offsets: Iterator[int], limit: int) -> Iterator[int]:
+    for offset in offsets:
+        if offset >= limit:
+            return
+        yield offset

@@ -1,0 +1,38 @@
+"""Recovery: the state of a partition from its log, record by record."""
+
+from typing import Final
+
+from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.records import decode_operation
+from holdfast.log.batches import decode, parse_header
+from holdfast.log.owned_partition import OwnedPartition
+from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.tasks import LoopTurns
+
+_READ_BYTES: Final = MIB
+_WAIT_MS: Final = 60_000  # at `object`, until what was recovered is published
+
+
+async def replay(log: OwnedPartition, state: PartitionState, turns: LoopTurns) -> None:
+    """Apply every record from `state.next_offset` to the end of the log, as of now. Raises what reading raises.
+
+    Nobody else appends to it. What is not visible yet, because it waits to be published, is waited for.
+    `CorruptError`: the log begins above `state.next_offset`.
+    """
+    end, at = log.next_offset, state.next_offset
+    if at < log.start_offset:
+        raise CorruptError(
+            f"heap partition {log.partition_id}", f"its records from {at} to {log.start_offset} are gone"
+        )
+    while at < end:
+        fetched = await log.read(at, bytes_max=_READ_BYTES, wait_ms=_WAIT_MS)
+        for batch in fetched.batches:
+            for record in decode(batch):
+                if record.offset >= at:
+                    operation = decode_operation(record.key, record.value, record.headers)
+                    state.apply(record.offset, record.timestamp_ms, operation)
+                    at = record.offset + 1
+            at = max(at, parse_header(batch).last_offset + 1)
+        await turns.next()
+    state.next_offset = end

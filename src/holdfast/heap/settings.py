@@ -1,0 +1,55 @@
+"""Settings and counters of the heaps of one process. What is set per heap is in `config`."""
+
+from dataclasses import dataclass
+
+from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeapSettings:
+    """Values an operator may tune.
+
+    payload_cache_bytes_max  Payloads of recent messages kept in RAM, of all heaps of a process. Others are read from the log.
+    dedup_entries_max        Sequence numbers that a partition remembers. Beyond it the older half is forgotten, and refused.
+    append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
+                             decoded whole.
+    enqueue_bytes_max        Payload bytes of one batch enqueue.
+    pop_messages_max         Messages that one pop may ask for.
+    reopen_ms                Pause before a heap partition that could not be opened, or failed, is opened again.
+    move_retry_ms            Pause before messages on their way to another heap are sent again.
+    spine_shards             Leases that the spines of a store are spread over; fixed by the first agent that serves heaps.
+    snapshot_interval_ms     Between two snapshots of a partition, if enough has happened.
+    snapshot_records_min     Records since the last snapshot that are worth another one.
+    trim_interval_ms         Between two looks at what of a partition's history may go.
+    copy_bytes_per_s         Messages that outlive their history are written again at this rate at most, for each partition.
+    tell_spine_ms            After this time a spine is told of messages that became ready within its budget.
+    """
+
+    payload_cache_bytes_max: int = 32 * MIB
+    dedup_entries_max: int = 1_000_000
+    append_bytes: int = 64 * KIB
+    enqueue_bytes_max: int = 16 * MIB
+    pop_messages_max: int = 10_000
+    reopen_ms: int = 1_000
+    move_retry_ms: int = 500
+    spine_shards: int = 4
+    tell_spine_ms: int = 50
+    snapshot_interval_ms: int = 600_000
+    snapshot_records_min: int = 1_000
+    trim_interval_ms: int = 60_000
+    copy_bytes_per_s: int = 8 * MIB
+
+    def __post_init__(self) -> None:
+        check_at_least("payload_cache_bytes_max", self.payload_cache_bytes_max, 0)
+        check_at_least("dedup_entries_max", self.dedup_entries_max, 100)
+        check_between("append_bytes", self.append_bytes, KIB, 8 * MIB)
+        check_between("enqueue_bytes_max", self.enqueue_bytes_max, KIB, 16 * MIB)
+        check_between("pop_messages_max", self.pop_messages_max, 1, 100_000)
+        check_at_least("reopen_ms", self.reopen_ms, 1)
+        check_at_least("move_retry_ms", self.move_retry_ms, 1)
+        check_between("spine_shards", self.spine_shards, 1, 1_000)
+        check_at_least("tell_spine_ms", self.tell_spine_ms, 1)
+        check_at_least("snapshot_interval_ms", self.snapshot_interval_ms, 100)
+        check_at_least("snapshot_records_min", self.snapshot_records_min, 1)
+        check_at_least("trim_interval_ms", self.trim_interval_ms, 100)
+        check_at_least("copy_bytes_per_s", self.copy_bytes_per_s, KIB)

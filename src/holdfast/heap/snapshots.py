@@ -1,0 +1,109 @@
+"""Snapshots of a partition that is led here: every so often, and on demand.
+
+The one rule: the event loop only copies (`state_image.capture`); encoding is another thread's, and one partition's at a time. A
+snapshot is listed when everything it holds is durable, by a commit that is fenced by the partition's lease.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.heap.settings import HeapSettings
+from holdfast.heap.snapshot_format import SnapshotSubject, encode_image
+from holdfast.heap.state_image import StateImage
+from holdfast.log.owned_partition import OwnedPartition
+from holdfast.log.partition_snapshots import SnapshotRecord
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import Random
+
+_log: Final = logging.getLogger(__name__)
+
+
+class SnapshotSource(Protocol):
+    """A partition of which snapshots are taken."""
+
+    @property
+    def log(self) -> OwnedPartition:
+        """Its log."""
+        ...
+
+    @property
+    def ended(self) -> HoldfastError | None:
+        """Why this view ended, if it did."""
+        ...
+
+    def image(self) -> StateImage:
+        """A copy of its state as it is now. Raises when its leadership has ended."""
+        ...
+
+    async def durable(self) -> None:
+        """Everything so far is durable."""
+        ...
+
+
+@dataclass(slots=True)
+class SnapshotFigures:
+    """What the snapshots of one leadership cost. `pause_ms`: how long the last one held up the event loop."""
+
+    taken: int = 0
+    failed: int = 0
+    pause_ms: float = 0.0
+    pause_ms_max: float = 0.0
+
+
+class SnapshotKeeper:
+    """Takes the snapshots of one leadership. `turn`: held by the one that is encoded, of all partitions of the process."""
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        settings: HeapSettings,
+        *,
+        turn: asyncio.Lock,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.figures = SnapshotFigures()
+        self._source, self._settings, self._turn, self._clock, self._random = source, settings, turn, clock, random
+
+    @property
+    def newest(self) -> SnapshotRecord | None:
+        """The newest snapshot."""
+        listed = self._source.log.snapshots.list.snapshots
+        return listed[-1] if listed else None
+
+    async def run(self) -> None:
+        """Take one every `snapshot_interval_ms`, if enough has happened since, until the view has ended."""
+        while self._source.ended is None:
+            await self._clock.sleep_ms(self._random.jitter(self._settings.snapshot_interval_ms, share=0.2))
+            if self._records_since() < self._settings.snapshot_records_min:
+                continue
+            try:
+                await self.take()
+            except HoldfastError as error:
+                self.figures.failed += 1
+                if self._source.ended is None:
+                    _log.warning("snapshot of %s failed, retrying later: %s", self._source.log.partition_id, error)
+
+    def _records_since(self) -> int:
+        newest = self.newest
+        return self._source.log.next_offset - (newest.offset if newest is not None else 0)
+
+    async def take(self) -> SnapshotRecord:
+        """Take a snapshot, unless nothing has happened since the last one; the newest one. Raises what storage raises."""
+        async with self._turn:
+            newest, log = self.newest, self._source.log
+            began_ms = self._clock.boot_ms()
+            image = self._source.image()
+            self.figures.pause_ms = self._clock.boot_ms() - began_ms
+            self.figures.pause_ms_max = max(self.figures.pause_ms_max, self.figures.pause_ms)
+            await self._source.durable()
+            if newest is not None and newest.offset == image.next_offset:
+                return newest
+            subject = SnapshotSubject(log.partition_id.topic_id, log.partition_id.number)
+            body = await asyncio.to_thread(encode_image, image, subject)
+            taken = await log.snapshots.put(image.next_offset, body)
+            self.figures.taken += 1
+            return taken

@@ -1,0 +1,175 @@
+"""A heap partition's side of its spine, driven: hellos and pops in, adverts out, operations that wait until they may be answered.
+
+The one rule: what `LeaderEnd` decides is applied in the turn of the loop in which it is decided; waiting comes after. So a pop
+that was begun is granted before anything else is looked at, and an advert shows the state as it is when it is made.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.records import Enqueue, GrantBasis, Operation, Ready, Reprioritise, Retry, SpineEpoch
+from holdfast.heap.spine.leader_end import LeaderEnd
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.takers import Taken, Taker
+from holdfast.vocabulary.errors import HoldfastError
+
+
+class Grants(Protocol):
+    """The grants of one pop: applied already; `messages` waits until they are durable."""
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        ...
+
+    async def messages(self) -> list[Taken]:
+        """What each taker got."""
+        ...
+
+    def give_back(self) -> None:
+        """Nobody gets them: they wait again, and it does not count."""
+        ...
+
+
+class LinkedPartition(Protocol):
+    """What a link needs of its partition."""
+
+    @property
+    def state(self) -> PartitionState: ...
+
+    def add(self, operations: Sequence[Operation]) -> int:
+        """Append and apply; the offset of the first. Raises unless the partition is led here."""
+        ...
+
+    def grant(self, takers: Sequence[Taker], count: int) -> Grants:
+        """Lease the best messages to takers, at most `count`."""
+        ...
+
+    async def durable(self) -> None:
+        """Everything added so far is durable."""
+        ...
+
+
+def ready_ranks(state: PartitionState, operations: Iterable[Operation]) -> list[int]:
+    """The ranks of messages that become ready by operations, which are not applied yet."""
+    ranks: list[int] = []
+    for operation in operations:
+        if isinstance(operation, Enqueue):
+            if not operation.not_before_ms:
+                ranks.append(state.rank(operation.priority))
+        elif isinstance(operation, Ready):
+            ranks += [state.rank(priority) for _, priority in operation.entries]
+        elif isinstance(operation, Retry):
+            leases = ((state.leases.get(offset), ready_ms) for offset, ready_ms in operation.entries)
+            ranks += [lease.rank for lease, ready_ms in leases if lease is not None and not ready_ms]
+        elif isinstance(operation, Reprioritise):
+            ranks += [state.rank(priority) for offset, priority in operation.entries if offset in state.ready]
+    return ranks
+
+
+@dataclass(slots=True)
+class _Held:
+    """An operation that waits, and how many of its events do."""
+
+    may_answer: "asyncio.Future[None]"
+    events: int
+
+
+class SpineLink:
+    """The link of one leadership. `send_advert` of a hello is how its spine is told."""
+
+    def __init__(self, partition: LinkedPartition, end: LeaderEnd) -> None:
+        self._partition, self._end = partition, end
+        self._send: Callable[[Advert], None] | None = None
+        self._held: dict[int, _Held] = {}  # by the events that wait
+        self._last_grants: Grants | None = None
+        self._scheduled = False
+
+    def ready(self, ranks: Sequence[int]) -> "asyncio.Future[None] | None":
+        """Messages of one operation became ready; what its answer waits for. None: nothing."""
+        waiting = [event for rank in ranks if (event := self._end.ready(rank))]
+        self._schedule()
+        if not waiting:
+            return None
+        held = _Held(asyncio.get_running_loop().create_future(), len(waiting))
+        self._held.update(dict.fromkeys(waiting, held))
+        return held.may_answer
+
+    def end(self, error: HoldfastError) -> None:
+        """The leadership is over: what waited is not answered here."""
+        held, self._held, self._send = self._held, {}, None
+        for each in held.values():
+            if not each.may_answer.done():
+                each.may_answer.set_exception(error)
+                each.may_answer.exception()  # a timer's operation has nobody who waits
+
+    async def hello(self, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+        """A spine introduces itself. Its epoch is durable in the log before it has the advert."""
+        refused = self._end.refuses(hello)
+        if refused is not None:
+            return refused
+        if hello.spine_epoch > self._end.spine_epoch:
+            self._partition.add((SpineEpoch(hello.spine_epoch),))
+        grants, self._last_grants = self._last_grants, None
+        if self._end.adopt(hello) and grants is not None:
+            grants.give_back()
+        self._send = send_advert
+        advert = self._advert()
+        await self._partition.durable()
+        return advert
+
+    async def pop(self, pop: Pop, takers: Sequence[Taker]) -> tuple[Granted | Refused, list[Taken]]:
+        """Grant the root, as often and as far as the pop says."""
+        refused = self._end.begin(pop)
+        if refused is not None:
+            return refused, []
+        state = self._partition.state
+        top = state.ready.peek(pop.count)
+        count = sum(pop.limit is None or rank <= pop.limit for rank, _ in top)
+        if count:
+            self._partition.add((GrantBasis(pop.spine_epoch, pop.sequence, pop.bound, pop.basis),))
+        grants = self._last_grants = self._partition.grant(takers, count)
+        ranks = [rank for rank, _ in top[: grants.count]]
+        granted = self._end.granted(pop, ranks, state.next_offset, self._least_ranks)
+        return granted, await grants.messages()
+
+    def acknowledged(self, ack: AdvertAck) -> None:
+        """The spine has an advert."""
+        for event in self._end.acknowledged(ack):
+            held = self._held.pop(event, None)
+            if held is not None:
+                held.events -= 1
+                if not held.events and not held.may_answer.done():
+                    held.may_answer.set_result(None)
+        self._schedule()
+
+    def refill(self, refill: Refill) -> None:
+        """The spine wants more."""
+        self._end.refill(refill)
+        self._schedule()
+
+    def tell(self) -> bool:
+        """Called now and then: the spine is told of what became ready silently. False: it has to introduce itself first."""
+        self._end.tell()
+        self._schedule()
+        return not self._end.needs_hello
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._end.advert_due:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._send is not None and self._end.advert_due:
+            self._send(self._advert())
+
+    def _advert(self) -> Advert:
+        return self._end.advert(self._least_ranks, self._partition.state.next_offset)
+
+    def _least_ranks(self, count: int) -> tuple[list[int], bool]:
+        ready = self._partition.state.ready
+        return [rank for rank, _ in ready.peek(count)], len(ready) <= count

@@ -1,0 +1,291 @@
+"""Heap operations as messages between clients and nodes, and from node to node: docs/formats/heap-protocol.md.
+
+They travel as the bodies of two requests of our own on the Kafka port (`kafka.api_keys`): frames, pipelining, limits, TLS and
+logins are those of the port. Bodies are MessagePack; a message is an array whose first element is its number. A response is one
+byte, 0 with the result or 1 with the failure.
+
+The one rule: a request names one heap, and carries everything. `partition` is set by who knows where it goes; a request that was
+`forwarded` is never forwarded again. Fields are added at the end of a message, with a default.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.heap.administration import HeapDescription
+from holdfast.heap.dead_letters import DeadLetterReport
+from holdfast.heap.errors import (
+    LeaseLostError,
+    MessageNotFoundError,
+    NotAHeapError,
+    ProducerFencedError,
+    ResourceExhaustedError,
+    SequenceForgottenError,
+)
+from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
+from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
+from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+
+_RESULT: Final = b"\0"
+_FAILURE: Final = b"\1"
+
+
+class HeapRequest(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What every request has."""
+
+    topic: str
+    partition: int | None = None
+    forwarded: bool = False
+
+
+class EnqueueRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=1):
+    """Messages of one partition, all or none."""
+
+    messages: Sequence[NewMessage]
+
+
+class PopRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=2):
+    """Lease up to `max_messages`; waits for the first one."""
+
+    consumer: str
+    max_messages: int = 1
+    visibility_timeout_ms: int | None = None
+    wait_ms: float = 0
+
+
+class AckRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=3):
+    """Messages that are done."""
+
+    tokens: Sequence[bytes]
+
+
+class NackRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=4):
+    """Messages that failed."""
+
+    tokens: Sequence[bytes]
+    backoff_ms: int | None = None
+    reason: str = ""
+
+
+class ReleaseRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=5):
+    """Messages that were not worked on."""
+
+    tokens: Sequence[bytes]
+
+
+class ExtendRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=6):
+    """Leases that are still needed."""
+
+    tokens: Sequence[bytes]
+    extension_ms: int
+
+
+class PeekRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=7):
+    """What would be popped next."""
+
+    limit: int = 10
+
+
+class StatsRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=8):
+    """What is in the partitions."""
+
+
+class CancelRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=9):
+    """Withdraw a message."""
+
+    message_id: str
+
+
+class ReprioritiseRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=10):
+    """Give a message another priority."""
+
+    message_id: str
+    priority: int
+
+
+class MoveRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=11):
+    """Send a message to the dead letters."""
+
+    message_id: str
+    reason: str = ""
+
+
+class PurgeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=12):
+    """Withdraw every message."""
+
+
+class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=13):
+    """Dead letters that match, listed, replayed or deleted (`action`)."""
+
+    action: str
+    message_ids: Sequence[str] | None = None
+    reason_contains: str = ""
+    attempts_min: int = 0
+    moved_before_ms: int | None = None
+    limit: int | None = None
+    dry_run: bool = False
+    rate_per_s: float | None = None
+
+
+class PlacesRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=14):
+    """Where each partition is led."""
+
+
+class DeliverRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=30):
+    """Messages that were moved here from a partition of another heap; from node to node alone."""
+
+    messages: Sequence[NewMessage]
+
+
+class CreateRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=15):
+    """Create a heap. `config`: its settings; `log`: those of the topic below."""
+
+    partitions: int = 1
+    config: dict[str, Any] = {}
+    log: dict[str, Any] = {}
+
+
+class DeleteRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=16):
+    """Delete a heap and its dead letters."""
+
+
+class DescribeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=17):
+    """How a heap is configured."""
+
+
+Request: TypeAlias = (
+    EnqueueRequest
+    | PopRequest
+    | AckRequest
+    | NackRequest
+    | ReleaseRequest
+    | ExtendRequest
+    | PeekRequest
+    | StatsRequest
+    | CancelRequest
+    | ReprioritiseRequest
+    | MoveRequest
+    | PurgeRequest
+    | DeadLettersRequest
+    | PlacesRequest
+    | DeliverRequest
+    | CreateRequest
+    | DeleteRequest
+    | DescribeRequest
+)
+
+
+class LostLease(NamedTuple):
+    """Why a token is not the current lease of its message."""
+
+    message_id: str
+    reason: str
+
+    def error(self, topic: str) -> LeaseLostError:
+        """The same as an error."""
+        return LeaseLostError(topic, *self)
+
+
+Settled: TypeAlias = list[LostLease | None]
+"""For each token of an ack, nack or release: None, or why it had no effect."""
+
+_RESULTS: Final[dict[type[HeapRequest], Any]] = {
+    EnqueueRequest: list[Enqueued],
+    DeliverRequest: list[Enqueued],
+    PopRequest: list[PoppedMessage],
+    AckRequest: Settled,
+    NackRequest: Settled,
+    ReleaseRequest: Settled,
+    ExtendRequest: list[int | LostLease],
+    PeekRequest: list[PeekedMessage],
+    StatsRequest: list[PartitionStats],
+    CancelRequest: None,
+    ReprioritiseRequest: None,
+    MoveRequest: None,
+    PurgeRequest: int,
+    DeadLettersRequest: list[PeekedMessage] | DeadLetterReport,
+    PlacesRequest: list[str],  # host:port each; empty where no leader is known
+    CreateRequest: HeapDescription,
+    DeleteRequest: None,
+    DescribeRequest: HeapDescription,
+}
+_DECODERS: Final = {
+    kind: msgspec.msgpack.Decoder(result) for kind, result in _RESULTS.items() if kind is not DeadLettersRequest
+}
+_LETTERS: Final = msgspec.msgpack.Decoder(list[PeekedMessage])
+_REPORT: Final = msgspec.msgpack.Decoder(DeadLetterReport)
+_REQUEST: Final = msgspec.msgpack.Decoder(Request)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class Denied(HoldfastError):  # noqa: N818 - a refusal
+    """The caller may not do this."""
+
+    def __init__(self, topic: str, operation: str) -> None:
+        super().__init__(topic, operation)
+        self.topic, self.operation = topic, operation
+
+    def __str__(self) -> str:
+        return f"this principal may not {self.operation} heap {self.topic}"
+
+
+_ERRORS: Final[tuple[type[HoldfastError], ...]] = (
+    *(Denied, UnknownTopicError, TopicExistsError, NotAHeapError, NotLeaderError, NotEnoughReplicasError),
+    *(LeaseLostError, MessageNotFoundError, ResourceExhaustedError, ProducerFencedError, SequenceForgottenError),
+    *(InvalidError, UnavailableError, OutcomeUnknownError, FencedError, ExpiredError, ClosedError),
+)
+_BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
+_FAILED: Final = msgspec.msgpack.Decoder(tuple[str, list[Any], str])
+
+
+def encode_request(request: HeapRequest) -> bytes:
+    """The body of a request."""
+    return _ENCODER.encode(request)
+
+
+def decode_request(body: memoryview | bytes) -> Request:
+    """The request. `InvalidError`: it is none, or one of a newer release."""
+    try:
+        found: Request = _REQUEST.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidError("heap request", str(error), "one of this protocol: docs/formats/heap-protocol.md") from None
+    return found
+
+
+def encode_result(result: object) -> bytes:
+    """The body of a response to a request that was served."""
+    return _RESULT + _ENCODER.encode(result)
+
+
+def encode_failure(error: HoldfastError) -> bytes:
+    """The body of a response to a request that failed."""
+    kind = next((kind for kind in _ERRORS if type(error) is kind), None)
+    plain = [value for value in error.args if isinstance(value, str | int | float | None)]
+    known = kind is not None and len(plain) == len(error.args)
+    return _FAILURE + _ENCODER.encode((kind.__name__ if known and kind else "", plain if known else [], str(error)))
+
+
+def decode_response(request: HeapRequest, body: bytes) -> Any:
+    """The result of a request. Raises the failure it got; `UnavailableError` for one that this release does not know."""
+    try:
+        if body[:1] == _RESULT:
+            if isinstance(request, DeadLettersRequest):
+                return (_LETTERS if request.action == "list" else _REPORT).decode(body[1:])
+            return _DECODERS[type(request)].decode(body[1:])
+        name, args, text = _FAILED.decode(body[1:])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise OutcomeUnknownError(f"{type(request).__name__} of {request.topic}", str(error)) from None
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise UnavailableError(f"heap {request.topic}", text)
+    raise kind(*args)

@@ -1,0 +1,97 @@
+"""The spine of a heap, driven: pops whose time is over or whose caller is gone, and the end of a spine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+
+import pytest
+from tests.support.waiting import async_until
+
+from holdfast.heap.model import PoppedMessage
+from holdfast.heap.spine.driver import SpineDriver
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.rank_bound import RankBound
+from holdfast.heap.spine.takers import Taken, Taker
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import UnavailableError
+
+
+class _Leaders:
+    """Two partitions, the first with a message; pops are answered by the test."""
+
+    def __init__(self) -> None:
+        self.pops: list[tuple[Pop, asyncio.Future[int]]] = []
+        self.released: list[bytes] = []
+        self.number = 0
+
+    async def hello(self, partition: int, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+        self.number += 1
+        ranks = (5,) if partition == 0 else ()
+        return Advert(partition, 1, hello.spine_epoch, hello.round, self.number, 0, ranks, complete=True)
+
+    async def pop(self, partition: int, pop: Pop, takers: Sequence[Taker]) -> tuple[Granted | Refused, list[Taken]]:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.pops.append((pop, answer))
+        await answer
+        message = PoppedMessage("id", "jobs", 0, b"x", 5, 0, b"token", 0, 0, 0, None, None, ())
+        return Granted(partition, 1, pop.spine_epoch, pop.sequence, 1, (5,)), [Taken((message,))]
+
+    def send(self, partition: int, message: AdvertAck | Refill) -> None: ...
+
+    def release(self, partition: int, tokens: Sequence[bytes]) -> None:
+        self.released += tokens
+
+
+class World:
+    def __init__(self) -> None:
+        self.leaders, self.clock = _Leaders(), FakeClock()
+        self.driver = SpineDriver("jobs", 1, RankBound.split(1, 2), self.leaders, clock=self.clock)
+        self.running = asyncio.ensure_future(self.driver.run())
+
+    async def popping(self) -> "asyncio.Task[list[PoppedMessage]]":
+        """A pop that waits for its leader."""
+        before = len(self.leaders.pops)
+        made = asyncio.create_task(self.driver.pop(count=1, consumer="c", visibility_ms=1_000, wait_ms=1_000))
+        await async_until(lambda: len(self.leaders.pops) > before)
+        return made
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.running.cancel()
+    with suppress(asyncio.CancelledError):
+        await made.running
+
+
+async def test_a_pop_whose_time_is_over_ends_when_its_leader_fails(world: World) -> None:
+    made = await world.popping()
+    world.clock.advance_ms(1_000)
+    for _ in range(5):
+        await asyncio.sleep(0)  # noqa: TID251
+    world.leaders.pops[0][1].set_exception(UnavailableError("leader", "it is gone"))
+    assert await asyncio.wait_for(made, 10) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_is_leased_to_a_pop_that_was_cancelled_is_given_back(world: World, fails: bool) -> None:
+    made = await world.popping()
+    made.cancel()
+    await asyncio.wait({made})
+    if fails:
+        world.leaders.pops[0][1].set_exception(UnavailableError("leader", "it is gone"))
+        other = await world.popping()
+        world.leaders.pops[1][1].set_result(1)
+        assert [each.lease_token for each in await other] == [b"token"]
+        assert world.leaders.released == []
+    else:
+        world.leaders.pops[0][1].set_result(1)
+        await async_until(lambda: world.leaders.released == [b"token"])
+
+
+async def test_a_spine_that_ends_tells_those_who_wait_to_ask_the_next_one(world: World) -> None:
+    made = await world.popping()
+    world.running.cancel()
+    with pytest.raises(UnavailableError):
+        await made
