@@ -20,6 +20,7 @@ from holdfast.registry import (
     SimpleConsumer,
     ThreadDelivery,
 )
+from holdfast.registry.partition_loop import PartitionLoop
 from holdfast.vocabulary.errors import FencedError, InvalidError
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -591,7 +592,9 @@ async def test_an_engine_waits_for_an_unreachable_store_and_goes_on(
         await coordinator.tick()
         put(world, 0, 1)
         await world.until_view(registry, lambda view: total(view) == 1)
-        await async_until(lambda: engine._loops[0].cursor == 1)  # it has heard the answer, too
+        loop = engine._loops[0]
+        assert isinstance(loop, PartitionLoop)
+        await async_until(lambda: loop.cursor == 1)  # it has heard the answer, too
         await world.harness.set_reachable(False)
         put(world, 0, 1)
         await async_until(lambda: len(note.seen) == 2)

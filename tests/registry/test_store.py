@@ -462,3 +462,12 @@ async def test_a_claim_under_a_dead_session_is_refused_and_says_so(
     with pytest.raises(ExpiredError, match="session"):
         await registry.claim(3, "A", 0, session=session)
     assert await state(registry, 3) == PartitionState(id=3)
+
+
+async def test_checkpoints_belong_to_the_topic_they_were_first_bound_to(registry: RegistryStore) -> None:
+    await registry.bind_topic("orders", "id-1")
+    await registry.bind_topic("orders", "id-1")
+    with pytest.raises(InvalidError, match=r"must be 'orders', as it was bound$"):
+        await registry.bind_topic("clicks", "id-2")
+    with pytest.raises(InvalidError, match="deleted and recreated since"):
+        await registry.bind_topic("orders", "id-3")

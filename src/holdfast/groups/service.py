@@ -5,7 +5,7 @@ redirects or forwards. Any method may also raise `ShardLoadingError` (retry), `U
 `GroupRefusedError` (see `errors.GroupRefusal`); `OutcomeUnknownError` from an offset commit: it may have happened, commit again.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from holdfast.contracts.store import Store
@@ -125,6 +125,12 @@ class GroupService:
     ) -> Sequence[PartitionLag]:
         """The group's lag by partition; `end_of` returns a high watermark, or None if unknown."""
         return await lag_by_partition(await self.fetch_offsets(group_id), end_of)
+
+    def committed(self) -> Iterator[tuple[str, Mapping[TopicPartition, CommittedOffset]]]:
+        """Every group coordinated here with its committed offsets, as they are in memory."""
+        for shard in self._led():
+            for listing in shard.list():
+                yield listing.id, shard.fetch_offsets(listing.id, None)
 
     async def _shard(self, group_id: str) -> GroupShard:
         number = await self.coordinator(group_id)

@@ -45,6 +45,18 @@ class OffsetOutOfRangeError(InvalidError):
         self.partition, self.offset, self.start, self.end = partition, offset, start, end
 
 
+class HeapTopicError(InvalidError):
+    """The topic is a heap: its records are what the heap did, and nobody else appends, deletes or compacts them."""
+
+    def __init__(self, topic: str, what: str) -> None:
+        super().__init__(f"{what} on topic", topic, "one that is not a heap")
+        self.args = (topic, what)
+        self.topic, self.action = topic, what
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} is a heap, which refuses {self.action}: use its own operations (docs/heaps.md)"
+
+
 class TailNotLocalError(HoldfastError):
     """The partition's last records may be in another agent's WAL. Bring that agent back, or allow an unclean takeover."""
 

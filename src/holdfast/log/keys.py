@@ -5,6 +5,7 @@
     log/{topic id}/{n:05d}/state        a partition: published, reserved, start, epochs, whose WAL holds its tail
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
+    log/{topic id}/{n:05d}/snapshots    snapshots of what a service above keeps in the partition, see `partition_snapshots`
     replicas/{topic id}/{n:05d}         which WALs keep its tail, and which of them keep up, see `replica_sets`
     wal/{wal id}                        which live agent has this WAL, under its session
     wal-agent/{wal id}                  which agent had this WAL last, alive or not, until nothing can refer to it
@@ -79,6 +80,11 @@ def indexes_prefix(topic_id: str, number: int) -> str:
 def index_entry_key(topic_id: str, number: int, base_offset: int) -> str:
     """One index object."""
     return f"{indexes_prefix(topic_id, number)}{base_offset:020d}"
+
+
+def snapshots_key(topic_id: str, number: int) -> str:
+    """The snapshots of what a service above keeps in the partition."""
+    return partition_prefix(topic_id, number) + "snapshots"
 
 
 def wal_key(wal_id: str) -> str:

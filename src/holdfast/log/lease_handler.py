@@ -70,12 +70,15 @@ class PartitionLeaseHandler:
         retained: dict[TopicPartition, RetainedPartition],
         topic: Callable[[str], Topic | None],
         members: Callable[[], Sequence[Member]],
+        on_opened: Callable[[Topic, LeadingPartition], None],
+        on_closed: Callable[[PartitionId], None],
     ) -> None:
         self._resources, self._agent, self._settings, self._counters = resources, agent, settings, counters
         self._store, self._session = resources.store, resources.session
         self._clock, self._random = resources.clock, resources.random
         self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
+        self._on_opened, self._on_closed = on_opened, on_closed
         self._leases: dict[str, Lease] = {}
         self.rotator = Rotator(
             agent=agent,
@@ -421,6 +424,7 @@ class PartitionLeaseHandler:
                 self._on_ended(partition)
                 return
         self._changes.gained(which, lease.epoch, recovered=recovered, began_ms=began_ms, ended_ms=ended_ms)
+        self._on_opened(topic, partition)
 
     async def _not_opened(self, failed: Sequence[tuple[Takeover, HoldfastError]]) -> list[FencedError]:
         """List these as offline; return those that are lost. `ExpiredError`: all of them are."""
@@ -442,6 +446,7 @@ class PartitionLeaseHandler:
         if partition is None:
             return
         partition.close(error)
+        self._on_closed(partition.partition_id)
         self.rotator.forget(partition)
         self._counters.closed += 1
         self._changes.lost(which, reason)

@@ -14,10 +14,14 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession
+from holdfast.log.append_traces import AppendTraces
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.figures import TopicTraffic
 from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.lease_handler import PartitionLeaseHandler
 from holdfast.log.maintenance import MaintenanceContext, MaintenanceSettings, PendingRanges
+from holdfast.log.model import PartitionId
+from holdfast.log.owned_partition import OwnedPartition, PartitionListener
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.published_tail_cache import PublishedTailCache
@@ -37,6 +41,7 @@ from holdfast.log.wal import Wal
 from holdfast.log.wal_owners import close_previous_session, register_wal_owner
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tracing import Tracer
 from holdfast.vocabulary.types import Member, TopicPartition
 
 
@@ -81,9 +86,15 @@ class LocalLog:
         clock: Clock,
         random: Random,
         replicas: ReplicaReach | None = None,
+        tracer: Tracer | None = None,
+        listener: PartitionListener | None = None,
     ) -> None:
-        """`replicas`: how those of other agents are reached; without it nothing is replicated."""
-        self._replicas = replicas
+        """`replicas`: how those of other agents are reached; without it nothing is replicated. `tracer`: None if traces are off.
+
+        `listener`: told of partitions that open and end here.
+        """
+        traces = AppendTraces(tracer) if tracer is not None else None
+        self._replicas, self._listener = replicas, listener
         self.wal, self.wal_id = wal, wal_id
         self._settings, self._agent, self._log, self._counters = settings, agent, log, counters
         self._cluster, self._store, self._objects, self._clock, self._random = cluster, store, objects, clock, random
@@ -92,9 +103,10 @@ class LocalLog:
         self._dirty_partitions: DirtyPartitions[LeadingPartition] = DirtyPartitions()
         self._published_tail_cache = PublishedTailCache(settings.afterglow_bytes_max)
         self._budget = TailBudget(settings.tail_bytes_max)
+        self.traffic = TopicTraffic()
         self._unpublished = UnpublishedFrames(wal, wal_id, store, clock=clock, budget=self._budget)
         self._publisher = SegmentPublisher(
-            store=store, objects=objects, clock=clock, random=random, settings=log, prefix=owner.prefix
+            store=store, objects=objects, clock=clock, random=random, settings=log, prefix=owner.prefix, traces=traces
         )
         self.pending_ranges = PendingRanges()
         self._context = MaintenanceContext(
@@ -107,7 +119,7 @@ class LocalLog:
             settings=maintenance,
             pending_from=self.pending_ranges.lowest,
         )
-        reading = LogReader(objects, clock=clock, settings=log)
+        reading = self._reading = LogReader(objects, clock=clock, settings=log)
         self.service = LogService(
             self,
             topics=Topics(store, clock=clock, random=random),
@@ -115,6 +127,8 @@ class LocalLog:
             context=self._context,
             clock=clock,
             directory=wal.directory,
+            traffic=self.traffic,
+            traces=traces,
             followers=None
             if replicas is None
             else FollowerReads(replicas.host, leader=cluster.leader, store=store, reading=reading, clock=clock),
@@ -193,6 +207,7 @@ class LocalLog:
             published_tail_cache=self._published_tail_cache,
             budget=self._budget,
             counters=self._counters,
+            traffic=self.traffic,
             replication=self._replication(),
         )
         self._handler = PartitionLeaseHandler(
@@ -207,8 +222,18 @@ class LocalLog:
             retained=self._retained,
             topic=self.topic,
             members=lambda: self._cluster.members,
+            on_opened=self._opened,
+            on_closed=self._closed,
         )
         return self._handler
+
+    def _opened(self, topic: Topic, partition: LeadingPartition) -> None:
+        if self._listener is not None:
+            self._listener.opened(topic, OwnedPartition(partition, self._reading, self._context))
+
+    def _closed(self, partition_id: PartitionId) -> None:
+        if self._listener is not None:
+            self._listener.closed(partition_id)
 
     def _replication(self) -> ReplicationResources | None:
         found = self._replicas
@@ -231,5 +256,7 @@ class LocalLog:
         """Apply changed configurations, and close partitions of deleted topics."""
         for which in [each for each in self._retained if self.topic(each.topic) is None]:
             del self._retained[which]
+        for name in [each for each in self.traffic if each in names and self.topic(each) is None]:
+            del self.traffic[name]
         if self._handler is not None:
             self._handler.topics_changed(names)

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from holdfast.log.append_traces import AppendTraces, ending
 from holdfast.log.batches import RecordBatch
 from holdfast.log.model import ACKS_NONE, OnDurable
 from holdfast.log.partition.append_place import AppendPlace
 from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.vocabulary.tracing import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class PendingProduce:
     _append_time_ms: int
     _checked: "asyncio.Future[None] | None"  # None: they were checked
     appended: AppendResult | None = None
+    parents: Sequence[Span] = ()  # of the span of this append; none: it has none
+    traces: AppendTraces | None = None
     _place: AppendPlace | None = None
     _task: "asyncio.Future[ProduceResult] | None" = None
 
@@ -62,8 +66,20 @@ class PendingProduce:
                 appended = self.appended = await partition.append(self._batches, acks=ACKS_NONE, checked=self._checked)
             finally:
                 self._leave()
-        await partition.acknowledged(appended, acks=acks)
+        if self.traces is None or not self.parents:
+            await partition.acknowledged(appended, acks=acks)
+            return self._result(appended)
+        span = self._begin_span(self.traces, appended)
+        try:
+            await partition.acknowledged(appended, acks=acks)
+        except BaseException as error:
+            span.end(type(error).__name__)
+            raise
+        span.end()
         return self._result(appended)
+
+    def _begin_span(self, traces: AppendTraces, appended: AppendResult) -> Span:
+        return traces.append(self._partition.partition_id, appended.base_offset, appended.end_offset, self.parents)
 
     def _leave(self) -> None:
         if self._place is not None:
@@ -78,9 +94,14 @@ class PendingProduce:
         """
         appended = self.appended
         assert appended is not None
-        return self._partition.notify_durable(
-            appended, lambda error: on_result(self._result(appended) if error is None else error), acks=acks
-        )
+
+        def on_durable(error: BaseException | None) -> None:
+            on_result(self._result(appended) if error is None else error)
+
+        traced: OnDurable = on_durable
+        if self.traces is not None and self.parents:
+            traced = ending(self._begin_span(self.traces, appended), on_durable)
+        return self._partition.notify_durable(appended, traced, acks=acks)
 
     def _result(self, appended: AppendResult) -> ProduceResult:
         start_offset = self._partition.start_offset
@@ -96,6 +117,7 @@ class AppendedTogether:
     _partition: LeadingPartition
     _appended: AppendResult
     append_time_ms: int
+    _span: Span | None = None
 
     @property
     def offsets(self) -> list[int]:
@@ -112,4 +134,6 @@ class AppendedTogether:
 
         None: it was called. Otherwise what to call to wait no longer; until then it is kept.
         """
+        if self._span is not None:
+            on_durable = ending(self._span, on_durable)
         return self._partition.notify_durable(self._appended, on_durable, acks=acks)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.kafka.special_offsets import LATEST, MAX_TIMESTAMP, NO_EPOCH
+from holdfast.log.append_traces import AppendTraces
 from holdfast.log.batch_checker import BatchChecker
 from holdfast.log.batches import (
     Buffer,
@@ -19,12 +20,14 @@ from holdfast.log.batches import (
     split_batches,
 )
 from holdfast.log.batches.header import TRANSACTIONAL
-from holdfast.log.errors import NotLeaderError
+from holdfast.log.errors import HeapTopicError, NotLeaderError
+from holdfast.log.figures import TopicTraffic
 from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.leader_epochs import check_leader_epoch, epoch_at
 from holdfast.log.maintenance import MaintenanceContext, delete_records
 from holdfast.log.missed_batches import MissedBatches
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionId
+from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition_read import PartitionRead
@@ -36,6 +39,7 @@ from holdfast.log.topic_config import TopicConfig
 from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.tracing import Span, current_span
 
 _PUBLISHED_MAX: Final = 1_024
 
@@ -87,6 +91,8 @@ class LogService:
         clock: Clock,
         directory: Path | None = None,
         followers: FollowerReads | None = None,
+        traffic: TopicTraffic | None = None,
+        traces: AppendTraces | None = None,
     ) -> None:
         self.topics = topics
         self.directory = directory  # of the WAL; None: this process leads nothing
@@ -96,6 +102,8 @@ class LogService:
         self._checker = BatchChecker(context.log)
         self._missed = MissedBatches()
         self._published: dict[PartitionId, PublishedLog] = {}  # read lately, led elsewhere
+        self._traces = traces  # None: they are off
+        self.traffic = traffic if traffic is not None else TopicTraffic()
 
     async def close(self) -> None:
         """Stop reading ahead and checking. Call nothing afterwards."""
@@ -123,17 +131,25 @@ class LogService:
         if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
             raise InvalidError("acks", acks, f"{ACKS_NONE}, {ACKS_LEADER} or {ACKS_ALL}")
         found = await self._topic(topic)
-        return await self._validate(found, partition, payload).finish(acks=acks)
+        pending = self._validate(found, partition, payload)
+        if self._traces is not None and (span := current_span.get()) is not None:
+            pending.traces, pending.parents = self._traces, (span,)
+        return await pending.finish(acks=acks)
 
-    def begin_produce(self, topic: str, partition: int, payload: Buffer) -> PendingProduce | None:
+    def begin_produce(
+        self, topic: str, partition: int, payload: Buffer, span: Span | None = None
+    ) -> PendingProduce | None:
         """`produce` without waiting: appended at once unless an append has to wait. None: the topic is not known here (yet).
 
+        `span`: that of the request, if there is one.
         Raises what `produce` raises. What is not `appended` has its place in the order of the calls; the caller starts each one.
         """
         found = self._leading.topic(topic)
         if found is None:
             return None
         pending = self._validate(found, partition, payload)
+        if span is not None:
+            pending.traces, pending.parents = self._traces, (span,)
         try:
             pending.append_now()
         except InvalidError:
@@ -145,6 +161,8 @@ class LogService:
 
     def _validate(self, topic: Topic, partition: int, payload: Buffer) -> PendingProduce:
         """The batches of a payload, checked against the topic's configuration, and the partition that takes them."""
+        if topic.is_heap:
+            raise HeapTopicError(topic.name, "records")
         config, limits = self._config(topic)
         try:
             led = self._leading.partition(topic, self._number(topic, partition))
@@ -158,27 +176,38 @@ class LogService:
         checked = self._checker.begin(batches, limits=limits, keyed=config.compacted)
         return PendingProduce(led, batches, append_time_ms, checked)
 
-    def produce_together(self, topic: str, partition: int, payloads: Sequence[bytearray]) -> AppendedTogether | None:
+    def produce_together(
+        self, topic: str, partition: int, payloads: Sequence[bytearray], spans: Sequence[Span] = ()
+    ) -> AppendedTogether | None:
         """Append the batches of several requests at once. None: nothing was appended; each has to be produced by itself.
 
+        `spans`: of those of the requests that are traced.
         The payloads become the log's: it writes to them, and keeps them as long as any of their batches.
         """
         found = self._leading.topic(topic)
-        if found is None or (found.id, partition) in self._missed:
+        if found is None or found.is_heap or (found.id, partition) in self._missed:
             return None
         try:
             config, limits = self._config(found)
             led = self._leading.partition(found, self._number(found, partition))
             if not config.append_time and (run := self._checker.verify_run(payloads, limits, keyed=config.compacted)):
                 appended = led.append_run_now(run)
-                return None if appended is None else AppendedTogether(led, appended, -1)
+                return None if appended is None else self._appended_together(led, appended, -1, spans)
             batches, append_time_ms = self._batches(payloads, config, limits)
             if not self._checker.check_now(batches, limits=limits, keyed=config.compacted):
                 return None
             appended = led.append_now(batches, copy_below_bytes=0)
         except HoldfastError:
             return None  # whose fault it is shows when each is produced by itself
-        return None if appended is None else AppendedTogether(led, appended, append_time_ms)
+        return None if appended is None else self._appended_together(led, appended, append_time_ms, spans)
+
+    def _appended_together(
+        self, led: LeadingPartition, appended: AppendResult, append_time_ms: int, spans: Sequence[Span]
+    ) -> AppendedTogether:
+        if self._traces is None or not spans:
+            return AppendedTogether(led, appended, append_time_ms)
+        span = self._traces.append(led.partition_id, appended.base_offset, appended.end_offset, spans)
+        return AppendedTogether(led, appended, append_time_ms, span)
 
     def _batches(
         self, payloads: Sequence[Buffer], config: TopicConfig, limits: RecordBatchLimits
@@ -207,7 +236,9 @@ class LogService:
         log = await self._readable(topic, partition, NO_EPOCH)
         if isinstance(log, RetainedPartition):
             log.check_known(offset)
-        return await self._reading.fetch(log, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+        found = await self._reading.fetch(log, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+        self.traffic[topic].read_bytes += found.size_bytes
+        return found
 
     async def read(
         self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
@@ -221,6 +252,7 @@ class LogService:
         log = self._readable_at(found, partition, offset, leader_epoch)
         epoch = log.epoch
         batches, start, end, size_bytes = await self._reading.fetch(log, offset, bytes_max=bytes_max)
+        self.traffic[topic].read_bytes += size_bytes
         return PartitionRead(batches, size_bytes, start, end, epoch, log)
 
     def read_now(
@@ -235,6 +267,7 @@ class LogService:
         if read is None:
             return PartitionRead((), 0, log.start_offset, log.high_watermark, log.epoch, log, in_memory=False)
         batches, start, end, size_bytes = read
+        self.traffic[topic].read_bytes += size_bytes
         return PartitionRead(batches, size_bytes, start, end, log.epoch, log)
 
     def _readable_at(
@@ -328,6 +361,8 @@ class LogService:
 
     async def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Delete everything below `offset` (-1: everything visible); where the partition starts now."""
+        if (await self._topic(topic)).is_heap:
+            raise HeapTopicError(topic, "DeleteRecords")
         return await delete_records(await self._led(topic, partition), offset, self._context)
 
     async def flush(self, topic: str, partition: int) -> int:

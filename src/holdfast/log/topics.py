@@ -19,16 +19,31 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import assignment_key, workload_key
 from holdfast.kernel.placement import TopicAssignment, Workload
 from holdfast.kernel.placement_requests import assignment_write, read_assignment
+from holdfast.log.errors import HeapTopicError
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
-from holdfast.log.topic_config import FIXED_COUNT, NAMES, TopicConfig, check_replication, read_config, typed
+from holdfast.log.topic_config import FIXED_COUNT, NAMES, NO_LIMIT, TopicConfig, check_replication, read_config, typed
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.settings import MIB, check_between
 
+LOG: Final = "log"  # kinds of topics
+HEAP: Final = "heap"
 NAME_MAX: Final = 249
 PARTITIONS_MAX: Final = 10_000
+
+# Of the log below a heap. What it holds is live until the heap says otherwise, whatever its age or key; and a key's partition stays
+# the same, so that an enqueue that is repeated finds the first one.
+HEAP_SETTINGS: Final[Mapping[str, object]] = {
+    "cleanup_policy": "delete",
+    "retention_ms": NO_LIMIT,
+    "retention_bytes": NO_LIMIT,
+    "message_timestamp_type": "create_time",
+    "max_message_bytes": 32 * MIB,
+    "unclean_takeover": False,
+    "partition_count": FIXED_COUNT,
+}
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
@@ -100,7 +115,10 @@ class FixedPartitionsError(InvalidError):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict holds what is worked out once
-    """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them."""
+    """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them.
+
+    `kind`: what writes its records, for as long as it exists. `heap`: the settings of a heap, which are the heap's business.
+    """
 
     id: str
     name: str
@@ -108,12 +126,19 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict h
     created_at_ms: int
     overrides: dict[str, object] = msgspec.field(name="config", default_factory=dict)
     format: int = 1
+    kind: str = LOG
+    heap: dict[str, object] = msgspec.field(default_factory=dict)
 
     @cached_property
     def config(self) -> TopicConfig:
         """Every setting, with defaults for those that were never set."""
         # A newer release may have written settings this one does not know: they are kept, and not looked at.
         return read_config({name: value for name, value in self.overrides.items() if name in NAMES})
+
+    @property
+    def is_heap(self) -> bool:
+        """Whether its records are the operations of a heap."""
+        return self.kind == HEAP
 
 
 def read_topic(entry: Entry) -> Topic:
@@ -138,6 +163,8 @@ def with_partitions(topic: Topic, count: int) -> Topic:
 
 def with_settings(topic: Topic, changes: Mapping[str, object | None]) -> Topic:
     """The topic with other settings, None: the default; raises what `Topics.alter` refuses. Writes nothing."""
+    if topic.is_heap and (fixed := changes.keys() & HEAP_SETTINGS.keys()):
+        raise HeapTopicError(topic.name, "a change of " + ", ".join(sorted(fixed)))
     given = typed({setting: value for setting, value in changes.items() if value is not None})
     kept = {setting: value for setting, value in topic.overrides.items() if setting not in changes}
     altered = msgspec.structs.replace(topic, overrides={**kept, **given})
@@ -158,12 +185,13 @@ class Topics:
         config: Mapping[str, object] | None = None,
         *,
         assigned: TopicAssignment | None = None,
+        heap: Mapping[str, object] | None = None,
     ) -> Topic:
         """Create the topic and what places its partitions. `TopicExistsError` if the name is taken.
 
-        `assigned`: agents for its partitions, as an operator would assign them.
+        `assigned`: agents for its partitions, as an operator would assign them. `heap`: it is a heap with these settings.
         """
-        topic = self.planned(name, partitions, config)
+        topic = self.planned(name, partitions, config, heap=heap)
         outcome = await commit_resolved(
             self._store,
             clock=self._clock,
@@ -180,7 +208,14 @@ class Topics:
             raise TopicExistsError(name)
         return topic
 
-    def planned(self, name: str, partitions: int, config: Mapping[str, object] | None = None) -> Topic:
+    def planned(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, object] | None = None,
+        *,
+        heap: Mapping[str, object] | None = None,
+    ) -> Topic:
         """The topic that `create` would make; raises what it would refuse. Writes nothing."""
         check_name(name)
         check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
@@ -189,7 +224,9 @@ class Topics:
             name=name,
             partitions=partitions,
             created_at_ms=self._clock.now_ms(),
-            overrides=typed(config or {}),
+            overrides=typed({**(config or {}), **(HEAP_SETTINGS if heap is not None else {})}),
+            kind=LOG if heap is None else HEAP,
+            heap=dict(heap or {}),
         )
         check_replication(topic.config)
         return topic
@@ -233,6 +270,16 @@ class Topics:
                 return Swap(altered, writes)
             write, unchanged = await self._assign(name, assigned)
             return Swap(altered, [*writes, write], (unchanged,))
+
+        return await self._change(name, decide)
+
+    async def alter_heap(self, name: str, change: Callable[[Topic], Mapping[str, object]]) -> Topic:
+        """Give a heap the settings that `change` returns for it; it raises if that cannot be."""
+
+        async def decide(entry: Entry | None) -> Swap[Topic]:
+            topic = _existing(name, entry)
+            altered = msgspec.structs.replace(topic, heap=dict(change(topic)))
+            return Swap(altered, (Put(topic_key(name), msgspec.json.encode(altered)),))
 
         return await self._change(name, decide)
 

@@ -9,20 +9,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
+from holdfast.registry.claim_loop import ClaimLoop
 from holdfast.registry.delivery import Delivery, MessageSource
 from holdfast.registry.model import Assignment, DeliveryFailure, Message
 from holdfast.registry.settings import EngineSettings
 from holdfast.registry.store import RegistryStore
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,59 +36,19 @@ class LoopComponents:
     random: Random
 
 
-class PartitionLoop:
-    """Runs once, under one assignment. `ended` is set when it has ended, whatever the reason."""
+class PartitionLoop(ClaimLoop):
+    """Delivers one message after the other to the handler."""
 
     def __init__(self, assignment: Assignment, parts: LoopComponents) -> None:
-        self.assignment = assignment
-        self.cursor = assignment.checkpoint
-        self.stopped = False
-        self.ended = asyncio.Event()
-        self._components, self._clock = parts, parts.clock
-        self._wake = Notify()
-        self._heartbeat_due_ms = 0  # at once: the assignment may be old
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, group: asyncio.TaskGroup, *, after: Callable[[], Awaitable[None]]) -> None:
-        """Process in a task of `group` until stopped or refused, once `after` returns: then earlier handlers have ended."""
-        self._task = group.create_task(self._run(after))
-        self._task.add_done_callback(self._end)
-
-    async def stop(self, *, drain: bool) -> None:
-        """End it: after the current message if `drain` and that is quick, otherwise by cancelling it.
-
-        Returns when it has ended; a handler that does not react to that is abandoned after `drain_ms`.
-        """
-        self.stopped = True
-        self._wake.notify()
-        if drain and await self._ends_in_time():
-            return
-        if self._task is not None and not self.ended.is_set():
-            self._task.cancel()
-            if not await self._ends_in_time():
-                _log.warning(
-                    "handler of partition %d did not stop within %d ms, abandoned",
-                    self.assignment.partition,
-                    self._components.settings.drain_ms,
-                )
-
-    async def heartbeat(self) -> bool:
-        """Renew the claim; False: it is lost. Waits for an unreachable store: without it nothing could be checkpointed."""
-        sent_ms = self._clock.boot_ms()
-        held = await self._retry_until_answered(
-            lambda: self._components.registry.heartbeat(self.assignment.partition, self.assignment.epoch)
+        super().__init__(
+            assignment, parts.registry, drain_ms=parts.settings.drain_ms, clock=parts.clock, random=parts.random
         )
-        self._heartbeat_due_ms = sent_ms + self.assignment.ttl_ms // 3
-        return held is True
+        self.cursor = assignment.checkpoint
+        self._components = parts
 
-    async def _run(self, after: Callable[[], Awaitable[None]]) -> None:
-        await after()
+    async def _work(self) -> None:
         while not self.stopped and await self._step():
             pass
-
-    def _end(self, _: asyncio.Task[None]) -> None:
-        self.stopped = True
-        self.ended.set()
 
     async def _step(self) -> bool:
         """One message, through all its attempts. False: the loop is over."""
@@ -163,35 +121,6 @@ class PartitionLoop:
                 return True
             await self._wake.wait_ms(self._clock, min(until_ms, self._heartbeat_due_ms) - now_ms)
         return False
-
-    async def _heartbeat_if_due(self) -> bool:
-        if self.stopped:
-            return False
-        return self._clock.boot_ms() < self._heartbeat_due_ms or await self.heartbeat()
-
-    async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask until there is an answer; None: stopped before there was one. What is asked may be asked twice."""
-        attempt = 0
-        while True:
-            try:
-                return await ask()
-            except (UnavailableError, OutcomeUnknownError):
-                if self.stopped:
-                    return None
-            pause_ms = backoff_ms(attempt, base_ms=20, max_ms=1_000, random=self._components.random)
-            await self._wake.wait_ms(self._clock, pause_ms)
-            attempt += 1
-
-    async def _ends_in_time(self) -> bool:
-        ending = asyncio.ensure_future(self.ended.wait())
-        limit = asyncio.ensure_future(self._clock.sleep_ms(self._components.settings.drain_ms))
-        try:
-            await asyncio.wait((ending, limit), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ending.cancel()
-            limit.cancel()
-            await asyncio.wait((ending, limit))
-        return self.ended.is_set()
 
     def _report(self, attempt: int, error: BaseException) -> None:
         failure = DeliveryFailure(

@@ -13,8 +13,9 @@ from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.cluster_move import MOVED_KEY, check_not_moved
 from holdfast.kernel.mirror import scan_and_watch
 from holdfast.registry import keys, records
-from holdfast.registry.model import ConsumerInfo, PartitionState
+from holdfast.registry.model import ConsumerInfo, PartitionState, SourceTopic
 from holdfast.registry.partitions import PartitionRecords
+from holdfast.registry.queries import fix_source
 from holdfast.registry.view import RegistryView
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
 
@@ -44,6 +45,16 @@ class RegistryStore(PartitionRecords):
                     for state in states
                 ]
                 await self._commit([Absent(put.key) for put in puts], puts)
+
+    async def bind_topic(self, topic: str, topic_id: str) -> None:
+        """Decide once which topic the checkpoints are offsets of. `InvalidError`: another one, or one that was recreated since."""
+        source = SourceTopic(topic, topic_id)
+        bound = await fix_source(self._store, self._namespace, source, clock=self._clock, random=self._random)
+        if bound != source:
+            again = ", which was deleted and recreated since" if bound.topic == topic else ""
+            raise InvalidError(
+                f"topic of registry {self._namespace!r}", topic, f"{bound.topic!r}, as it was bound{again}"
+            )
 
     async def _missing(self) -> list[int]:
         made = {state.id for state in await self.partitions()}

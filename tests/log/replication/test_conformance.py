@@ -13,6 +13,8 @@ from tests.support.replication.model_schedules import NOT_OURS, replay_schedule
 from tests.support.replication.mutants import MUTANTS
 from tests.support.replication.schedules import first_violation, run, shape_of
 
+pytestmark = pytest.mark.slow
+
 SCHEDULES = read_schedules()
 SEEDS = 30
 SEEDS_LONG = 20_000

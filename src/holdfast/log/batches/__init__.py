@@ -13,7 +13,7 @@ from holdfast.log.batches.arrow import to_arrow
 from holdfast.log.batches.batch_split import RecordBatch, split_batches
 from holdfast.log.batches.header import BatchHeader, Buffer, parse_header, patch, set_append_time
 from holdfast.log.batches.limits import RecordBatchLimits
-from holdfast.log.batches.records import Record, decode, encode, validate_records
+from holdfast.log.batches.records import PlainRecord, Record, decode, encode, encode_values, validate_records
 from holdfast.log.batches.rules import BatchRule, CorruptBatchError, InvalidBatchError
 
 __all__ = [
@@ -22,11 +22,13 @@ __all__ = [
     "Buffer",
     "CorruptBatchError",
     "InvalidBatchError",
+    "PlainRecord",
     "Record",
     "RecordBatch",
     "RecordBatchLimits",
     "decode",
     "encode",
+    "encode_values",
     "parse_header",
     "patch",
     "set_append_time",

@@ -90,6 +90,12 @@ class BatchKernel(Protocol):
         """`reserve` zero bytes and the records; their count, last offset delta, first and greatest timestamp."""
         ...
 
+    def write_values(
+        self, values: Sequence[Buffer | None], key: Buffer | None, timestamp: int, reserve: int, /
+    ) -> Written | FaultTuple:
+        """`write` for values without headers that have one key and one timestamp, numbered from 0 on."""
+        ...
+
     def columns(
         self, buffers: Sequence[Buffer], inflate: Inflate, with_headers: bool, /
     ) -> tuple[object, ...] | FaultTuple:

@@ -5,7 +5,7 @@ batches as they are, and analytics read columns (`arrow.to_arrow`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.log.batches.batch_split import RecordBatch
 from holdfast.log.batches.compression import DecompressError, codec_number, compress, decompress
@@ -21,7 +21,7 @@ from holdfast.log.batches.header import (
     Buffer,
     checksum,
 )
-from holdfast.log.batches.kernels import BEST, BatchKernel
+from holdfast.log.batches.kernels import BEST, BatchKernel, FaultTuple, Written
 from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.log.batches.rules import BatchRule, fault_error
 from holdfast.vocabulary.errors import InvalidError
@@ -29,6 +29,10 @@ from holdfast.vocabulary.errors import InvalidError
 DEFAULT_LIMITS: Final = RecordBatchLimits()
 
 _CHUNK_RECORDS: Final = 1_000  # decoded ahead of the reader; a batch may hold a million
+
+
+PlainRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""A `Record` without its names, which is quicker to make."""
 
 
 class Record(NamedTuple):
@@ -42,7 +46,7 @@ class Record(NamedTuple):
 
 
 def encode(
-    records: Sequence[Record],
+    records: Sequence[PlainRecord],
     *,
     compression: str = "none",
     base_offset: int = 0,
@@ -60,7 +64,6 @@ def encode(
     `last_offset` is for compaction: a batch from which records were removed still covers the offsets it covered, even
     when no record is left. Without it the batch ends with its last record, and there must be one.
     """
-    codec = codec_number(compression)
     if not 0 <= base_offset < 1 << 63:
         raise InvalidError("base offset", base_offset, "0 to 2^63 - 1")
     try:
@@ -69,6 +72,39 @@ def encode(
         raise InvalidError(
             "field of a record", str(error), "a 64-bit number, or a header key that is valid text"
         ) from None
+    return _assembled(
+        written,
+        codec=codec_number(compression),
+        base_offset=base_offset,
+        last_offset=last_offset,
+        producer=(producer_id, producer_epoch, base_sequence),
+        leader_epoch=leader_epoch,
+        attributes=(TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+    )
+
+
+def encode_values(
+    values: Sequence[Buffer | None], *, timestamp_ms: int, key: bytes | None = None, kernel: BatchKernel = BEST
+) -> bytes:
+    """One batch with these values, which have one key and one time: what many records from one request are."""
+    try:
+        written = kernel.write_values(values, key, timestamp_ms, HEADER_BYTES)
+    except OverflowError as error:
+        raise InvalidError("timestamp", str(error), "a 64-bit number") from None
+    return _assembled(written)
+
+
+def _assembled(
+    written: Written | FaultTuple,
+    *,
+    codec: int = 0,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    leader_epoch: int = -1,
+    attributes: int = 0,
+) -> bytes:
+    """A batch of what a kernel has written behind the room for its header."""
     if len(written) == 4:
         raise fault_error(written, stored=False)
     batch, count, last_offset_delta, base_timestamp, max_timestamp = written
@@ -86,13 +122,13 @@ def encode(
         leader_epoch=leader_epoch,
         magic=2,
         crc=0,
-        attributes=(codec if count else 0) | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+        attributes=(codec if count else 0) | attributes,
         last_offset_delta=last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
         count=count,
     )
     HEADER.pack_into(batch, 0, *header)

@@ -32,12 +32,15 @@ from holdfast.log.keys import DELETED, LOGS, replica_sets_prefix, state_key, top
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import to_trash
 from holdfast.log.metadata import DeletedTopic
+from holdfast.log.partition_snapshots import read_snapshot_list
 from holdfast.log.segment_list import read_index, read_segment
 from holdfast.vocabulary import failpoints
 
 _PAGE = 500
 _LEASES_PER_COMMIT = 18  # five operations each
-_ENTRIES_PER_COMMIT = 45  # a key and its object each, and the partition's record
+_ENTRIES_PER_COMMIT = (
+    45  # a key and its object each, and the partition's record; or two for a list of snapshots, whose record follows
+)
 
 
 async def purge_deleted(lease: Lease, context: MaintenanceContext) -> int:
@@ -127,5 +130,9 @@ def _unlink(entries: tuple[Entry, ...], context: MaintenanceContext) -> list[Ope
         elif kind == "idx":
             put = to_trash(read_index(entry).object, due_ms, contents=True)
             trash[put.key] = put
+        elif kind == "snapshots":
+            for snapshot in read_snapshot_list(entry.value).snapshots:
+                put = to_trash(snapshot.object, due_ms)
+                trash[put.key] = put
     deleted: dict[str, Operation] = {entry.key: Delete(entry.key) for entry in entries}
     return list({**deleted, **states, **trash}.values())

@@ -16,10 +16,11 @@ import msgspec
 
 from holdfast.contracts.objects import Missing, Objects
 from holdfast.contracts.validation import prefix_end
-from holdfast.log.keys import indexes_prefix, partition_prefix, segments_prefix, state_key
+from holdfast.log.keys import indexes_prefix, partition_prefix, segments_prefix, snapshots_key, state_key
 from holdfast.log.maintenance.index_objects import parse_index_key, read_index_object
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, PartitionRecord
+from holdfast.log.partition_snapshots import SnapshotList, parse_snapshot_key, read_snapshot_list
 from holdfast.log.segment_list import read_index, read_segment
 from holdfast.log.segments import parse_segment_key, read_directory
 from holdfast.log.segments.keys import is_shared
@@ -51,7 +52,7 @@ class PartitionOffsetRange(NamedTuple):
 
 async def offset_ranges_of(key: str, objects: Objects) -> tuple[PartitionOffsetRange, ...] | Missing | None:
     """From where the object can be named; None: it does not say."""
-    own = parse_segment_key(key) or parse_index_key(key)
+    own = parse_segment_key(key) or parse_index_key(key) or parse_snapshot_key(key)
     if own is not None:
         return (PartitionOffsetRange(own.topic_id, own.partition, own.base_offset, own.end_offset),)
     if not is_shared(key):
@@ -80,6 +81,8 @@ class PartitionListing:
     state_version: int = 0
     recent: dict[int, str] = field(default_factory=dict)  # base offset to object
     indexes: list[IndexRecord] = field(default_factory=list)
+    snapshots: SnapshotList = field(default_factory=SnapshotList)
+    snapshots_version: int = 0
 
     def index_of(self, offset: int) -> IndexRecord | None:
         """The index object that lists `offset`, if one does."""
@@ -90,7 +93,8 @@ class PartitionListing:
 async def load_listing(topic_id: str, number: int, context: MaintenanceContext) -> PartitionListing:
     """One scan: the list as it stands."""
     prefix = partition_prefix(topic_id, number)
-    segments, indexes, state = segments_prefix(topic_id, number), indexes_prefix(topic_id, number), None
+    segments, indexes = segments_prefix(topic_id, number), indexes_prefix(topic_id, number)
+    state = snapshots = None
     listing = PartitionListing()
     for entry in (await context.store.scan(prefix, prefix_end(prefix))).entries:
         if entry.key.startswith(segments):
@@ -100,10 +104,18 @@ async def load_listing(topic_id: str, number: int, context: MaintenanceContext) 
             listing.indexes.append(read_index(entry))
         elif entry.key == state_key(topic_id, number):
             state = entry
+        elif entry.key == snapshots_key(topic_id, number):
+            snapshots = entry
     if state is None:
         return listing
-    record = msgspec.json.decode(state.value, type=PartitionRecord)
-    return PartitionListing(state=record, state_version=state.version, recent=listing.recent, indexes=listing.indexes)
+    return PartitionListing(
+        state=msgspec.json.decode(state.value, type=PartitionRecord),
+        state_version=state.version,
+        recent=listing.recent,
+        indexes=listing.indexes,
+        snapshots=SnapshotList() if snapshots is None else read_snapshot_list(snapshots.value),
+        snapshots_version=0 if snapshots is None else snapshots.version,
+    )
 
 
 class ListingCache:
@@ -163,6 +175,8 @@ class ListingCache:
 
     async def _names(self, key: str, claim: PartitionOffsetRange) -> bool:
         listing = await self.of(claim)
+        if any(each.object == key for each in listing.snapshots.snapshots):
+            return True
         if listing.recent.get(claim.base_offset) == key or any(each.object == key for each in listing.indexes):
             return True
         index = listing.index_of(claim.base_offset)

@@ -9,7 +9,8 @@ the cluster's id everything is. Release 0.1.0 wrote without the id: there an obj
 belongs to. Objects from a time for which nobody vouches that the store still has its history are left for `unproven_keep_ms`.
 
 The mark stays until no late publication can come any more: until every partition the object could belong to was published beyond
-it and has changed its record since, or is gone. A publication prepared before then asks for a record that is no longer there.
+it and has changed its record since, or is gone. A publication prepared before then asks for a record that is no longer there. Of a
+snapshot the same holds for the partition's list of snapshots.
 
     doomed/{object key}     {"at_ms": …, "claims": {topic id: [[partition, end offset], …]}}
     sweeper                 {"judged_until_ms": …, "full_at_ms": …}     how far the last sweep came
@@ -29,6 +30,7 @@ from holdfast.log.maintenance.index_objects import INDEXES
 from holdfast.log.maintenance.object_references import ListingCache, PartitionOffsetRange, offset_ranges_of
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.maintenance.trash import in_trash
+from holdfast.log.partition_snapshots import SNAPSHOTS, parse_snapshot_key
 from holdfast.log.segments.keys import SEGMENTS, SHARED
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.settings import KIB
@@ -102,7 +104,7 @@ async def sweep_orphans(lease: Lease, context: MaintenanceContext) -> SweepResul
 
 async def _objects(context: MaintenanceContext) -> AsyncIterator[ObjectInfo]:
     for root in (context.owner.prefix, ""):
-        for folder in (SEGMENTS, INDEXES, SHARED):
+        for folder in (SEGMENTS, INDEXES, SHARED, SNAPSHOTS):
             async for info in context.objects.list(root + folder):
                 yield info
 
@@ -194,9 +196,11 @@ async def _expire(marks: Sequence[Entry], lease: Lease, context: MaintenanceCont
     forgotten = 0
     for entry in marks:
         mark = msgspec.json.decode(entry.value, type=DeletionMark)
+        is_snapshot = parse_snapshot_key(entry.key.removeprefix(DELETION_MARKS)) is not None
+        may_be_named = _may_be_listed if is_snapshot else _may_be_published
         for topic_id, places in mark.claims.items():
             late = [
-                await _may_be_published(
+                await may_be_named(
                     PartitionOffsetRange(topic_id, *partition_id, partition_id[1]), entry.version, listings
                 )
                 for partition_id in places
@@ -221,6 +225,13 @@ async def _may_be_published(claim: PartitionOffsetRange, doomed_at: int, listing
     if listing.state is None:
         return False
     return listing.state.published < claim.end_offset or listing.state_version < doomed_at
+
+
+async def _may_be_listed(claim: PartitionOffsetRange, doomed_at: int, listings: ListingCache) -> bool:
+    listing = await listings.of(claim)
+    if listing.state is None:
+        return False
+    return listing.snapshots.newest_offset < claim.end_offset or listing.snapshots_version < doomed_at
 
 
 async def _commit(operations: Sequence[Operation], lease: Lease, context: MaintenanceContext) -> None:

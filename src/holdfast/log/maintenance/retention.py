@@ -135,6 +135,21 @@ async def apply_retention(
             return partition.record.start
 
 
+async def retention_start(partition: LeadingPartition, policy: CleanupPolicy, context: MaintenanceContext) -> int:
+    """Where `apply_retention` would let the partition start, as far as its oldest index goes. Changes nothing."""
+    head, after_bytes = await _head(partition, policy, context)
+    which = partition.partition_id
+    return decide_retention(
+        head,
+        partition.record.start,
+        context.clock.now_ms(),
+        policy.retention_ms,
+        policy.retention_bytes,
+        context.pending_from(which.topic, which.number),
+        bytes_after=after_bytes,
+    ).start
+
+
 @dataclass(frozen=True, slots=True)
 class _OldestSegment:
     """What the last round read from the oldest index: its first live segment, and the bytes of all of them."""

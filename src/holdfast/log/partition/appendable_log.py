@@ -59,7 +59,7 @@ class AppendableLog(VisibleLog, ABC):
     """What producers append to. A base class, not a part: its state is what the partition's other duties are about."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "_accepting _backpressure _next _order _producers _published _queued _recovery _settings _settled _synced _wal "
+        "_accepting _backpressure _next _order _producers _published _queued _recovery _settings _settled _synced _traffic _wal "
         "_wal_failures appended_at_ms oldest_unpublished_ms partition_config publish_requested wal_key"
     ).split()
 
@@ -69,6 +69,7 @@ class AppendableLog(VisibleLog, ABC):
         super().__init__(partition_id, lease, state, resources)
         self.partition_config = state.config
         self._wal = resources.wal
+        self._traffic = resources.traffic[partition_id.topic]
         self._settings = resources.settings
         self._producers = ProducerStates(count_max=resources.settings.producers_max)
         self._recovery = ProducerRecovery(
@@ -101,6 +102,11 @@ class AppendableLog(VisibleLog, ABC):
     def unpublished_bytes(self) -> int:
         """What object storage has not taken yet."""
         return self.tail.size_bytes
+
+    @property
+    def append_bytes_max(self) -> int:
+        """The largest append the WAL takes."""
+        return self._wal.replicated_bytes_max
 
     @property
     def accepting(self) -> bool:
@@ -305,8 +311,12 @@ class AppendableLog(VisibleLog, ABC):
 
     def _log(self, entries: Sequence[TailEntry], frame: WalFrame) -> None:
         self._write(frame)
+        tail, traffic = self.tail, self._traffic
+        held_bytes = tail.size_bytes
         for entry in entries:
-            self.tail.append(entry)
+            tail.append(entry)
+        traffic.appended_records += frame.end_offset - self._next
+        traffic.appended_bytes += tail.size_bytes - held_bytes
         self._next = frame.end_offset
         self.appended_at_ms = self._clock.boot_ms()
         if self.oldest_unpublished_ms is None:

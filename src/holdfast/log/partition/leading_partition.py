@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.contracts.store import Operation, Requirement
 from holdfast.kernel.lease import Lease
+from holdfast.log.figures import PartitionFigures
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.appendable_log import AppendableLog
@@ -48,6 +49,26 @@ class LeadingPartition(AppendableLog):
     def awaits_replicas(self) -> bool:
         """Whether nothing can be published before others answer: there are none."""
         return False
+
+    @property
+    def adds_to_totals(self) -> bool:
+        """Whether totals over all partitions change by its figures: of ten thousand at rest, nobody asks for more."""
+        return self.tail.size_bytes > 0
+
+    @property
+    def figures(self) -> PartitionFigures:
+        """What metrics show of it."""
+        record = self.record
+        return PartitionFigures(
+            topic=self.partition_id.topic,
+            number=self.partition_id.number,
+            epoch=self.lease.epoch,
+            start_offset=self.start_offset,
+            end_offset=self.high_watermark,
+            unpublished_records=self._next - record.published,
+            unpublished_bytes=self.tail.size_bytes,
+            oldest_unpublished_ms=self.oldest_unpublished_ms,
+        )
 
     @property
     def is_quiescent(self) -> bool:

@@ -19,6 +19,7 @@ from holdfast.contracts.objects import Buffer, Objects
 from holdfast.contracts.store import Absent, Conflict, Entry, Operation, Put, Requirement, Store
 from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.keys import epoch_key
+from holdfast.log.append_traces import AppendTraces
 from holdfast.log.keys import deletion_mark_key, segment_entry_key
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.partition.cancellation import run_to_completion
@@ -107,8 +108,10 @@ class SegmentPublisher:
         random: Random,
         settings: LogSettings,
         prefix: str = "",
+        traces: AppendTraces | None = None,
     ) -> None:
-        """`prefix`: where the owner of the objects writes."""
+        """`prefix`: where the owner of the objects writes. `traces`: what uploads are linked to, if that is on."""
+        self._traces = traces
         self._store, self._objects, self._clock, self._random = store, objects, clock, random
         self._settings, self._prefix = settings, prefix
 
@@ -175,17 +178,25 @@ class SegmentPublisher:
             self._random.token(),
             prefix=self._prefix,
         )
-        await self._put(key, built.parts)
+        await self._put_traced(key, built.parts, ((partition, built),))
         return [(partition, _segment_record(partition, built, key, 0, meta.bytes))]
 
     async def _put_shared(self, segments: Sequence[_Built]) -> list[tuple[LeadingPartition, SegmentRecord]]:
         key = shared_key(self._random.token(), prefix=self._prefix)
         parts, ranges = build_object([built for _, built in segments])
-        await self._put(key, parts)
+        await self._put_traced(key, parts, segments)
         return [
             (partition, _segment_record(partition, built, key, partition_id.start, partition_id.end))
             for (partition, built), partition_id in zip(segments, ranges, strict=True)
         ]
+
+    async def _put_traced(self, key: str, parts: Sequence[Buffer], segments: Sequence[_Built]) -> None:
+        if self._traces is None:
+            await self._put(key, parts)
+            return
+        ranges = ((partition.partition_id, built.meta.end_offset) for partition, built in segments)
+        with self._traces.uploading(key, sum(memoryview(part).nbytes for part in parts), ranges):
+            await self._put(key, parts)
 
     async def _put(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._objects.put(

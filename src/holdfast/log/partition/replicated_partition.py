@@ -16,6 +16,7 @@ from crc32c import crc32c
 
 from holdfast.kernel.lease import Lease
 from holdfast.log.errors import NotEnoughReplicasError
+from holdfast.log.figures import PartitionFigures
 from holdfast.log.metadata import PartitionRecord, SegmentRecord
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -67,6 +68,22 @@ class ReplicatedPartition(LeadingPartition):
     def in_sync(self) -> tuple[str, ...]:
         """The members that keep up, as of the last look."""
         return self._in_sync
+
+    @property
+    def adds_to_totals(self) -> bool:
+        """Its replicas do."""
+        return True
+
+    @property
+    def figures(self) -> PartitionFigures:
+        """What metrics show of it, and of its replicas."""
+        leader, end = self._leader, self._leader.log.position.offset
+        return super().figures._replace(
+            replicas=len(leader.members),
+            replicas_needed=self._needed,
+            in_sync=len(self._in_sync),
+            lag_records=max((end - leader.acked(each).offset for each in leader.members), default=0),
+        )
 
     @property
     def ended(self) -> Ended | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.session import HeldSession
+from holdfast.log.figures import TopicTraffic
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionConfig
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -68,6 +69,7 @@ class PartitionResources:
     published_tail_cache: PublishedTailCache = field(default_factory=lambda: PublishedTailCache(0))
     budget: TailBudget | None = None
     counters: LeadershipCounters = field(default_factory=LeadershipCounters)
+    traffic: TopicTraffic = field(default_factory=TopicTraffic)
     replication: ReplicationResources | None = None  # None: nothing is replicated here
     turns: LoopTurns = field(default_factory=LoopTurns)  # of partitions that are opened, many at a time
 

@@ -50,6 +50,15 @@ def write(
     return out, count, previous, first, greatest
 
 
+def write_values(
+    values: Sequence[Buffer | None], key: Buffer | None, timestamp: int, reserve: int, /
+) -> tuple[bytearray, int, int, int, int] | tuple[int, int, int, int]:
+    """`write` for values without headers that have one key and one timestamp, numbered from 0 on."""
+    if timestamp < -1 or not 0 <= reserve <= 4096:
+        raise ValueError("timestamp and reserve are not negative, reserve is small")
+    return write([(number, timestamp, key, value, ()) for number, value in enumerate(values)], 0, reserve)
+
+
 def _int64(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"an int is needed, not {type(value).__name__}")
