@@ -18,6 +18,8 @@ from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 
 

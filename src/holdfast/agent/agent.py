@@ -1,6 +1,7 @@
 """The agent of a server: the lease handlers of log partitions, group shards and cursors in one session loop, and their services.
 
-Gateways call `service`, `groups` and `cursors`. A further kind of lease is one more entry in `handlers`.
+Gateways call `service`, `groups`, `cursors` and `heaps`. A further kind of lease is one more entry in `handlers`; heap
+partitions have none, they live under the leases of log partitions; their spines do.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.agent.cluster import Cluster, watching_cluster
+from holdfast.agent.heap_network import KEY as HEAP_KEY
+from holdfast.agent.heap_network import HeapNetwork
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
 from holdfast.agent.peers.handshake import PeerIdentity
 from holdfast.agent.peers.peers import PeerEndpoint, Peers
@@ -26,6 +29,10 @@ from holdfast.cursors.service import CursorService
 from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.local_groups import LocalGroups
 from holdfast.groups.service import GroupService
+from holdfast.heap.local_heaps import LocalHeaps
+from holdfast.heap.service import HeapService
+from holdfast.heap.spine.keys import SPINE_SHARD
+from holdfast.heap.spine.local_spines import LocalSpines
 from holdfast.kernel.cluster_identity import cluster_identity
 from holdfast.kernel.keys import LOG_PARTITION, LeaseKind
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
@@ -40,6 +47,7 @@ from holdfast.log.wal.identity import wal_identity
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import background_tasks, task_group, unwrap_exception_group
+from holdfast.vocabulary.tracing import Tracer
 from holdfast.vocabulary.types import Member, TopicPartition
 
 
@@ -76,11 +84,13 @@ class Agent:
         clock: Clock,
         random: Random,
         connect_replicas: ConnectReplicas = PeerReplicaNetwork,
+        tracer: Tracer | None = None,
     ) -> None:
         self.settings, self.cluster, self.wal, self.wal_id, self.peers = settings, cluster, wal, wal_id, peers
         self.replicas = replicas
         self.replica_network = connect_replicas(replicas, peers, clock=clock)
         self.counters = AgentCounters()
+        self.local_heaps = LocalHeaps(settings.heaps, topic=self.topic, clock=clock, random=random)
         self.log = LocalLog(
             settings,
             agent=settings.id,
@@ -98,6 +108,11 @@ class Agent:
             replicas=ReplicaReach(
                 host=replicas, network=self.replica_network, planned=planned.of, lag_ms=settings.replica.lag_ms
             ),
+            tracer=tracer,
+            listener=self.local_heaps,
+        )
+        self.heaps = HeapService(
+            self.local_heaps, topics=self.log.service.topics, topic=self.topic, leader=cluster.leader, clock=clock
         )
         self.groups = GroupService(store=store, settings=settings.groups)
         local_groups = LocalGroups(self.groups, store=store, clock=clock, random=random, topic_id=self._topic_id)
@@ -110,10 +125,30 @@ class Agent:
             topic_exists=lambda name: self.topic(name) is not None,
             placed=bool(settings.text_address),
         )
+        heap_network = HeapNetwork(
+            settings.id,
+            self.local_heaps,
+            peers,
+            topic=self.topic,
+            leader=cluster.leader,
+            holder=cluster.holder,
+            member=cluster.member,
+        )
+        self.heaps.spines = heap_network.spines = LocalSpines(
+            heap_network,
+            store=store,
+            clock=clock,
+            random=random,
+            shards=settings.heaps.spine_shards,
+            topics=lambda: cluster.topics,
+        )
+        if isinstance(self.replica_network, PeerReplicaNetwork):  # not in the simulator
+            self.replica_network.others = {HEAP_KEY: heap_network.take}
         self.handlers: Mapping[LeaseKind, LeaseHandlerFactory] = {
             LOG_PARTITION: self.log,
             GROUP_SHARD: local_groups,
             CURSOR_SHARD: local_cursors,
+            SPINE_SHARD: self.heaps.spines,
         }
         self.sessions = SessionLoop(
             settings,
@@ -155,6 +190,7 @@ class Agent:
     def _topics_changed(self, names: Collection[str]) -> None:
         for handler in self.handlers.values():
             handler.topics_changed(names)
+        self.local_heaps.topics_changed(names)
 
     def _topic_id(self, name: str) -> str | None:
         topic = self.topic(name)
@@ -174,12 +210,13 @@ async def running_agent(
     peers: PeerEndpoint | None = None,
     open_wal: Callable[..., AbstractAsyncContextManager[Wal]] = Wal.open,
     connect_replicas: ConnectReplicas = PeerReplicaNetwork,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Agent]:
     """An agent with its WAL in `directory`, for the body. Leaving stops it, gracefully unless `sessions.graceful` is False.
 
     `owner` is what `claim_objects` returned; without it the objects are claimed here. `NotOwnerError`: they are not ours.
     `peers`: where other agents connect; without it this agent has no streams. `open_wal`: `Wal.open`, or the same on another disk.
-    `connect_replicas`: how replicas of other agents are reached.
+    `connect_replicas`: how replicas of other agents are reached. `tracer`: None if traces are off.
     """
     owner = owner or await claim_objects(store, objects, clock=clock, random=random)
     async with (
@@ -207,11 +244,14 @@ async def running_agent(
                 clock=clock,
                 random=random,
                 connect_replicas=connect_replicas,
+                tracer=tracer,
             )
             try:
                 async with (
                     background_tasks(
-                        agent.replica_network.run(), keep_dropping(replicas, store, clock=clock, random=random)
+                        agent.replica_network.run(),
+                        agent.local_heaps.run(),
+                        keep_dropping(replicas, store, clock=clock, random=random),
                     ),
                     _running(agent.sessions),
                 ):

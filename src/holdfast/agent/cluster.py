@@ -103,6 +103,11 @@ class Cluster:
         """The placed leases of an agent. Looks at all of them."""
         return [held for held in self._holders.items.values() if held.holder == member_id]
 
+    @property
+    def leases(self) -> list[Held]:
+        """Every placed lease."""
+        return list(self._holders.items.values())
+
     def leaders(self, topic: str, count: int) -> list[Held | None]:
         """Who holds the leases of the partitions from 0 to `count`: `leader` for thousands at a time."""
         first = holder_key(partition_resource(TopicPartition(topic, 0)))

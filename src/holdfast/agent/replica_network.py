@@ -6,12 +6,12 @@ replica does not answer; the sender takes that for "outcome unknown". Agents who
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from holdfast.agent.peers.frames import Buffer, MalformedFrameError, MessageClass
+from holdfast.agent.peers.frames import Buffer, MalformedFrameError, Message, MessageClass
 from holdfast.agent.peers.handshake import REPLICATION_VERSION
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
 from holdfast.agent.peers.observations import Observation
@@ -26,6 +26,9 @@ from holdfast.vocabulary.errors import InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
+TakeMessage = Callable[[ReceivedMessages, int, Message], None]
+"""Takes one message of a frame, and answers it, now or later."""
+
 
 class PeerReplicaNetwork:
     """One agent's way to the replicas. A `ReplicaNetwork` and a `StreamListener`. `peers`: None if it has no streams."""
@@ -35,6 +38,7 @@ class PeerReplicaNetwork:
         self._streams: dict[str, PeerStream] = {}  # connected, by WAL id
         self._listeners: dict[ReplicaListener, None] = {}  # one for each partition that is led
         self._recovered: dict[str, None] = {}
+        self.others: Mapping[bytes, TakeMessage] = {}  # by key: messages that are not about replicas
         if peers is not None:
             peers.on_messages = self._take
             peers.listeners.append(self)
@@ -79,6 +83,10 @@ class PeerReplicaNetwork:
         if received.version < REPLICATION_VERSION:
             raise MalformedFrameError(f"messages in version {received.version}")
         for index, message in enumerate(received.messages):
+            other = self.others.get(bytes(message.key)) if self.others else None
+            if other is not None:
+                other(received, index, message)
+                continue
             try:
                 request = self._decode(message.payload)
             except InvalidError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.cursors.settings import CursorSettings
 from holdfast.groups.settings import GroupSettings
+from holdfast.heap.settings import HeapSettings
 from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
@@ -44,6 +45,7 @@ class AgentSettings(LeadershipSettings):
     upkeep: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     groups: GroupSettings = field(default_factory=GroupSettings)
     cursors: CursorSettings = field(default_factory=CursorSettings)
+    heaps: HeapSettings = field(default_factory=HeapSettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     early_takeover: EarlyTakeoverSettings = field(default_factory=EarlyTakeoverSettings)

@@ -173,7 +173,7 @@ async def test_a_peer_that_sends_more_than_its_credit_is_closed(table: MemberTab
         ({"cluster": "other"}, RAW, "cluster 'other' is not this cluster"),
         ({}, None, "agent 'raw' is not a live member"),
         ({"wal_id": "wal-stolen"}, RAW, "agent 'raw' is not registered with WAL 'wal-stolen'"),
-        ({"version": 99, "oldest": 98}, RAW, "versions 98 to 99 are not supported: 1 to 2 are"),
+        ({"version": 99, "oldest": 98}, RAW, "versions 98 to 99 are not supported: 1 to 3 are"),
     ],
 )
 async def test_a_stranger_is_refused_with_the_reason_and_cannot_append(

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import ssl
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from holdfast.agent.peers.handshake import (
     mismatch_of,
 )
 from holdfast.agent.peers.observations import Outcome, outcome_of, outcome_of_attempts
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.host_port import HostPort
 
@@ -92,7 +92,7 @@ class _Handshake:
 
 
 async def dial(
-    us: PeerIdentity, peer: Peer, *, connect_ms: int, versions: Versions, clock: Clock, tls: ssl.SSLContext | None
+    us: PeerIdentity, peer: Peer, *, connect_ms: int, versions: Versions, clock: Clock, tls: CurrentContext | None
 ) -> tuple[PeerConnection, Welcome]:
     """A connection to the peer, after the handshake, within `connect_ms`."""
     hello = Hello(version=versions.newest, oldest=versions.oldest, cluster=us.cluster, agent=us.agent, wal_id=us.wal_id)
@@ -120,7 +120,7 @@ def _succeeded(handshake: _Handshake) -> bool:
     return welcomed.done() and not welcomed.cancelled() and welcomed.exception() is None
 
 
-async def _connect(handshake: _Handshake, address: HostPort, *, clock: Clock, tls: ssl.SSLContext | None) -> None:
+async def _connect(handshake: _Handshake, address: HostPort, *, clock: Clock, tls: CurrentContext | None) -> None:
     """Connect to the first address of the host that accepts."""
     loop = asyncio.get_running_loop()
     errors: list[BaseException] = []
@@ -131,7 +131,7 @@ async def _connect(handshake: _Handshake, address: HostPort, *, clock: Clock, tl
                 str(found[0]),
                 int(found[1]),
                 family=family,
-                ssl=tls,
+                ssl=tls.context if tls is not None else None,
                 server_hostname=address.host if tls is not None else None,
             )
         except OSError as error:

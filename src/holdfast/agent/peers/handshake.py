@@ -26,8 +26,9 @@ class Versions:
     newest: int
 
 
-VERSIONS: Final = Versions(1, 2)
+VERSIONS: Final = Versions(1, 3)
 REPLICATION_VERSION: Final = 2  # from which on messages of replication are taken; before, none were
+HEAP_VERSION: Final = 3  # from which on messages of spines are taken
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ messages sets `on_messages`.
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from holdfast.agent.peers.observations import Observation
 from holdfast.agent.peers.server import PeerServer, serving_peers
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.peers.stream import PeerStream, StreamListener
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.random import Random
@@ -54,8 +54,8 @@ class PeerEndpoint:
 
     sockets: Sequence[socket.socket]
     address: str
-    client_tls: ssl.SSLContext | None = None
-    server_tls: ssl.SSLContext | None = None
+    client_tls: CurrentContext | None = None
+    server_tls: CurrentContext | None = None
     versions: Versions = field(default=VERSIONS)
 
 
@@ -128,7 +128,10 @@ class Peers:
     ) -> AsyncIterator["Peers"]:
         """Listen for the body. Everybody is refused outside of `joined`."""
         peers = cls(us, endpoint, view, settings=settings, clock=clock, random=random)
-        async with serving_peers(peers.server, endpoint.sockets, tls=endpoint.server_tls):
+        ends = {"peers": endpoint.server_tls, "connections to peers": endpoint.client_tls}
+        reload_ms = settings.tls_reload_ms
+        reloads = (tls.follow(name, clock=clock, reload_ms=reload_ms) for name, tls in ends.items() if tls is not None)
+        async with serving_peers(peers.server, endpoint.sockets, tls=endpoint.server_tls), background_tasks(*reloads):
             yield peers
 
     @property

@@ -6,9 +6,8 @@ The one rule: no message is looked at before the store has said who sends it.
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, Protocol
 
 from holdfast.agent.peers.connection import PeerConnection
@@ -30,6 +29,8 @@ from holdfast.agent.peers.handshake import (
 from holdfast.agent.peers.inbound_stream import InboundStream, OnMessages, take_none
 from holdfast.agent.peers.observations import Outcome
 from holdfast.agent.peers.settings import PeerSettings, TrafficCounters
+from holdfast.security.tls import CurrentContext
+from holdfast.security.tls_listener import TlsListener, accepting_tls
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.types import Member
@@ -210,18 +211,25 @@ class Listening(Protocol):
 
 @asynccontextmanager
 async def serving_peers(
-    server: PeerServer, sockets: Sequence[socket.socket], *, tls: ssl.SSLContext | None = None
+    server: PeerServer, sockets: Sequence[socket.socket], *, tls: CurrentContext | None = None
 ) -> AsyncIterator[PeerServer]:
     """Accept peers on the sockets for the body."""
-    loop = asyncio.get_running_loop()
-    listeners: list[Listening] = []
-    try:
-        for each in sockets:
-            made = await loop.create_server(server.connection, sock=each, backlog=_BACKLOG, ssl=tls)
-            listeners.append(made)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop, "the agent stops")
+        if tls is not None:
+            settings = server.settings
+            listener = TlsListener(
+                server.connection,
+                tls,
+                connections=lambda: server.handshakes + len(server.streams),
+                connections_max=settings.connections_max,
+                handshake_ms=settings.connect_ms,
+            )
+            await stack.enter_async_context(accepting_tls(listener, sockets))
+        else:
+            loop = asyncio.get_running_loop()
+            for each in sockets:
+                made: Listening = await loop.create_server(server.connection, sock=each, backlog=_BACKLOG)
+                stack.callback(made.close)
         async with background_tasks(server.sweep()):
             yield server
-    finally:
-        for listener in listeners:
-            listener.close()
-        await server.stop("the agent stops")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.security.tls import TlsFiles, check_pair
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.histogram import Histogram
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least
 
@@ -18,6 +20,8 @@ class PeerSettings:
     is waited for. `reconnect_ms` and `reconnect_max_ms`: the first and the longest pause before another attempt.
     `keep_alive_ms`: how often a silent peer is asked; `silent_ms`: without a byte for so long, a connection is closed.
     `close_ms`: how long a closing connection may take to send what it has.
+    `tls_cert`, `tls_key`: PEM files with which agents prove to each other who they are, and `tls_ca` the authorities of both ends'
+    certificates: all three, or none. They are read again within `tls_reload_ms` after they have changed.
     """
 
     frame_bytes_max: int = 128 * MIB
@@ -33,6 +37,10 @@ class PeerSettings:
     silent_ms: int = 10_000
     close_ms: int = 500
     connections_max: int = 1_000
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    tls_reload_ms: int = 5_000
 
     def __post_init__(self) -> None:
         check_at_least("frame_bytes_max", self.frame_bytes_max, 64 * KIB)
@@ -43,8 +51,19 @@ class PeerSettings:
         check_at_least("silent_ms", self.silent_ms, 2 * self.keep_alive_ms)
         check_at_least("admission_ms", self.admission_ms, 0)
         check_at_least("close_ms", self.close_ms, 0)
-        for name in ("lag_ms", "connect_ms", "reconnect_ms", "keep_alive_ms", "connections_max"):
+        for name in ("lag_ms", "connect_ms", "reconnect_ms", "keep_alive_ms", "connections_max", "tls_reload_ms"):
             check_at_least(name, getattr(self, name), 1)
+        check_pair(self.tls_cert, self.tls_key)
+        if bool(self.tls_ca) != bool(self.tls_cert):
+            name, other = ("tls_ca", "tls_cert") if self.tls_cert else ("tls_cert", "tls_ca")
+            raise InvalidError(name, "", f"a file: {other} is given, and TLS between agents is mutual")
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The certificates of both ends; None: no TLS between agents."""
+        if not self.tls_cert:
+            return None
+        return TlsFiles(certificate=self.tls_cert, key=self.tls_key, client_authorities=self.tls_ca)
 
 
 @dataclass(slots=True)
