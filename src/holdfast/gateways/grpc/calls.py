@@ -1,0 +1,151 @@
+"""From the descriptor of a service to handlers: one method of ours for each rpc, by its name.
+
+The rules: an rpc without a method or without a rule does not start. Whatever a method raises becomes a status by the one table. A
+call that was cancelled, or whose client has gone, is cancelled here, and what it held is freed before its end: a stream's
+generator is closed, never left to the garbage collector.
+"""
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from grpc.aio import ServicerContext
+
+from holdfast.gateways.grpc.access import CallAccess
+from holdfast.gateways.grpc.backend import GrpcBackend
+from holdfast.gateways.grpc.errors import Failure, failure_of
+from holdfast.gateways.grpc.rules import RpcRule, rule_of
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import background_tasks
+
+_log: Final = logging.getLogger(__name__)
+
+Context: TypeAlias = "ServicerContext[Any, Any]"
+Handler = Callable[[Any, Context], Awaitable[Any]]
+
+
+class MissingMethodError(LookupError):
+    """An rpc that nobody serves."""
+
+    def __init__(self, rpc: str) -> None:
+        super().__init__(f"{rpc} has no method")
+
+
+def service_handler(
+    service: ServiceDescriptor, served: object, backend: GrpcBackend
+) -> "grpc.GenericRpcHandler[Any, Any]":
+    """The handlers of all rpcs of a service, which `served` has a method for each of."""
+    made = {method.name: _method_handler(method, served, backend) for method in service.methods}
+    return grpc.method_handlers_generic_handler(service.full_name, made)
+
+
+def rpc_name(method: MethodDescriptor) -> str:
+    """`/package.Service/Method`, as on the wire."""
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def _method_handler(
+    method: MethodDescriptor, served: object, backend: GrpcBackend
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    rpc = rpc_name(method)
+    rule = rule_of(rpc)
+    work = getattr(served, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(), None)
+    if work is None:
+        raise MissingMethodError(rpc)
+    calls = _Calls(rpc, rule, backend)
+    handle = calls.streaming(work) if method.server_streaming else calls.unary(work)
+    makers = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    make: Any = makers[method.client_streaming, method.server_streaming]
+    return make(  # type: ignore[no-any-return]
+        handle,
+        request_deserializer=GetMessageClass(method.input_type).FromString,
+        response_serializer=GetMessageClass(method.output_type).SerializeToString,
+    )
+
+
+class _Calls:
+    """The calls of one rpc."""
+
+    def __init__(self, rpc: str, rule: RpcRule, backend: GrpcBackend) -> None:
+        self._rpc, self._rule, self._security = rpc, rule, backend.security
+        self._name, self._counters = rpc.rpartition(".")[2], backend.counters
+
+    def unary(self, work: Callable[[Any, CallAccess], Awaitable[Any]]) -> Handler:
+        """A handler that returns one response."""
+
+        async def handle(request: Any, context: Context) -> Any:
+            async with self._call(request, context) as access:
+                access.check(request)
+                return await work(request, access)
+
+        return handle
+
+    def streaming(self, work: Callable[[Any, CallAccess], AsyncIterator[Any]]) -> Handler:
+        """A handler that writes responses, each once the one before has been taken by the transport."""
+
+        async def handle(request: Any, context: Context) -> None:
+            async with self._call(request, context) as access:
+                access.check(request)
+                responses: Any = work(request, access)
+                async with aclosing(responses), background_tasks(access.ended(request)):
+                    async for response in responses:
+                        await context.write(response)
+
+        return handle
+
+    @asynccontextmanager
+    async def _call(self, request: Any, context: Context) -> AsyncIterator[CallAccess]:
+        """The access of a call, which is counted and recorded. What its body raises becomes its status."""
+        access: CallAccess | None = None
+        failed: Exception | None = None
+        with self._counted(context):
+            try:
+                access = await self._access(context)
+                yield access
+            except Exception as error:
+                failed = error
+            if self._security is not None:
+                self._security.record(self._rpc, self._rule, access, context.peer(), request, failed)
+            if failed is not None:
+                await self._abort(context, failed)
+
+    async def _access(self, context: Context) -> CallAccess:
+        if self._security is None:
+            return CallAccess(self._rule)
+        metadata: Any = context.invocation_metadata() or ()
+        return await self._security.access(self._rule, metadata, context.peer())
+
+    @contextmanager
+    def _counted(self, context: Context) -> Iterator[None]:
+        self._counters.in_flight += 1
+        code = "CANCELLED"
+        try:
+            yield
+            code = "OK"
+        except grpc.aio.AbortError:
+            code = grpc.StatusCode(context.code()).name
+            raise
+        finally:
+            self._counters.in_flight -= 1
+            if not self._counters.in_flight:
+                self._counters.idle.notify()
+            self._counters.calls[self._name, code] += 1
+
+    async def _abort(self, context: Context, error: Exception) -> None:
+        if isinstance(error, HoldfastError):
+            failure = failure_of(error)
+        elif isinstance(error, BaseExceptionGroup) or not isinstance(error, grpc.RpcError | grpc.aio.AbortError):
+            _log.error("%s failed", self._name, exc_info=error)
+            failure = Failure(grpc.StatusCode.INTERNAL, "INTERNAL", "see the log of this server")
+        else:
+            raise error
+        await context.abort(failure.code, failure.detail, failure.metadata)
