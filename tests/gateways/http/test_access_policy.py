@@ -62,8 +62,18 @@ def test_a_name_in_the_settings_is_ours_too() -> None:
     assert status(access_policy, "GET", host="evil.example") == 421
 
 
-def test_beyond_loopback_any_name_will_do_until_names_are_listed() -> None:
-    assert status(AccessPolicy.of(HttpSettings(), loopback=False), "GET", host="node-1:8080") == 200
+def test_beyond_loopback_a_page_that_rebinds_its_name_is_no_client() -> None:
+    exposed = AccessPolicy.of(HttpSettings(), loopback=False, own=("Node-1.Example.com",))
+    ours = ("10.0.0.7:8080", "[2001:db8::7]:8080", "node-1:8080", "holdfast.prod.svc.cluster.local", "localhost")
+    assert {status(exposed, "GET", host=each) for each in (*ours, "node-1.example.com")} == {200}
+    for host in ("evil.example", "rebound.evil.example:8080", "10.0.0.7.evil.example", "node-1.local.evil.example", ""):
+        for method in ("GET", "POST", "DELETE"):
+            assert status(exposed, method, host=host) == 421
+    page = {"host": "node-1:8080", "origin": "http://evil.example"}
+    assert [status(exposed, each, **page) for each in ("GET", "POST", "PUT", "PATCH", "DELETE")] == [200, *[403] * 4]
+
+
+def test_names_that_are_listed_are_the_only_ones() -> None:
     listed = AccessPolicy.of(HttpSettings(hosts="node-1"), loopback=False)
     assert [status(listed, "GET", host=each) for each in ("node-1:8080", "node-2", "localhost")] == [200, 421, 200]
 

@@ -1,4 +1,4 @@
-"""OpenAPI, a page, health, and metrics that Prometheus can read and docs/http.md describes."""
+"""OpenAPI, a page, health, and metrics that Prometheus can read."""
 
 import re
 from pathlib import Path
@@ -152,7 +152,7 @@ def test_labels_and_help_cannot_break_the_page() -> None:
     assert len(page.splitlines()) == 3
 
 
-def test_a_real_server_is_ready_counts_and_its_metrics_are_described(tmp_path: Path) -> None:
+def test_a_real_server_is_ready_and_counts(tmp_path: Path) -> None:
     node = ServeProcess(tmp_path / "node")
     with started(node):
         produce(node.kafka, "orders", "a", "b")
@@ -165,9 +165,6 @@ def test_a_real_server_is_ready_counts_and_its_metrics_are_described(tmp_path: P
         assert families["holdfast_cluster_topics"].samples[0].value == 1
         assert families["holdfast_wal_fsyncs"].samples[0].value > 0
         assert families["holdfast_metrics_missing"].samples[0].value == 0
-        told = PAGE.read_text()
-        names = {name + ("_total" if each.type == "counter" else "") for name, each in families.items()}
-        assert not [name for name in sorted(names) if f"`{name}`" not in told]
         log = node.log
         assert "holdfast.http.access: request method=POST path=/api/pipelines status=201" in log
         assert node.terminate() == 0

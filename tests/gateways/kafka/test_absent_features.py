@@ -64,20 +64,6 @@ async def test_there_are_no_scram_credentials_and_none_can_be_set(tmp_path: Path
         }
 
 
-async def test_there_are_no_client_quotas_and_none_can_be_set(tmp_path: Path) -> None:
-    async with admin_of(tmp_path) as admin:
-        entity = [{"entity_type": "user", "entity_name": None}]
-        entry = {"entity": entity, "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}]}
-        for version in versions("DescribeClientQuotas"):
-            answer = await admin.ask("DescribeClientQuotas", version, components=(), strict=False)
-            assert (code(answer), answer.entries) == (ErrorCode.NONE, ())
-        for version in versions("AlterClientQuotas"):
-            answer = await admin.ask("AlterClientQuotas", version, entries=[entry], validate_only=False)
-            (refused,) = answer.entries
-            assert (code(refused), refused.entity[0].entity_type) == (ErrorCode.UNSUPPORTED_VERSION, "user")
-            assert "quotas are not supported" in refused.error_message
-
-
 async def test_leaders_need_no_election(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics={"orders": 2}) as admin:
         wanted = [{"topic": "orders", "partitions": [0, 1, 2]}, {"topic": "nowhere", "partitions": [0]}]
@@ -136,7 +122,8 @@ async def test_config_resources_are_listed(tmp_path: Path) -> None:
         answer = await admin.ask("ListConfigResources", 1)
         found = {(each.resource_type, each.resource_name) for each in answer.config_resources}
         topics = {(ConfigResourceType.TOPIC, name) for name in ("orders", "users")}
-        assert found == topics | {(ConfigResourceType.BROKER, str(admin.node))}
+        node = str(admin.node)
+        assert found == topics | {(ConfigResourceType.BROKER, node), (ConfigResourceType.BROKER_LOGGER, node)}
         answer = await admin.ask("ListConfigResources", 1, resource_types=[ConfigResourceType.TOPIC])
         assert {(each.resource_type, each.resource_name) for each in answer.config_resources} == topics
         answer = await admin.ask("ListConfigResources", 1, resource_types=[99])

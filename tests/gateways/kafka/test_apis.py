@@ -10,10 +10,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from holdfast.gateways.kafka.api import Api
-from holdfast.gateways.kafka.api_table import APIS
+from holdfast.gateways.kafka.api_table import KAFKA_APIS
 from holdfast.kafka.codec import encode
 
-EVERY = [(api, version) for api in APIS.values() for version in range(api.versions[0], api.versions[1] + 1)]
+EVERY = [(api, version) for api in KAFKA_APIS.values() for version in range(api.versions[0], api.versions[1] + 1)]
 DOCS = Path(__file__).parents[3] / "docs" / "kafka.md"
 
 # Each worker that runs one of them imports every schema that kio has.
@@ -55,11 +55,11 @@ def test_the_minimal_response_of_the_newest_version_can_be_encoded_in_every_vers
 
 
 def test_each_api_has_exactly_one_handler() -> None:
-    assert all([api.control, api.raw, api.direct].count(None) == 2 for api in APIS.values())
-    assert len({api.name for api in APIS.values()}) == len(APIS)
+    assert all([api.control, api.raw, api.direct].count(None) == 2 for api in KAFKA_APIS.values())
+    assert len({api.name for api in KAFKA_APIS.values()}) == len(KAFKA_APIS)
 
 
 def test_the_docs_page_lists_exactly_these_apis_and_versions() -> None:
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+)(?:–(\d+))? \|", DOCS.read_text(), re.MULTILINE)
     listed = {int(key): (name, (int(low), int(high or low))) for name, key, low, high in rows}
-    assert listed == {key: (api.name, api.versions) for key, api in APIS.items()}
+    assert listed == {key: (api.name, api.versions) for key, api in KAFKA_APIS.items()}

@@ -1,5 +1,6 @@
 """Settings in Kafka's names: described, replaced, changed one by one; what is not offered says so."""
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -252,7 +253,7 @@ async def test_every_version_describes_a_broker(tmp_path: Path) -> None:
     [
         ("nowhere", ConfigResourceType.TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("a/b", ConfigResourceType.TOPIC, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("1", 8, ErrorCode.INVALID_REQUEST),
+        ("9", 8, ErrorCode.INVALID_REQUEST),
         ("x", 64, ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -416,3 +417,51 @@ async def test_a_broker_lists_the_url_of_its_objects_unless_it_contains_a_secret
             url is None,
             True,
         )
+
+
+# ── loggers ──
+
+
+def levels(answer: Any) -> dict[str, str]:
+    (result,) = answer.results
+    assert code(result) is ErrorCode.NONE, result.error_message
+    return {each.name: each.value for each in result.configs}
+
+
+async def test_levels_of_loggers_are_described_and_changed_while_the_node_runs(tmp_path: Path) -> None:
+    name = "holdfast.gateways.kafka.unsupported"
+    logger = logging.getLogger(name)
+    async with admin_of(tmp_path) as admin:
+        loggers = resource(str(admin.node), ConfigResourceType.BROKER_LOGGER)
+        assert levels(await admin.ask("DescribeConfigs", resources=[loggers]))["holdfast"] in ("INFO", "WARN", "DEBUG")
+
+        async def alter(*configs: tuple[str, int, str | None], validate_only: bool = False) -> Any:
+            listed = [
+                {"name": each, "config_operation": operation, "value": value} for each, operation, value in configs
+            ]
+            asked = [{**loggers, "configs": listed}]
+            answer = await admin.ask("IncrementalAlterConfigs", resources=asked, validate_only=validate_only)
+            return answer.responses[0]
+
+        try:
+            await alter((name, 0, "ERROR"), validate_only=True)
+            assert logger.level == logging.NOTSET
+            assert code(await alter((name, 0, "ERROR"))) is ErrorCode.NONE
+            assert logger.level == logging.ERROR
+            assert levels(await admin.ask("DescribeConfigs", resources=[loggers]))[name] == "ERROR"
+            for configs, expected, why in (
+                ([("holdfast.nothing", 0, "INFO")], ErrorCode.INVALID_CONFIG, "unknown logger"),
+                ([(name, 0, "LOUD")], ErrorCode.INVALID_CONFIG, "must be one of"),
+                ([(name, 2, "INFO")], ErrorCode.INVALID_REQUEST, "no list"),
+                ([("holdfast", 1, None)], ErrorCode.INVALID_REQUEST, "cannot be removed"),
+                ([(name, 0, "INFO"), (name, 0, "INFO")], ErrorCode.INVALID_REQUEST, "duplicate"),
+                ([(name, 0, "INFO"), ("x", 0, "INFO")], ErrorCode.INVALID_CONFIG, "unknown logger"),
+            ):
+                refused = await alter(*configs)
+                assert code(refused) is expected
+                assert why in refused.error_message
+            assert logger.level == logging.ERROR
+            assert code(await alter((name, 1, None))) is ErrorCode.NONE
+            assert logger.level == logging.NOTSET
+        finally:
+            logger.setLevel(logging.NOTSET)

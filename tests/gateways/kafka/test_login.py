@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.cluster import LocalCluster
 from tests.support.kafka_admin import code
 from tests.support.kafka_security import (
     MECHANISMS,
@@ -14,7 +15,7 @@ from tests.support.kafka_security import (
     scram_final,
     secure_gateway,
 )
-from tests.support.kafka_wire import API_VERSIONS, PRODUCE, produce_request
+from tests.support.kafka_wire import API_VERSIONS, PRODUCE, gateway_of, produce_request
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
@@ -25,6 +26,7 @@ from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
+from holdfast.security.cluster_secret import NODE_USER
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SeededRandom
 
@@ -99,11 +101,53 @@ async def test_an_unknown_user_is_challenged_like_a_known_one(tmp_path: Path) ->
             assert b",s=" in answer.auth_bytes
 
 
+async def test_unknown_users_are_challenged_alike_by_every_node(tmp_path: Path) -> None:
+    """Otherwise a salt that differs from node to node would say that there is no such user."""
+    cluster = LocalCluster(tmp_path)
+    settings = KafkaSettings(sasl="SCRAM-SHA-512")
+    try:
+        async with gateway_of(cluster, "one", settings) as one, gateway_of(cluster, "two", settings) as two:
+            salts = set()
+            for gateway in (one, two):
+                client = SecureClient(await gateway.client())
+                await client.handshake("SCRAM-SHA-512")
+                answer = await client.authenticate(b"n,,n=nobody,r=abc")
+                salts.add(bytes(answer.auth_bytes).split(b",")[1])
+            assert len(salts) == 1
+    finally:
+        await cluster.end()
+
+
 async def test_a_mechanism_that_is_off_is_refused_with_those_that_are_on(tmp_path: Path) -> None:
     async with secure_gateway(tmp_path, sasl="SCRAM-SHA-512") as secure:
         client = SecureClient(await secure.client())
         answer = await client.ask("SaslHandshake", mechanism="PLAIN")
         assert (code(answer), answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ("SCRAM-SHA-512",))
+        assert await client.wire.hung_up()
+
+
+async def test_the_mechanism_of_nodes_is_theirs_alone_unless_it_is_on(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path, sasl="OAUTHBEARER") as secure:
+        await secure.create_user("ann")
+        client = SecureClient(await secure.client())
+        assert await client.handshake("SCRAM-SHA-512") is ErrorCode.NONE
+        answer = await client.authenticate(b"n,,n=ann,r=abc")
+        assert code(answer) is ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "SCRAM-SHA-512 is not enabled: use OAUTHBEARER" in answer.error_message
+        assert await client.wire.hung_up()
+        other = SecureClient(await secure.client())
+        refused = await other.ask("SaslHandshake", mechanism="SCRAM-SHA-256")
+        assert (code(refused), refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ("OAUTHBEARER",))
+        node = SecureClient(await secure.client())
+        assert await node.log_in("SCRAM-SHA-512", NODE_USER, secure.security.secret.node_password) is ErrorCode.NONE
+
+
+async def test_a_handshake_without_headers_after_it_is_listed_and_refused(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path) as secure:
+        client = SecureClient(await secure.client())
+        listed = {each.api_key: each for each in (await client.wire.ask(API_VERSIONS, 4, {})).api_keys}
+        assert listed[ApiKey.SASL_HANDSHAKE].min_version == 0  # without it, older librdkafka does not log in at all
+        assert code(await client.ask("SaslHandshake", 0, mechanism="PLAIN")) is ErrorCode.ILLEGAL_SASL_STATE
         assert await client.wire.hung_up()
 
 

@@ -268,7 +268,7 @@ class Waiting:
         self.run = ProduceRun(len(payload), VERSION, "tests", -1, 10_000, "orders", 0, correlations, payload)
         self.call = RequestContext(PRODUCE_API, VERSION, 0, "tests", ClientInfo("here", 1), gateway.backend)
         self.answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.was_split = False
+        self.was_split, self.span = False, None
 
     def respond(self, response: object) -> None:
         self.answered.set_result(response)

@@ -51,7 +51,7 @@ def test_an_invalid_frame_is_known_before_it_has_arrived_and_holds_no_memory() -
         (b"GET logs ignored", Request(Verb.GET, "logs")),
         (b"STATE logs", Request(Verb.STATE, "logs")),
         (b"METRICS", Request(Verb.METRICS)),
-        (b"AUTH secret word", Request(Verb.AUTH)),
+        (b"AUTH secret word", Request(Verb.AUTH, payload=b"secret word")),
         (b"FETCH logs 0 17", Request(Verb.FETCH, "logs", numbers=(0, 17))),
         (b"FETCH logs 0 17 100", Request(Verb.FETCH, "logs", numbers=(0, 17, 100))),
         (b"VIA 7 PUT logs a b", Request(Verb.PUT, "logs", b"a b", forwarded=True)),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from tests.support.text import TextClient, TextCluster, text_cluster
 from tests.support.waiting import async_until
@@ -13,6 +14,8 @@ from tests.support.waiting import async_until
 from holdfast.gateways.text.settings import TextSettings
 from holdfast.kernel.placement_requests import assign_partitions
 from holdfast.log.rotation.record import RotationRecord, read_rotation
+
+pytestmark = pytest.mark.slow
 
 EVERY_TEN = TextSettings(request_ms=60_000, rotation_entries=10)
 

@@ -6,7 +6,7 @@ DNS name has that name in `Host`, and a write from a page of another server has 
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,27 +24,35 @@ from holdfast.gateways.http.settings import HttpSettings, comma_separated
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MEDIA_TYPES: Final = frozenset({"application/json", "application/x-ndjson", "application/octet-stream"})
+_NEVER_PUBLIC: Final = (".local", ".internal", ".home.arpa")  # reserved: RFC 6762, ICANN, RFC 8375
 _SAME_SITE: Final = frozenset({"same-origin", "none"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Accepted host names, and origins that may write. `loopback`: only this machine reaches the server."""
+    """Accepted host names, and origins that may write.
+
+    `loopback`: only this machine reaches the server. `listed`: the operator has listed the names, so no others are accepted.
+    """
 
     loopback: bool
+    listed: bool
     hosts: frozenset[str]
     origins: frozenset[str]
 
     @classmethod
-    def of(cls, settings: HttpSettings, *, loopback: bool) -> "AccessPolicy":
-        """The policy of the settings."""
-        return cls(loopback=loopback, hosts=comma_separated(settings.hosts), origins=comma_separated(settings.origins))
+    def of(cls, settings: HttpSettings, *, loopback: bool, own: Iterable[str] = ()) -> "AccessPolicy":
+        """The policy of the settings. `own`: names of this node."""
+        hosts = comma_separated(settings.hosts) | {name.lower().rstrip(".") for name in own if name}
+        origins = comma_separated(settings.origins)
+        return cls(loopback=loopback, listed=bool(settings.hosts), hosts=hosts, origins=origins)
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> Problem | None:
         """Why a request is rejected; None if it is accepted."""
         host = headers.get("host", "")
         if not self._is_allowed_host(host):
-            allowed = "localhost, a loopback address, or a name in the setting http.hosts"
+            beyond = "a loopback address" if self.loopback else "an address, a name without dots"
+            allowed = f"localhost, {beyond}, or a name in the setting http.hosts"
             return problem(
                 MISDIRECTED,
                 f"this server is not {host!r}",
@@ -60,8 +68,7 @@ class AccessPolicy:
             return False
         if name in self.hosts or _is_loopback(name):
             return True
-        # Beyond loopback the operator has allowed access from anywhere; only names that are listed restrict it.
-        return not self.loopback and not self.hosts
+        return not self.loopback and not self.listed and _is_never_public(name)
 
     def _foreign_origin_problem(self, host: str, headers: Mapping[str, str]) -> Problem | None:
         origin = headers.get("origin")
@@ -93,7 +100,7 @@ def _media_type_problem(headers: Mapping[str, str]) -> Problem | None:
 
 def duplicate_header_problem(names: list[str]) -> Problem | None:
     """Headers that a decision depends on must occur once."""
-    for name in ("host", "origin", "content-type", "if-match", "idempotency-key"):
+    for name in ("host", "origin", "content-type", "if-match", "idempotency-key", "authorization", "cookie"):
         if names.count(name) > 1:
             return problem(
                 MALFORMED, f"{name} occurs more than once", Fault(detail="occurs more than once", header=name)
@@ -116,6 +123,17 @@ def _host_name(host: str) -> str:
 def _origin_host(origin: str) -> str:
     parts = urlsplit(origin)
     return parts.netloc.lower() if parts.scheme in ("http", "https") else ""
+
+
+def _is_never_public(name: str) -> bool:
+    """Whether no stranger can make this name lead here: an address, or a name that the public DNS cannot hold."""
+    if "." not in name or name.endswith(_NEVER_PUBLIC):
+        return True
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _is_loopback(name: str) -> bool:

@@ -12,6 +12,9 @@ from litestar.routes import HTTPRoute
 
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
+from holdfast.gateways.http.errors import CsrfError
+from holdfast.gateways.http.guard import Guard
+from holdfast.gateways.http.log.waits import Waits
 from holdfast.gateways.http.metrics.pipelines import pipeline_metrics
 from holdfast.gateways.http.middleware import REQUEST_ID, RequestMiddleware
 from holdfast.gateways.http.openapi import OpenApiDocument
@@ -30,23 +33,32 @@ from holdfast.gateways.http.problems import (
     problem_of_error,
     problem_type_of_status,
 )
+from holdfast.gateways.http.route_rules import check_routes
 from holdfast.gateways.http.routes import (
     cluster,
+    confirmations,
     consumer_groups,
     dead_letters,
     health,
+    heap_dead_letters,
+    heap_messages,
+    heaps,
     inspection,
     openapi,
     parts,
     records,
-    refused_log,
     reprocessing,
+    security,
+    sessions,
     topics,
 )
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
+from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes
 from holdfast.gateways.http.routes.log_dependencies import LogRoutes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
+from holdfast.gateways.http.security import REFUSED
 from holdfast.pipeline.service.service import PipelineService
+from holdfast.security.identity import AuthenticationError, ForbiddenError, TooManyAttemptsError
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.installation import install_hint
 
@@ -63,43 +75,70 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
         *inspection.HANDLERS,
         *dead_letters.HANDLERS,
         *reprocessing.HANDLERS,
+        *security.HANDLERS,
+        *sessions.HANDLERS,
+        *confirmations.HANDLERS,
     ]
     if backend.log is not None:
         handlers += [*topics.HANDLERS, *records.HANDLERS, *consumer_groups.HANDLERS, *cluster.HANDLERS]
         routes = LogRoutes.of(backend.log, backend.settings, backend.stopping, backend.counters)
-    elif backend.log_refused:
-        handlers += [refused_log.make_handler(backend.log_refused)]
+    if backend.heaps is not None:
+        handlers += [*heaps.HANDLERS, *heap_messages.HANDLERS, *heap_dead_letters.HANDLERS]
+        waits = Waits(backend.counters, count_max=backend.settings.waits_max, stop=backend.stopping)
+        heap_routes = HeapRoutes(calls=backend.heaps, waits=waits)
     dependencies = {
         "backend": Provide(lambda: backend, sync_to_thread=False),
+        "confirmations": Provide(lambda: backend.confirmations, sync_to_thread=False),
         "pipelines": Provide(lambda: pipelines, sync_to_thread=False),
+        "security": Provide(lambda: backend.security, sync_to_thread=False),
         "sources": Provide(lambda: sources, sync_to_thread=False),
         "document": Provide(lambda: document, sync_to_thread=False),
     }
     if backend.log is not None:
         dependencies["log"] = Provide(lambda: routes, sync_to_thread=False)
+    if backend.heaps is not None:
+        dependencies["heaps"] = Provide(lambda: heap_routes, sync_to_thread=False)
     sources = (*backend.metrics, pipeline_metrics(pipelines))
     document = OpenApiDocument(handlers, dependencies)
     inner = Litestar(
         route_handlers=handlers,
         dependencies=dependencies,
+        middleware=[Guard(backend.security)] if backend.security is not None else [],
         exception_handlers={Exception: _handle_exception},
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
     )
+    check_routes(routes_of(inner))
     return RequestMiddleware(
         inner,
+        audit=backend.security.record if backend.security is not None else None,
         access_policy=backend.access_policy,
         counters=backend.counters,
         settings=backend.settings,
         clock=backend.clock,
         random=backend.random,
+        tracer=backend.tracer,
     )
+
+
+def routes_of(application: Litestar) -> list[str]:
+    """Every route, as the table of rules names it."""
+    return [
+        f"{method} {route.path_format}"
+        for route in application.routes
+        if isinstance(route, HTTPRoute)
+        for method in route.methods
+        if method != "OPTIONS"
+    ]
 
 
 def _handle_exception(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     problem_details = _problem_of(request, error)
     headers = problem_headers(problem_details)
+    if isinstance(error, AuthenticationError | ForbiddenError | CsrfError | TooManyAttemptsError):
+        request.scope[REFUSED] = error  # type: ignore[literal-required]
+        headers |= _refusal_headers(error)
     if isinstance(error, MethodNotAllowedException):
         headers["allow"] = ", ".join(_allowed_methods(request))
     return Response(
@@ -110,10 +149,16 @@ def _handle_exception(request: Request[Any, Any, Any], error: Exception) -> Resp
     )
 
 
+def _refusal_headers(error: HoldfastError) -> dict[str, str]:
+    if isinstance(error, AuthenticationError):
+        return {"www-authenticate": 'Bearer realm="holdfast", Basic realm="holdfast", charset="UTF-8"'}
+    return {"retry-after": str(-(-error.retry_after_ms // 1_000))} if isinstance(error, TooManyAttemptsError) else {}
+
+
 def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     match error:
         case HoldfastError():
-            return problem_of_error(error, whole=request.scope["path"].endswith("/parts"))
+            return problem_of_error(error, whole=request.scope["path"].endswith("/parts"), fields=_heap_fields(request))
         case ValidationException():
             return _validation_problem(request, error)
         case ModuleNotFoundError():
@@ -136,6 +181,13 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     return problem(INTERNAL_ERROR, f"see the log of this server for request {request_id}")
 
 
+def _heap_fields(request: Request[Any, Any, Any]) -> Sequence[str]:
+    """The names in the body of a request about a heap, which errors of heaps use."""
+    handler = request.scope.get("route_handler")
+    body = handler.opt.get("body") if handler is not None and request.scope["path"].startswith(HEAP_PATH) else None
+    return () if body is None else [each.encode_name for each in msgspec.structs.fields(body)]
+
+
 def _validation_problem(request: Request[Any, Any, Any], error: ValidationException) -> Problem:
     """A body, parameter or header of the wrong type."""
     cause = error.__cause__
@@ -144,6 +196,7 @@ def _validation_problem(request: Request[Any, Any, Any], error: ValidationExcept
     path = path.rstrip("`")
     handler = request.scope["route_handler"]
     kinds = {name: each.annotation for name, each in handler.parsed_fn_signature.parameters.items()}
+    kinds.setdefault("data", handler.opt.get("body"))
     name, rest = _first_step(path or "$.data")
     if name == "data":
         fault = Fault(

@@ -10,11 +10,15 @@ from holdfast.gateways.http.health import HealthCheck
 from holdfast.gateways.http.metrics.exposition import MetricSource
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
+from holdfast.security.confirmations import Confirmations
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tracing import Tracer
 
 if TYPE_CHECKING:
-    from holdfast.gateways.http.log.backend import LogBackend
+    from holdfast.gateways.heap.calls import HeapCalls
+    from holdfast.gateways.http.security import HttpSecurity
+    from holdfast.gateways.log_access.backend import LogBackend
     from holdfast.pipeline.service.service import PipelineService
 
 
@@ -29,11 +33,15 @@ class HttpBackend:
     """Called on a thread: its imports take a while."""
     clock: Clock
     random: Random
+    confirmations: Confirmations
     log: "LogBackend | None" = None
     """None: a gateway of pipelines alone."""
-    log_refused: str = ""
-    """Why the log is not served, for who asks for it all the same."""
+    heaps: "HeapCalls | None" = None
+    security: "HttpSecurity | None" = None
+    """None: everybody may do everything."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the server stops: what never ends by itself ends."""
     settings: HttpSettings = field(default_factory=HttpSettings)
     counters: RequestCounters = field(default_factory=RequestCounters)
+    tracer: Tracer | None = None
+    """None: traces are off."""

@@ -39,15 +39,20 @@ class UnknownAgentError(InvalidError):
         return f"agent {self.args[0][:300]!r} does not exist"
 
 
-class LogNotServedError(HoldfastError):
-    """The log is not served over HTTP. Use Kafka's protocol."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class SecurityDisabledError(HoldfastError):
+    """This server has no users, keys and ACLs. Start it with logins."""
 
     def __str__(self) -> str:
-        return f"topics and records are not served over HTTP: {self.reason}"
+        return (
+            "security is off on this server: it is on where Kafka's clients log in (serve --sasl, or --kafka-client-ca)"
+        )
+
+
+class CsrfError(HoldfastError):
+    """A change came with the cookie of a session and without its token. Send the token."""
+
+    def __str__(self) -> str:
+        return "X-CSRF-Token is missing or wrong: changes within a session carry the token that its login has answered"
 
 
 class MalformedBodyError(InvalidError):

@@ -6,7 +6,8 @@ body is read here, completely and bounded, before the application is called.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,7 +35,9 @@ from holdfast.gateways.http.problems import (
 )
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.correlation import correlated
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tracing import Span, TraceContext, Tracer, current_span, parse_traceparent
 
 _access: Final = logging.getLogger("holdfast.http.access")
 _log: Final = logging.getLogger(__name__)
@@ -42,6 +45,8 @@ _log: Final = logging.getLogger(__name__)
 REQUEST_ID: Final = "holdfast.request_id"  # in the scope
 PROBE_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
 _PATH_CHARS_MAX: Final = 300
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")  # of a client: nothing in it can end a line
+_SERVER_ERROR: Final = 500
 _DRAIN_FACTOR: Final = 16  # of the largest body
 _METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 _SECURITY_HEADERS: Final = (
@@ -51,6 +56,10 @@ _SECURITY_HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+
+
+Audit = Callable[[Scope, int, str], None]
+"""Called after each request with its scope, status and id."""
 
 
 class RequestRejected(Exception):  # noqa: N818 - a response, not an error
@@ -73,7 +82,10 @@ class RequestMiddleware:
         settings: HttpSettings,
         clock: Clock,
         random: Random,
+        audit: Audit | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._audit, self._tracer = audit, tracer
         self._inner, self._access_policy, self._counters, self._settings = inner, access_policy, counters, settings
         self._clock, self._random = clock, random
 
@@ -81,15 +93,42 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return
         began_ms = self._clock.boot_ms()
-        response = _ResponseRecorder(send, self._random.token())
+        headers = header_map(scope)
+        request_id = headers.get("x-request-id", "")
+        parent = parse_traceparent(headers["traceparent"]) if "traceparent" in headers else None
+        span = self._begin_span(scope, parent) if self._tracer is not None else None
+        context = span.context if span is not None else parent
+        response = _ResponseRecorder(
+            send, request_id if _REQUEST_ID.fullmatch(request_id) else self._random.token(), context
+        )
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         inner = {**scope, "method": method, REQUEST_ID: response.id}
         self._counters.in_flight += 1
-        try:
-            await self._respond(inner, scope["method"], receive, response)
-        finally:
-            self._counters.in_flight -= 1
-            self._log_access(inner, scope["method"], response, self._clock.boot_ms() - began_ms)
+        token = current_span.set(span) if span is not None else None
+        with correlated(request=response.id, trace_id=response.trace_id):
+            try:
+                await self._respond(inner, scope["method"], receive, response)
+            finally:
+                self._counters.in_flight -= 1
+                if span is not None and token is not None:
+                    current_span.reset(token)
+                    self._end_span(span, inner, response)
+                self._log_access(inner, scope["method"], response, self._clock.boot_ms() - began_ms)
+                if self._audit is not None:
+                    self._audit(inner, response.status, response.id)
+
+    def _begin_span(self, scope: Scope, parent: TraceContext | None) -> Span | None:
+        if self._tracer is None or scope["path"] in PROBE_PATHS or not self._tracer.samples(parent):
+            return None
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        attributes = {"http.request.method": method, "url.path": scope["path"][:_PATH_CHARS_MAX]}
+        return self._tracer.record(f"HTTP {method}", parent=parent, kind="server", attributes=attributes)
+
+    def _end_span(self, span: Span, scope: Scope, response: "_ResponseRecorder") -> None:
+        span.set("http.route", str(scope.get("path_template") or ""))
+        span.set("http.response.status_code", response.status)
+        span.set("holdfast.request_id", response.id)
+        span.end(f"status {response.status}" if response.status >= _SERVER_ERROR else "")
 
     async def _respond(self, scope: Scope, method: str, receive: Receive, response: "_ResponseRecorder") -> None:
         try:
@@ -165,7 +204,6 @@ class RequestMiddleware:
                 "ms": took_ms,
                 "bytes": response.bytes,
                 "client": client[0],
-                "request": response.id,
             },
         )
 
@@ -189,15 +227,22 @@ async def _read_body(receive: Receive, bytes_max: int) -> bytes:
 class _ResponseRecorder:
     """`send` that adds the headers of every response and records status and size."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
+    def __init__(self, send: Send, request_id: str, context: TraceContext | None) -> None:
+        self._send, self._context = send, context
         self.id = request_id
         self.status, self.bytes, self.started = 0, 0, False
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that the request belongs to, if any."""
+        return f"{self._context.trace_id:032x}" if self._context is not None else ""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started, self.status = True, message["status"]
             headers: list[Any] = [*message.get("headers", ()), *_SECURITY_HEADERS, (b"x-request-id", self.id.encode())]
+            if self._context is not None:
+                headers.append((b"traceparent", self._context.traceparent.encode()))
             message = {**message, "headers": headers}
         else:
             self.bytes += len(message.get("body", b""))

@@ -137,6 +137,7 @@ def _complete_operation(operation: dict[str, Any], body: Any, answer: Any) -> No
     for status in [each for each in operation["responses"] if not each.startswith("2")]:
         operation["responses"][status] = {**refused, "description": operation["responses"][status]["description"]}
     operation["responses"]["default"] = refused
+    operation["responses"].get("204", {}).pop("content", None)
     if body is not None:
         operation["requestBody"] = {"required": True, "content": _json_content(body)}
     if answer is not None:

@@ -5,14 +5,27 @@ pointer, parameter or header, with what is allowed there. Credentials in URLs ar
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 from holdfast.client.types import KafkaConflictError, KafkaNotFoundError
-from holdfast.gateways.http.errors import LogNotServedError, MalformedBodyError, MissingPartError, UnknownAgentError
+from holdfast.gateways.http.errors import (
+    CsrfError,
+    MalformedBodyError,
+    MissingPartError,
+    SecurityDisabledError,
+    UnknownAgentError,
+)
+from holdfast.heap.errors import (
+    LeaseLostError,
+    MessageNotFoundError,
+    ProducerFencedError,
+    ResourceExhaustedError,
+    SequenceForgottenError,
+)
 from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.topics import TopicExistsError, UnknownTopicError
 from holdfast.pipeline.model.errors import (
@@ -22,6 +35,10 @@ from holdfast.pipeline.model.errors import (
     PipelineNameTakenError,
     UnknownPipelineError,
 )
+from holdfast.security.confirmations import UnconfirmedError
+from holdfast.security.identity import AuthenticationError, ForbiddenError, TooManyAttemptsError
+from holdfast.security.key_store import UnknownKeyError
+from holdfast.security.store import UnknownUserError
 from holdfast.vocabulary.errors import (
     ClosedError,
     CorruptError,
@@ -82,8 +99,13 @@ HEADERS_TOO_LARGE: Final = ProblemType(
     "head-too-large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "Headers too large"
 )
 MISDIRECTED: Final = ProblemType("misdirected", HTTPStatus.MISDIRECTED_REQUEST, "Unknown host name")
+UNCONFIRMED: Final = ProblemType("unconfirmed", HTTPStatus.PRECONDITION_REQUIRED, "Confirmation required")
 FOREIGN_ORIGIN: Final = ProblemType("foreign-origin", HTTPStatus.FORBIDDEN, "Cross-origin write refused")
 FORBIDDEN: Final = ProblemType("forbidden", HTTPStatus.FORBIDDEN, "Not allowed here")
+UNAUTHENTICATED: Final = ProblemType("unauthenticated", HTTPStatus.UNAUTHORIZED, "Authentication required")
+NOT_AUTHORIZED: Final = ProblemType("not-authorized", HTTPStatus.FORBIDDEN, "Permission missing")
+CSRF: Final = ProblemType("csrf", HTTPStatus.FORBIDDEN, "CSRF token missing")
+TOO_MANY_ATTEMPTS: Final = ProblemType("too-many-attempts", HTTPStatus.TOO_MANY_REQUESTS, "Too many failed logins")
 BUSY: Final = ProblemType("busy", HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests in flight")
 UNAVAILABLE: Final = ProblemType("unavailable", HTTPStatus.SERVICE_UNAVAILABLE, "Dependency unavailable")
 NOT_READY: Final = ProblemType("not-ready", HTTPStatus.SERVICE_UNAVAILABLE, "Not ready")
@@ -91,6 +113,10 @@ OUTCOME_UNKNOWN: Final = ProblemType(
     "outcome-unknown", HTTPStatus.GATEWAY_TIMEOUT, "Outcome unknown: read, then decide"
 )
 RESPONSE_TIMEOUT: Final = ProblemType("too-late", HTTPStatus.GATEWAY_TIMEOUT, "Timed out: read, then decide")
+LEASE_LOST: Final = ProblemType("lease-lost", HTTPStatus.CONFLICT, "Lease lost")
+PRODUCER_FENCED: Final = ProblemType("producer-fenced", HTTPStatus.CONFLICT, "Replaced by a newer producer")
+SEQUENCE_FORGOTTEN: Final = ProblemType("sequence-forgotten", HTTPStatus.CONFLICT, "Sequence no longer known")
+EXHAUSTED: Final = ProblemType("resource-exhausted", HTTPStatus.TOO_MANY_REQUESTS, "Limit reached")
 FENCED: Final = ProblemType("lost", HTTPStatus.CONFLICT, "Fenced by a newer owner")
 CORRUPT: Final = ProblemType("corrupt", HTTPStatus.INTERNAL_SERVER_ERROR, "Stored state is corrupt")
 INTERNAL_ERROR: Final = ProblemType("failed", HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error")
@@ -103,11 +129,23 @@ _TYPE_BY_STATUS: Final = {
     for each in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, UNSUPPORTED_MEDIA_TYPE, TOO_LARGE, INTERNAL_ERROR)
 }
 _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
-    (LogNotServedError, FORBIDDEN),
+    (UnconfirmedError, UNCONFIRMED),
+    (AuthenticationError, UNAUTHENTICATED),
+    (TooManyAttemptsError, TOO_MANY_ATTEMPTS),
+    (ForbiddenError, NOT_AUTHORIZED),
+    (CsrfError, CSRF),
+    (SecurityDisabledError, FORBIDDEN),
+    (UnknownKeyError, NOT_FOUND),
+    (UnknownUserError, NOT_FOUND),
     (UnknownPipelineError, NOT_FOUND),
     (UnknownTopicError, NOT_FOUND),
     (UnknownAgentError, NOT_FOUND),
     (KafkaNotFoundError, NOT_FOUND),
+    (MessageNotFoundError, NOT_FOUND),
+    (LeaseLostError, LEASE_LOST),
+    (ProducerFencedError, PRODUCER_FENCED),
+    (SequenceForgottenError, SEQUENCE_FORGOTTEN),
+    (ResourceExhaustedError, EXHAUSTED),
     (KafkaConflictError, CONFLICT),
     (TopicExistsError, CONFLICT),
     (NotLeaderError, UNAVAILABLE),
@@ -124,7 +162,7 @@ _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
     (CorruptError, CORRUPT),
     (ClosedError, UNAVAILABLE),
 )
-_RETRY_LATER: Final = frozenset({BUSY.name, UNAVAILABLE.name, NOT_READY.name})
+_RETRY_LATER: Final = frozenset({BUSY.name, UNAVAILABLE.name, NOT_READY.name, EXHAUSTED.name})
 
 
 def problem(kind: ProblemType, detail: str, *errors: Fault) -> Problem:
@@ -149,23 +187,33 @@ def problem_type_of_status(status: int) -> ProblemType:
     )
 
 
-def problem_of_error(error: HoldfastError, *, whole: bool = False) -> Problem:
-    """The problem of one of our errors. `whole`: the body was not one part of a pipeline, but several."""
+def problem_of_error(error: HoldfastError, *, whole: bool = False, fields: Collection[str] = ()) -> Problem:
+    """The problem of one of our errors. `whole`: the body was not one part of a pipeline, but several.
+
+    `fields`: those of the body that errors name as they are.
+    """
     kind = next((kind for kinds, kind in _TYPE_BY_ERROR if isinstance(error, kinds)), INTERNAL_ERROR)
     if isinstance(error, NotEnoughReplicasError):
         kind = OUTCOME_UNKNOWN if error.appended else UNAVAILABLE
     faults: tuple[Fault, ...] = ()
-    if isinstance(error, NotReadyError):
+    if isinstance(error, ForbiddenError):
+        missing = f"an ACL that allows {error.operation} on {error.kind} {error.name[:300]!r} to {error.principal}"
+        faults = (
+            Fault(detail=f"{error.operation} on {error.kind} is missing", header="authorization", allowed=missing),
+        )
+    elif isinstance(error, NotReadyError):
         faults = tuple(Fault(detail=redacted_detail(each)) for each in error.reasons)
     elif kind is INVALID and isinstance(error, InvalidError):
         several = error.errors if isinstance(error, InvalidValuesError) else (error,)
-        faults = tuple(_fault(each, whole=whole) for each in several)
+        faults = tuple(_fault(each, whole=whole, fields=fields) for each in several)
     return problem(kind, str(error), *faults)
 
 
-def _fault(error: InvalidError, *, whole: bool) -> Fault:
+def _fault(error: InvalidError, *, whole: bool, fields: Collection[str]) -> Fault:
     detail = str(error).removesuffix(f": must be {error.allowed}")  # a member of its own
-    pointer = _pointer(error.what, whole=whole)
+    steps = re.findall(r"[^.\[\] ]+", error.what)
+    known = next((at for at, step in enumerate(steps) if step in fields), None)  # `characters of partition_key`
+    pointer = "#/" + "/".join(steps[known:]) if known is not None else _pointer(error.what, whole=whole)
     return Fault(detail=redacted_detail(detail), pointer=pointer, allowed=error.allowed)
 
 

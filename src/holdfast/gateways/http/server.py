@@ -8,11 +8,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.import_lock import import_lock
 from holdfast.vocabulary.sockets import listen
 from holdfast.vocabulary.tasks import Notify, background_tasks
@@ -47,19 +48,29 @@ class HttpServer:
         """Build the application on a thread, then serve until stopped."""
         inner, pipelines = await asyncio.to_thread(_build, self.backend, self._factory)
         self._inner = inner
-        async with pipelines.running():
-            await self._serve(inner)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(pipelines.running())
+            await self._serve(inner, await self._certificates(stack))
         await asyncio.Event().wait()  # a background task must not end before its body
 
-    async def _serve(self, inner: "UvicornServer") -> None:
+    async def _certificates(self, stack: AsyncExitStack) -> CurrentContext | None:
+        settings = self.backend.settings
+        if settings.tls is None:
+            return None
+        tls = await asyncio.to_thread(CurrentContext, settings.tls)
+        following = tls.follow("HTTP", clock=self.backend.clock, reload_ms=settings.tls_reload_ms)
+        await stack.enter_async_context(background_tasks(following))
+        return tls
+
+    async def _serve(self, inner: "UvicornServer", tls: CurrentContext | None) -> None:
         try:
-            await inner.start(self._sockets)
+            await inner.start(self._sockets, tls=tls)
             self.listening.set()
             while not await self._stop.wait_ms(self.backend.clock, 1_000):
                 await inner.tick()
             await inner.drain()
         finally:
-            inner.abort_connections()
+            await inner.abort_connections()
             self._stopped.set()
 
     async def close_gracefully(self) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.security.tls import TlsFiles, check_pair
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 
@@ -17,6 +18,7 @@ class HttpSettings:
     `waits_max`: reads that wait for records, and tails, which do not count as requests in flight.
     `stop_ms`: how long a graceful stop waits for requests in flight. `ready_ms`: timeout of the checks of `/ready`. `hosts`,
     `origins`: host names that are accepted beside loopback's, and origins of other servers that may write, separated by commas.
+    `tls_cert` and `tls_key`: PEM files with which the listener has TLS; read again within `tls_reload_ms` after they have changed.
     """
 
     body_bytes_max: int = 4 * MIB
@@ -35,6 +37,9 @@ class HttpSettings:
     ready_ms: int = 2_000
     hosts: str = ""
     origins: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_reload_ms: int = 5_000
 
     def __post_init__(self) -> None:
         check_between("body_bytes_max", self.body_bytes_max, KIB, 1 << 30)
@@ -43,6 +48,13 @@ class HttpSettings:
             check_at_least(name, getattr(self, name), 1)
         for name in ("head_ms", "body_ms", "request_ms", "write_ms", "idle_ms", "forward_ms", "stop_ms", "ready_ms"):
             check_at_least(name, getattr(self, name), 1)
+        check_at_least("tls_reload_ms", self.tls_reload_ms, 1)
+        check_pair(self.tls_cert, self.tls_key)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The listener's certificate; None: it has no TLS."""
+        return TlsFiles(certificate=self.tls_cert, key=self.tls_key) if self.tls_cert else None
 
 
 def comma_separated(text: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.problems import HEADERS_TOO_LARGE, MALFORMED, PROBLEM_MEDIA_TYPE, encode_problem, problem
 from holdfast.gateways.http.settings import HttpSettings
+from holdfast.security.tls import CurrentContext
+from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.sockets import BACKLOG
 
 _HEADERS_TOO_LARGE: Final = 431
@@ -29,6 +31,8 @@ class UvicornServer(Server):
 
     def __init__(self, application: Application, settings: HttpSettings, request_counters: RequestCounters) -> None:
         self._sockets: list[socket.socket] = []
+        self._settings, self._counters = settings, request_counters
+        self._tls: TlsListener | None = None
 
         class BoundConnection(HttpConnection):
             limits, counters = settings, request_counters
@@ -57,16 +61,36 @@ class UvicornServer(Server):
         self._grace_s = settings.stop_ms / 1000
         self.lifespan = config.lifespan_class(config)
 
-    async def start(self, sockets: Sequence[socket.socket]) -> None:
+    async def start(self, sockets: Sequence[socket.socket], *, tls: CurrentContext | None) -> None:
         """Accept on the sockets."""
         self._sockets = list(sockets)
         await self.tick()
-        await self.startup(sockets=self._sockets)
+        if tls is None:
+            await self.startup(sockets=self._sockets)
+            return
+        self._tls = TlsListener(
+            self._connection,
+            tls,
+            connections=lambda: self._counters.connections,
+            connections_max=self._settings.connections_max,
+            handshake_ms=self._settings.head_ms,
+        )
+        self.servers: list[asyncio.Server] = []  # uvicorn's own
+        self.started = True
+        self._tls.start(self._sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @property
     def accepting(self) -> bool:
         """Whether it accepts connections."""
-        return any(each.is_serving() for each in getattr(self, "servers", ()))
+        return self._accepts_tls or any(each.is_serving() for each in getattr(self, "servers", ()))
+
+    @property
+    def _accepts_tls(self) -> bool:
+        return self._tls is not None and self._tls.accepting
 
     async def tick(self) -> None:
         """Once a second: update the date in responses."""
@@ -74,14 +98,21 @@ class UvicornServer(Server):
 
     async def drain(self) -> None:
         """Accept no more connections and finish requests in flight, for `stop_ms` at most."""
+        await self._stop_tls()
         try:
             async with asyncio.timeout(self._grace_s):
                 await self.shutdown(sockets=self._sockets)
         except TimeoutError:
             logging.getLogger(__name__).warning("aborting requests still in flight after %g s", self._grace_s)
 
-    def abort_connections(self) -> None:
+    async def _stop_tls(self) -> None:
+        if self._tls is not None:
+            self._tls.stop()
+            await self._tls.stopped()
+
+    async def abort_connections(self) -> None:
         """Close all connections at once."""
+        await self._stop_tls()
         for each in getattr(self, "servers", ()):
             each.close()
         for task in list(self.server_state.tasks):

@@ -11,10 +11,12 @@ from typing import Any
 
 from holdfast.gateways.kafka.api_rules import ApiRule, rule_of
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.connection_access import ALL_OPERATIONS, ConnectionAccess
+from holdfast.gateways.kafka.connection_access import ADMINISTRATION, ALL_OPERATIONS, ConnectionAccess
+from holdfast.gateways.kafka.quota_meters import RequestMeter
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.log.batches import Buffer
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+from holdfast.vocabulary.tracing import Span
 
 ResponseFields = Mapping[str, object]
 ResponseChunks = Sequence[Buffer]
@@ -34,7 +36,10 @@ class RequestContext:
     """What a handler knows of a request besides its body.
 
     `taken_bytes`: the room that it took for the response (`response_budget`); the connection gives it back.
+    `waited_ns`: how long it waited for records, which is no work of the server's.
+    `span`: of the request, if it is traced; `arrived_ns`: when, if traces are on.
     `access`: what its client may do; None: everything, because the listener has no authentication.
+    `meter`: what it takes of its client's quotas; None: there are none.
     """
 
     api: "Api"
@@ -44,11 +49,20 @@ class RequestContext:
     peer: ClientInfo
     backend: KafkaBackend
     taken_bytes: int = 0
+    waited_ns: int = 0
     access: ConnectionAccess | None = None
+    meter: RequestMeter | None = None
+    span: Span | None = None
+    arrived_ns: int = 0
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this to the resource. The rule of the API has to name it."""
-        return self.access is None or self.access.allows(self.api.rule, operation, kind, name)
+        if self.access is None:
+            return True
+        allowed = self.access.allows(self.api.rule, operation, kind, name)
+        if not allowed or operation in ADMINISTRATION:
+            self.access.record(self.api.name, f"{self.client_id}/{self.correlation}", operation, kind, name, allowed)
+        return allowed
 
     def allows_cluster(self, operation: Operation) -> bool:
         """Whether the client may do this to the cluster."""
@@ -57,6 +71,11 @@ class RequestContext:
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether there may be a resource of this type that the client may do this to."""
         return self.access is None or self.access.allows_any(self.api.rule, operation, kind)
+
+    @property
+    def throttle_ms(self) -> int:
+        """The `throttle_time_ms` field of the response."""
+        return 0 if self.meter is None else self.meter.throttle_ms
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """The `authorized_operations` field of a resource."""
@@ -87,14 +106,12 @@ class Api:
     pipelined: bool = False
     long_poll: bool = False
     rule: ApiRule = field(init=False)
+    name: str = field(init=False)
+    """In Kafka's protocol."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", rule_of(self.key))
-
-    @property
-    def name(self) -> str:
-        """The name in Kafka's protocol."""
-        return self.key.api_name
+        object.__setattr__(self, "name", self.key.api_name)
 
     def supports(self, version: int) -> bool:
         """Whether this version is implemented."""

@@ -88,6 +88,12 @@ RULES: Final[Mapping[ApiKey, ApiRule]] = {
     ApiKey.DESCRIBE_QUORUM: _needs((_CLUSTER, _DESCRIBE)),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _needs((_CLUSTER, _ALTER)),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _needs((_CLUSTER, _DESCRIBE)),
+    ApiKey.HEAP: _needs(
+        *((_TOPIC, _WRITE), (_TOPIC, _READ), (_TOPIC, _DESCRIBE), (_TOPIC, _ALTER), (_TOPIC, _DELETE)),
+        (_TOPIC, _CREATE),
+        (_CLUSTER, Operation.CLUSTER_ACTION),  # messages on their way from heap to heap
+    ),
+    ApiKey.HEAP_POP: _needs((_TOPIC, _READ)),
 }
 
 

@@ -10,6 +10,7 @@ from holdfast.gateways.kafka import (
     elections,
     fetch,
     groups,
+    heaps,
     list_offsets,
     log_dirs,
     metadata,
@@ -50,4 +51,7 @@ _FAMILIES: Final = (
 
 _ALL: Final = [api for family in _FAMILIES for api in family]
 
-APIS: Final[dict[int, Api]] = {int(api.key): api for api in (*_ALL, api_versions_api(_ALL))}
+KAFKA_APIS: Final[dict[int, Api]] = {int(api.key): api for api in (*_ALL, api_versions_api(_ALL))}
+"""Those that ApiVersions lists."""
+
+APIS: Final[dict[int, Api]] = {**KAFKA_APIS, **{int(api.key): api for api in heaps.APIS}}

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.agent.administration import ClusterAdministration
+from holdfast.agent.client_quotas import ClientQuotas
 from holdfast.agent.cluster import Cluster
+from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
 from holdfast.gateways.kafka.login import ListenerSecurity
+from holdfast.gateways.kafka.quota_meters import QuotaMeters
 from holdfast.gateways.kafka.remote_reads import RemoteReads
 from holdfast.gateways.kafka.response_budget import ResponseBudget
 from holdfast.gateways.kafka.settings import KafkaSettings
@@ -17,6 +20,7 @@ from holdfast.log.service import LogService
 from holdfast.log.settings import TopicSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tracing import Tracer
 
 if TYPE_CHECKING:
     from holdfast.gateways.kafka.fetch_reader import PartitionFetch
@@ -37,7 +41,10 @@ class KafkaBackend:
     """The services behind the gateway, and this node. `me` returns None until the node has its id.
 
     `store_url` and `objects_url` are for readers that bypass the brokers; None: the URL contains a secret.
+    `heaps`: None: heap operations are not served at this port.
     `security`: how clients log in; None: there is no authentication, and everybody may do everything.
+    `quotas`: what clients may take.
+    `tracer`: None if traces are off.
     """
 
     cluster_id: str
@@ -46,6 +53,7 @@ class KafkaBackend:
     groups: GroupService
     producer_ids: ProducerIds
     administration: ClusterAdministration
+    quotas: ClientQuotas
     me: Callable[[], Broker | None]
     clock: Clock
     random: Random
@@ -54,6 +62,9 @@ class KafkaBackend:
     store_url: str | None = None
     objects_url: str | None = None
     security: ListenerSecurity | None = None
+    meters: QuotaMeters = field(init=False)
+    tracer: Tracer | None = None
+    heaps: HeapCalls | None = None
     fetch_sessions: FetchSessions = field(init=False)
     responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
@@ -66,6 +77,7 @@ class KafkaBackend:
             partitions_max=self.settings.fetch_session_partitions_max,
         )
         object.__setattr__(self, "fetch_sessions", sessions)
+        object.__setattr__(self, "meters", QuotaMeters(self.quotas, self.clock))
         responses = ResponseBudget(bytes_max=self.settings.responses_bytes_max, unread_ms=self.settings.unread_ms)
         object.__setattr__(self, "responses", responses)
         reads: RemoteReads[PartitionFetch] = RemoteReads(

@@ -46,8 +46,10 @@ def _configs(version: int, kind: int, rows: tuple[ConfigEntry, ...], synonyms: b
     tags = NO_TAGS if flexible else b""
     out = bytearray(encode_length(len(rows), flexible=flexible))
     not_set = ConfigSource.DEFAULT_CONFIG if kind == ConfigResourceType.TOPIC else ConfigSource.STATIC_BROKER_CONFIG
+    logger = kind == ConfigResourceType.BROKER_LOGGER
+    is_set = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG if logger else ConfigSource.DYNAMIC_TOPIC_CONFIG
     for row in rows:
-        source = ConfigSource.DYNAMIC_TOPIC_CONFIG if row.is_set else not_set
+        source = is_set if row.is_set else not_set
         out += encode_string(row.name, flexible=flexible) + encode_string(row.value, flexible=flexible)
         out += _FLAGS.pack(row.read_only, source, row.sensitive)
         listed = _synonyms(row, source) if synonyms else []

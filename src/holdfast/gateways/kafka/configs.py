@@ -5,8 +5,9 @@
     IncrementalAlterConfigs 44   versions 0–1   (SET, DELETE; APPEND and SUBTRACT for cleanup.policy)
     ListConfigResources     74   versions 0–1   (version 0 lists client metrics, of which there are none)
 
-Not implemented: changing a broker's settings (command line and configuration file set them), and settings of loggers. Groups and
-client metrics have no settings, nor has the cluster-wide default of brokers (the broker with the empty name).
+Levels of loggers (`broker_loggers`) are those of the node that is asked. Not implemented: changing a broker's settings (the command
+line and the configuration file set them). Groups and client metrics have no settings, nor has the cluster-wide default of brokers
+(the broker with the empty name).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from typing import Any, Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.broker_config import broker_config_entries
+from holdfast.gateways.kafka.broker_loggers import alter_loggers, logger_entries
 from holdfast.gateways.kafka.config_encoding import DescribedResource, encode_described_configs
 from holdfast.gateways.kafka.config_names import (
     ConfigEntry,
@@ -37,6 +39,7 @@ from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import gather_limited
 
 _CONCURRENCY_MAX: Final = 16
+_KINDS: Final = ", ".join(f"{each.name} ({each:d})" for each in ConfigResourceType)
 _PROTECTED: Final = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
 _WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceType.CLIENT_METRICS: "client metrics"}
 
@@ -83,6 +86,12 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
     for resource in request.resources:
         try:
             _check_authorized(call, Operation.ALTER_CONFIGS, resource)
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                _check_unique(resource, duplicates)
+                _check_is_here(call.backend, resource.resource_name)
+                alter_loggers(resource.configs, validate_only=request.validate_only)
+                responses.append(_result(resource, ErrorCode.NONE, None))
+                continue
             _check_alterable(resource, duplicates)
             topic = await _topic(call.backend, resource.resource_name)
             changes = _changes(topic, resource.configs)
@@ -94,7 +103,7 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
 
 
 async def list_config_resources(call: RequestContext, request: Any) -> ResponseFields:
-    """Topics and brokers; groups and client metrics with settings, of which there are none."""
+    """Topics, brokers and their loggers; groups and client metrics with settings, of which there are none."""
     if not call.allows_cluster(Operation.DESCRIBE_CONFIGS):
         return {"error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "config_resources": ()}
     kinds = getattr(request, "resource_types", (ConfigResourceType.CLIENT_METRICS,)) or tuple(ConfigResourceType)
@@ -103,6 +112,7 @@ async def list_config_resources(call: RequestContext, request: Any) -> ResponseF
     names = {
         ConfigResourceType.TOPIC: [topic.name for topic in call.backend.cluster.topics],
         ConfigResourceType.BROKER: [str(broker.node) for broker in brokers(call.backend)],
+        ConfigResourceType.BROKER_LOGGER: [str(broker.node) for broker in brokers(call.backend)],
     }
     listed = [{"resource_name": name, "resource_type": kind} for kind in kinds for name in names.get(kind, ())]
     return {"error_code": ErrorCode.NONE, "config_resources": listed}
@@ -129,12 +139,11 @@ async def _rows(backend: KafkaBackend, resource: Any) -> tuple[ConfigEntry, ...]
         return topic_config_entries(topic.config, tuple(topic.overrides))
     if kind in _WITHOUT_SETTINGS:
         return ()
+    if kind == ConfigResourceType.BROKER_LOGGER:
+        _check_is_here(backend, name)
+        return logger_entries()
     if kind != ConfigResourceType.BROKER:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"unsupported resource type {kind}: must be topic ({ConfigResourceType.TOPIC:d}) "
-            f"or broker ({ConfigResourceType.BROKER:d})",
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be one of {_KINDS}")
     if name == "":
         return ()
     me = backend.me()
@@ -152,10 +161,26 @@ def _check_authorized(call: RequestContext, operation: Operation, resource: Any)
         raise not_authorized(kind)
 
 
-def _check_alterable(resource: Any, duplicates: set[object]) -> None:
+def _check_is_here(backend: KafkaBackend, name: str) -> None:
+    """Loggers are a process's own: another node has to be asked itself, as clients do."""
+    me = backend.me()
+    if me is None or name != str(me.node):
+        here = "a node without an id yet" if me is None else f"broker {me.node}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"loggers of broker {name[:80]!r} are not here: this is {here}")
+
+
+def _check_unique(resource: Any, duplicates: set[object]) -> None:
     kind, name = resource.resource_type, resource.resource_name
     if (kind, name) in duplicates:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate resource {name!r}")
+    names = _duplicates(each.name for each in resource.configs)
+    if names:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate configs: {', '.join(sorted(map(str, names)))}")
+
+
+def _check_alterable(resource: Any, duplicates: set[object]) -> None:
+    kind = resource.resource_type
+    _check_unique(resource, duplicates)
     if kind == ConfigResourceType.BROKER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -163,13 +188,10 @@ def _check_alterable(resource: Any, duplicates: set[object]) -> None:
         )
     if kind in _WITHOUT_SETTINGS:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{_WITHOUT_SETTINGS[kind]} have no settings here")
+    if kind == ConfigResourceType.BROKER_LOGGER:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "levels of loggers are changed by IncrementalAlterConfigs alone")
     if kind != ConfigResourceType.TOPIC:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be topic ({ConfigResourceType.TOPIC:d})"
-        )
-    names = _duplicates(each.name for each in resource.configs)
-    if names:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate configs: {', '.join(sorted(map(str, names)))}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be one of {_KINDS}")
 
 
 def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:

@@ -20,11 +20,17 @@ from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
 from holdfast.gateways.kafka.produce_responses import as_named
 from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run, topic_of
+from holdfast.gateways.kafka.quota_meters import ClientLimits, MeteredCoroutine, RequestMeter
+from holdfast.gateways.kafka.request_spans import begin_request_span
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.codec import decode, encode
-from holdfast.kafka.wire import MalformedRequestError, WireReader
+from holdfast.kafka.wire import INT32, MalformedRequestError, WireReader
+from holdfast.security.client_quotas import Quota
+from holdfast.security.principals import ANONYMOUS
+from holdfast.vocabulary.clock import stopwatch_ns
+from holdfast.vocabulary.tracing import Span, Tracer
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,15 +39,19 @@ _RESPONSE_HEADER: Final = Struct(">ii")  # size, correlation id
 _RESPONSE_HEADER_FLEXIBLE: Final = Struct(">iix")
 _NO_BODY: Final = memoryview(b"")
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
+# Encoded by hand: from which version on the first field of the response is the throttle time.
+_THROTTLE_FIRST: Final = {ApiKey.FETCH: 1, ApiKey.METADATA: 3, ApiKey.DESCRIBE_CONFIGS: 0}
 
 
 class _InFlightRequest:
     """A request, or a run of them, from its arrival to its response."""
 
-    __slots__ = ("api", "body", "call", "count", "done", "response", "size", "task")
+    __slots__ = ("api", "arrived_ns", "body", "call", "count", "done", "response", "size", "span", "task")
 
     def __init__(self, api: Api, call: RequestContext, body: memoryview, size: int, count: int = 1) -> None:
         self.api, self.call, self.body, self.size, self.count = api, call, body, size, count
+        self.arrived_ns = stopwatch_ns()
+        self.span: Span | None = None
         self.task: asyncio.Future[ResponseChunks | None] | None = None
         self.response: ResponseChunks | BaseException | None = None
         self.done = False
@@ -79,6 +89,7 @@ class KafkaConnection(FrameReceiver):
     def __init__(self, server: ConnectionHost) -> None:
         super().__init__(server)
         self._responses = self._backend.responses
+        self._latencies, self._tracer = server.latencies, self._backend.tracer
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo("", 0)
         self._access: ConnectionAccess | None = None  # None: no authentication
@@ -87,6 +98,12 @@ class KafkaConnection(FrameReceiver):
         self._requests = 0  # in both
         self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
+        self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond its quota is read again
+        self._limits: tuple[str, int, ClientLimits | None] = (
+            "",
+            -1,
+            None,
+        )  # of a client id, at a version of the quotas
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
 
     # ── the transport's side ──
@@ -113,12 +130,16 @@ class KafkaConnection(FrameReceiver):
         self._server.left(self)
         self._responses.left(self)
         for request in self._in_flight:
+            if request.span is not None:
+                request.span.end("disconnected")
             if request.done:
                 self._give_back(request)
             elif request.task is not None and request.api.long_poll:
                 request.task.cancel()  # the client is gone; other requests finish what they began
         self._server.released(self._bytes)
         self._queued.clear()
+        if self._muted is not None:
+            self._muted.cancel()
         self._frame = self._held = self._unparsed = None
 
     def eof_received(self) -> bool:
@@ -152,6 +173,9 @@ class KafkaConnection(FrameReceiver):
             header.flexible = api.is_flexible(version)
             header.tags()
         call = RequestContext(api, version, correlation, client_id, self._peer, self._backend, access=self._access)
+        if self._backend.quotas.any and not api.rule.before_login:
+            limits = self._limits_of(client_id)
+            call.meter = None if limits is None else RequestMeter(limits)
         self._queue(_InFlightRequest(api, call, frame[header.at :], len(frame)))
 
     def _take_run(self, data: memoryview, at: int) -> int:
@@ -160,8 +184,8 @@ class KafkaConnection(FrameReceiver):
             return 0
         most = settings.requests_in_flight_max - self._requests
         run = scan_run(data, at, most=most, bytes_max=settings.request_bytes_max)
-        if run is None:
-            return 0
+        if run is None or (self._backend.quotas.any and self._limits_of(run.client_id or "") is not None):
+            return 0  # one that is metered is answered by itself
         self._bytes += run.size_bytes
         self._server.taken(run.size_bytes)
         call, client_id = self._run_call, run.client_id or ""
@@ -172,6 +196,28 @@ class KafkaConnection(FrameReceiver):
             self._run_call = call
         self._queue(_InFlightRun(self, call, run))
         return run.size_bytes
+
+    def _limits_of(self, client_id: str) -> ClientLimits | None:
+        """The quotas of the client, looked up when they or the client id change."""
+        version = self._backend.quotas.version
+        if self._limits[:2] != (client_id, version):
+            who = ANONYMOUS if self._access is None else self._access.login.principal or ANONYMOUS
+            self._limits = (client_id, version, self._backend.meters.client(who.name, client_id))
+        return self._limits[2]
+
+    def _mute(self, pause_ms: int) -> None:
+        """Start nothing and read nothing for a while."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + pause_ms / 1000
+        if self._muted is None or self._muted.when() < until_s:
+            if self._muted is not None:
+                self._muted.cancel()
+            self._muted = loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._pump()
+        self._update_flow_control()
 
     def _queue(self, request: _InFlightRequest) -> None:
         self.active_at_ms = self._backend.clock.boot_ms()
@@ -192,7 +238,7 @@ class KafkaConnection(FrameReceiver):
 
     def _start(self) -> bool:
         queued, in_flight = self._queued, self._in_flight
-        while queued and not self._write_paused and not self._closing:
+        while queued and not self._write_paused and not self._closing and self._muted is None:
             if in_flight and not (queued[0].api.pipelined and in_flight[-1].api.pipelined):
                 break
             request = queued.popleft()
@@ -200,19 +246,36 @@ class KafkaConnection(FrameReceiver):
                 return False
             in_flight.append(request)
             self._server.requests += request.count
+            if self._tracer is not None:
+                self._begin_span(request, self._tracer)
             if isinstance(request, _InFlightRun):
                 self._server.produce_runs.add(request)
                 continue
+            meter = request.call.meter
             if request.api.direct is None:
-                request.task = asyncio.ensure_future(_handle(request))
+                handling = _handle(request) if meter is None else MeteredCoroutine(_handle(request), meter)
+                request.task = asyncio.ensure_future(handling)
                 request.task.add_done_callback(partial(self._task_done, request))
                 continue
             self._server.produce_runs.append()
+            if meter is not None:
+                meter.charge(Quota.PRODUCE, request.size)
+                meter.begin_step()
             try:
                 request.api.direct(request.call, request.body, partial(self._respond, request))
             except Exception as error:
                 self._respond(request, error)
+            if meter is not None:
+                meter.charge_time()
+                if meter.throttle_ms:
+                    self._mute(meter.throttle_ms)
         return not self._closing
+
+    def _begin_span(self, request: _InFlightRequest, tracer: Tracer) -> None:
+        body = request.run.payload if isinstance(request, _InFlightRun) else request.body
+        request.span = begin_request_span(tracer, request.call, body, request.count)
+        if not isinstance(request, _InFlightRun):  # the context of a run is that of the next one, too
+            request.call.span, request.call.arrived_ns = request.span, request.arrived_ns
 
     def _is_admitted(self, request: _InFlightRequest, access: ConnectionAccess) -> bool:
         """Whether the client has logged in, where the request needs that; otherwise the connection is closed."""
@@ -230,7 +293,7 @@ class KafkaConnection(FrameReceiver):
         topic, named = topic_of(run, self._backend), as_named(run.named)
         split = []
         for correlation, size, batch in zip(run.correlations, sizes, run.batches(), strict=True):
-            call = dataclasses.replace(request.call, correlation=correlation)
+            call = dataclasses.replace(request.call, correlation=correlation, span=request.span)
             split.append((_InFlightRequest(request.api, call, _NO_BODY, size), batch))
             self._in_flight.insert(at + len(split) - 1, split[-1][0])
         pumping, self._pumping = self._pumping, True
@@ -254,6 +317,8 @@ class KafkaConnection(FrameReceiver):
             self._update_flow_control()
 
     def _task_done(self, request: _InFlightRequest, task: "asyncio.Future[ResponseChunks | None]") -> None:
+        if request.call.throttle_ms and not self._closing:
+            self._mute(request.call.throttle_ms)
         if task.cancelled():
             self._respond(request, asyncio.CancelledError())
         else:
@@ -288,6 +353,10 @@ class KafkaConnection(FrameReceiver):
         assert transport is not None
         try:
             self._write(request, transport)
+            took_ns = stopwatch_ns() - request.arrived_ns - request.call.waited_ns
+            self._latencies[request.api.name].observe(took_ns / 1e9, request.count)
+            if self._tracer is not None and (span := request.span or request.call.span) is not None:
+                span.end(type(request.response).__name__ if isinstance(request.response, BaseException) else "")
             unsent_bytes = transport.get_write_buffer_size()
             if unsent_bytes > COUNTED_BYTES_MIN:
                 self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
@@ -350,6 +419,7 @@ class KafkaConnection(FrameReceiver):
         pause = (
             self._write_paused
             or self._stopping
+            or self._muted is not None
             or self._held is not None
             or self._unparsed is not None
             or self._requests >= settings.requests_in_flight_max
@@ -437,7 +507,22 @@ class KafkaConnection(FrameReceiver):
 async def _handle(request: _InFlightRequest) -> ResponseChunks | None:
     api, call, body = request.api, request.call, request.body
     if api.raw is not None:
-        return await api.raw(call, body)
+        chunks = await api.raw(call, body)
+        return chunks if call.meter is None or chunks is None else _throttled(call, call.meter, chunks)
     assert api.control is not None
     response = await api.control(call, decode(api.key, call.version, body))
+    if call.meter is not None:
+        call.meter.charge_time()
+        response = {**response, "throttle_time": call.throttle_ms}
     return (encode(api.key, call.version, response),)
+
+
+def _throttled(call: RequestContext, meter: RequestMeter, chunks: ResponseChunks) -> ResponseChunks:
+    """The response of a metered request, with its throttle time where it has one."""
+    if call.api.key is ApiKey.FETCH:
+        meter.charge(Quota.FETCH, sum(map(len, chunks)))
+    meter.charge_time()
+    first_from = _THROTTLE_FIRST.get(call.api.key)
+    if not meter.throttle_ms or first_from is None or call.version < first_from:
+        return chunks
+    return (INT32.pack(meter.throttle_ms), memoryview(chunks[0])[INT32.size :], *chunks[1:])

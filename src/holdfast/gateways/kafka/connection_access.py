@@ -11,10 +11,19 @@ from holdfast.gateways.kafka.api_rules import ApiRule
 from holdfast.gateways.kafka.login import Login
 from holdfast.kafka.enums import AclOperation, operation_bits
 from holdfast.security.acls import OPERATIONS, Operation, ResourceType
+from holdfast.security.audit import AuditEvent, Outcome
 
 _DECISIONS_MAX: Final = 20_000
 _NAME_CHARS_MAX: Final = (
     300  # of a decision that is kept: no resource that exists has a longer name, but whoever logs in may ask
+)
+
+ADMINISTRATION: Final = frozenset(
+    {Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION}
+)
+# A topic's own CREATE is asked for next; an idempotent producer needs WRITE on some topic instead.
+_ONE_OF_TWO: Final = frozenset(
+    {(Operation.CREATE, ResourceType.CLUSTER), (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)}
 )
 
 
@@ -48,17 +57,44 @@ class ConnectionAccess:
             raise UnnamedNeedError(operation, kind)
         login = self.login
         assert login.principal is not None
-        return self._control.authorizer.authorize_any(login.principal, login.host, operation, kind)
+        return self._is_within_scopes(operation) and self._control.authorizer.authorize_any(
+            login.principal, login.host, operation, kind
+        )
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """The `authorized_operations` field of a resource."""
         login = self.login
         assert login.principal is not None
-        return _bits(self._control.authorizer.authorized_operations(login.principal, login.host, kind, name))
+        found = self._control.authorizer.authorized_operations(login.principal, login.host, kind, name)
+        return _bits(filter(self._is_within_scopes, found))
+
+    def _is_within_scopes(self, operation: Operation) -> bool:
+        """Whether the client's API key, if it has one, may be used for this."""
+        identity = self.login.identity
+        return identity is None or identity.operations is None or operation in identity.operations
+
+    def record(
+        self, api: str, request: str, operation: Operation, kind: ResourceType, name: str, allowed: bool
+    ) -> None:
+        """Write what deserves it to the audit log. Not what a listing leaves out, nor the one of two needs that is not met."""
+        if not allowed and (operation is Operation.DESCRIBE or (operation, kind) in _ONE_OF_TWO):
+            return
+        login = self.login
+        login.security.audit.record(
+            AuditEvent(
+                gateway="kafka",
+                principal=str(login.principal or ""),
+                host=login.host,
+                action=f"{api} {operation}",
+                resource=f"{kind}:{name}",
+                outcome=Outcome.ALLOWED if allowed else Outcome.REFUSED,
+                request=request,
+            )
+        )
 
     def _decide(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         login = self.login
-        if login.principal is None:
+        if login.principal is None or not self._is_within_scopes(operation):
             return False
         return self._control.authorizer.authorize(login.principal, login.host, operation, kind, name)
 

@@ -12,6 +12,7 @@ from holdfast.log.batches import BatchRule, CorruptBatchError, InvalidBatchError
 from holdfast.log.batches.record_checks import KeylessRecordsError
 from holdfast.log.errors import (
     FencedLeaderEpochError,
+    HeapTopicError,
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -69,6 +70,7 @@ _CODES: Final[tuple[tuple[type[HoldfastError], ErrorCode], ...]] = (
     (TopicNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
     (PartitionCountError, ErrorCode.INVALID_PARTITIONS),
     (FixedPartitionsError, ErrorCode.POLICY_VIOLATION),
+    (HeapTopicError, ErrorCode.POLICY_VIOLATION),
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (CorruptBatchError, ErrorCode.CORRUPT_MESSAGE),
     (NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),

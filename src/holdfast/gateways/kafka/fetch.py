@@ -1,7 +1,8 @@
 """Fetch (1), versions 4 to 18. By hand: batches go from the log's memory to the socket as they are.
 
 Versions 0 to 3 carried older message formats. Not implemented: fetching by replicas (a replica id is ignored), transactions (the
-last stable offset is the high watermark, and nothing is aborted), diverging epochs, throttling.
+last stable offset is the high watermark, and nothing is aborted), diverging epochs.
+The connection writes the throttle time: it knows what the response took.
 """
 
 from struct import Struct
@@ -19,11 +20,13 @@ from holdfast.gateways.kafka.fetch_sessions import (
     LastSent,
 )
 from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags
+from holdfast.gateways.kafka.request_spans import trace_fetch
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.kafka.wire import INT16, INT32, INT64, NO_TAGS, WireReader, encode_length, encode_string
 from holdfast.log.batches import Buffer
+from holdfast.vocabulary.clock import stopwatch_ns
 
 _START_FROM: Final = 5
 _SESSIONS_FROM: Final = 7
@@ -62,6 +65,8 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     if isinstance(plan, ErrorCode):
         return _encode(call, [], plan, 0)
     reads = await read_partitions(call, plan.wanted, request.limits)
+    if call.backend.tracer is not None:
+        trace_fetch(call.backend.tracer, call, reads, stopwatch_ns() - call.arrived_ns)
     return _encode(
         call, _changed_partitions(plan, reads), ErrorCode.NONE, plan.session.id if plan.session is not None else 0
     )
@@ -105,10 +110,11 @@ def _parse(call: RequestContext, reader: WireReader) -> _FetchRequest:
             reader.tags()
     rack = reader.text() if version >= _RACKS_FROM else ""
     reader.tags()
+    bytes_max = max(1, min(bytes_max, settings.fetch_bytes_max))  # 0 is allowed, and brings one batch
     limits = FetchLimits(
         wait_ms=max(0, min(wait_ms, settings.fetch_wait_max_ms)),
         bytes_min=bytes_min,
-        bytes_max=max(1, min(bytes_max, settings.fetch_bytes_max)),  # 0 is allowed, and brings one batch
+        bytes_max=bytes_max if call.meter is None else call.meter.limits.fetch_bytes_max(bytes_max),
         rack=rack,
     )
     return _FetchRequest(limits, session_id, session_epoch, wanted, forgotten)

@@ -30,6 +30,7 @@ from holdfast.log.batches import Buffer, parse_header
 from holdfast.log.errors import NotLeaderError, OffsetOutOfRangeError
 from holdfast.log.partition_read import PartitionRead, ReadProgress
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.errors import ExpiredError, HoldfastError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.types import Member
@@ -300,6 +301,7 @@ class _PartitionReads:
             (read.progress, read.high_watermark) for read in reads if read.progress is not None and read.remote is None
         ]
         tasks = [read.remote.task for read in reads if read.remote is not None]
+        began_ns = stopwatch_ns()
         for progress, seen in watched:
             progress.resolve_beyond(seen, waiter)
         for task in tasks:
@@ -317,6 +319,8 @@ class _PartitionReads:
         except HoldfastError:
             return False
         finally:
+            if not tasks:  # object storage is the server's affair
+                self._call.waited_ns += stopwatch_ns() - began_ns
             for progress, seen in watched:
                 progress.forget(seen)
             for task in tasks:

@@ -12,6 +12,7 @@ from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.wire import INT32, MalformedRequestError
+from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.settings import KIB
 
 _SMALL_BYTES: Final = 64 * KIB  # requests up to this size never wait for memory: records must not delay a heartbeat
@@ -25,6 +26,7 @@ class ConnectionHost(Protocol):
     scratch: memoryview
     requests: int
     malformed: int
+    latencies: Latencies
     unsupported: UnsupportedRequests
     produce_runs: ProduceRuns
 

@@ -1,14 +1,18 @@
-"""How the client of a connection proves who it is: SASL (PLAIN and SCRAM), or its certificate.
+"""How the client of a connection proves who it is: SASL (PLAIN, SCRAM, OAUTHBEARER), or its certificate.
 
 The one rule: until a client has logged in, its connection answers ApiVersions, SaslHandshake and SaslAuthenticate, nothing else. A
 login that fails ends the connection. It also ends when the session is over and the client has not logged in again (KIP-368), and
 when the user's credential is changed or deleted: no later than the request after this node has seen that.
 
-PLAIN is checked against the credentials of SCRAM, of which a user has at least one: slow, and so on a thread, two at a time.
+PLAIN is checked by the authenticator of all gateways, against the credentials of SCRAM; a password that is an API key is checked as
+one, whatever the user's name (`token` by custom). Other nodes log in as `NODE_USER`, with what the cluster's secret gives them, and
+with `NODE_MECHANISM` wherever there is SASL: unless it is one of the listener's mechanisms, it is not listed, and theirs alone. The
+session of an OAuth token ends with the token: a client logs in again with the next one, on the same connection.
 """
 
-import asyncio
+import hmac
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,23 +20,31 @@ from holdfast.agent.access_control import AccessControl
 from holdfast.gateways.kafka.settings import PLAIN, KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.security.acls import canonical_host
+from holdfast.security.audit import AuditEvent, AuditLog, Outcome
+from holdfast.security.authenticator import Authenticator
+from holdfast.security.cluster_secret import NODE, NODE_USER, ClusterSecret
+from holdfast.security.identity import AuthenticationError, Identity, TooManyAttemptsError
+from holdfast.security.oauthbearer import OAUTHBEARER, TokenError, TokenVerifier, read_bearer_message
 from holdfast.security.principals import Principal, PrincipalMapping, distinguished_name
 from holdfast.security.scram import (
+    ITERATIONS_MIN,
     ScramChallenge,
     ScramCredential,
     ScramError,
     ScramMechanism,
     challenge,
+    credential_of,
     decoy,
-    is_password,
     read_client_first,
 )
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random
 
 _log: Final = logging.getLogger(__name__)
 
-_PASSWORDS_AT_ONCE: Final = 2
+NODE_MECHANISM: Final = ScramMechanism.SHA_512
+_SALT_BYTES: Final = 16
 _FAILED_TEXT: Final = "Authentication failed: invalid credentials with SASL mechanism {}"
 
 
@@ -46,16 +58,50 @@ class SaslAnswer:
     lifetime_ms: int = 0
 
 
+class MechanismOffError(Exception):
+    """A user logs in with the mechanism of nodes, which is not one of the listener's."""
+
+    def __init__(self, mechanism: str, listed: Sequence[str]) -> None:
+        super().__init__(f"SASL mechanism {mechanism} is not enabled: use {', '.join(listed)}")
+
+
 class ListenerSecurity:
     """How clients of a listener log in; what the logins of all its connections share."""
 
-    def __init__(self, control: AccessControl, settings: KafkaSettings, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        control: AccessControl,
+        settings: KafkaSettings,
+        *,
+        authenticator: Authenticator,
+        secret: ClusterSecret,
+        audit: AuditLog,
+        clock: Clock,
+        random: Random,
+        tokens: TokenVerifier | None = None,
+    ) -> None:
         self.control, self.settings, self.clock, self.random = control, settings, clock, random
+        self.authenticator, self.audit, self.secret = authenticator, audit, secret
+        self.tokens = tokens  # None: no OAUTHBEARER
         self.mechanisms = settings.sasl_mechanisms
-        self.decoy_secret = bytes.fromhex(random.token() + random.token())
-        self.passwords = asyncio.Semaphore(_PASSWORDS_AT_ONCE)
         self.failed_logins = 0
+        self._node_credentials: dict[ScramMechanism, ScramCredential] = {}
         self._mapping = PrincipalMapping("kafka.principal_rules", settings.principal_rules)
+
+    def node_credential(self, mechanism: ScramMechanism) -> ScramCredential:
+        """What another node logs in with."""
+        if mechanism not in self._node_credentials:
+            self._node_credentials[mechanism] = credential_of(
+                mechanism,
+                self.secret.node_password,
+                salt=self.control.decoy_secret[:_SALT_BYTES],
+                iterations=ITERATIONS_MIN,
+            )
+        return self._node_credentials[mechanism]
+
+    def is_node_password(self, password: str) -> bool:
+        """Whether another node has sent it."""
+        return hmac.compare_digest(password.encode(errors="replace"), self.secret.node_password.encode())
 
     def login(self, host: str, certificate: dict[str, Any] | None) -> "Login":
         """The login of a new connection."""
@@ -88,9 +134,9 @@ class Login:
     started_at_ms: int = field(init=False)
     _exchange: _Exchange | None = field(default=None, init=False)
     _mechanism: str = field(default="", init=False)  # of the last login that succeeded
-    _credential: ScramCredential | None = field(default=None, init=False)
+    identity: Identity | None = field(default=None, init=False)  # None: of a certificate
     _expires_at_ms: int = field(default=0, init=False)  # 0: never
-    _checked_at: int = field(default=-1, init=False)  # the version of users at which the credential was the user's
+    _checked_at: int = field(default=-1, init=False)  # the version at which the identity was valid
 
     def __post_init__(self) -> None:
         self.started_at_ms = self.security.clock.boot_ms()
@@ -102,16 +148,16 @@ class Login:
         if self._expires_at_ms and self.security.clock.boot_ms() >= self._expires_at_ms:
             return f"the session of {self.principal} has expired"
         control = self.security.control
-        if self._credential is not None and self._checked_at != control.version:
-            user = control.user(self.principal.name)
-            if user is None or self._credential not in user.credentials:
-                return f"the credentials of {self.principal} have changed"
+        identity = self.identity
+        if identity is not None and (identity.ends_at_ms or self._checked_at != control.version):
+            if not self.security.authenticator.is_valid(identity):
+                return f"the credentials of {self.principal} have changed or expired"
             self._checked_at = control.version
         return None
 
     def handshake(self, mechanism: str) -> ErrorCode:
         """Begin a login, the first one or the next."""
-        if mechanism not in self.security.mechanisms:
+        if mechanism not in (*self.security.mechanisms, NODE_MECHANISM):
             self.refused = True
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM
         if self._mechanism not in ("", mechanism):
@@ -129,20 +175,30 @@ class Login:
         try:
             if exchange.mechanism == PLAIN:
                 return await self._plain(data)
+            if exchange.mechanism == OAUTHBEARER:
+                return await self._bearer(data)
             if exchange.challenge is None:
                 return self._challenged(exchange, data)
             verified = exchange.challenge.verify(data)
-            return self._logged_in(exchange.challenge.client.user, exchange.challenge.credential, verified)
+            return self._logged_in(self._scram_identity(exchange.challenge), verified)
+        except MechanismOffError as error:
+            return await self._failed(exchange.mechanism, str(error), told=f"Authentication failed: {error}")
         except ScramError as error:
             return await self._failed(exchange.mechanism, str(error))
+        except TokenError as error:
+            return await self._failed(OAUTHBEARER, str(error), told=f"Authentication failed: {error}")
 
     def _challenged(self, exchange: _Exchange, data: bytes) -> SaslAnswer:
         security = self.security
         mechanism, first = ScramMechanism(exchange.mechanism), read_client_first(data)
+        if mechanism not in security.mechanisms and first.user != NODE_USER:
+            raise MechanismOffError(mechanism, security.mechanisms)
         user = security.control.user(first.user)
         credential = user.credential(mechanism) if user is not None else None
+        if first.user == NODE_USER:
+            credential = security.node_credential(mechanism)
         if credential is None:
-            credential = decoy(mechanism, first.user, security.decoy_secret)
+            credential = decoy(mechanism, first.user, security.control.decoy_secret)
         nonce = security.random.token() + security.random.token()
         exchange.challenge = challenge(credential, first, nonce=nonce)
         return SaslAnswer(data=exchange.challenge.message)
@@ -153,32 +209,68 @@ class Login:
             acting_as, name, password = data.decode().split("\0")
         except ValueError:
             return await self._failed(PLAIN, "malformed PLAIN message")
-        user = security.control.user(name) if acting_as in ("", name) else None
-        # An unknown user takes as long as a wrong password.
-        found = user.credentials[0] if user is not None else decoy(ScramMechanism.SHA_256, name, security.decoy_secret)
-        async with security.passwords:
-            matches = await asyncio.to_thread(is_password, found, password)
-        if not matches:
-            return await self._failed(PLAIN, f"wrong user or password for {name!r}")
-        return self._logged_in(name, found, b"")
+        if acting_as not in ("", name):
+            return await self._failed(PLAIN, f"{name[:80]!r} may not act for another user")
+        if name == NODE_USER and security.is_node_password(password):
+            return self._logged_in(Identity(principal=NODE, host=self.host, method=PLAIN), b"")
+        try:
+            identity = await security.authenticator.password(name, password, self.host)
+        except (AuthenticationError, TooManyAttemptsError, UnavailableError) as error:
+            return await self._failed(PLAIN, getattr(error, "reason", str(error)))
+        return self._logged_in(identity, b"")
 
-    def _logged_in(self, name: str, credential: ScramCredential, data: bytes) -> SaslAnswer:
+    def _scram_identity(self, proven: ScramChallenge) -> Identity:
+        name = proven.client.user
+        if name == NODE_USER:
+            return Identity(principal=NODE, host=self.host, method=proven.credential.mechanism)
+        return Identity(
+            principal=Principal(name),
+            host=self.host,
+            method=proven.credential.mechanism,
+            credential=proven.credential,
+        )
+
+    async def _bearer(self, data: bytes) -> SaslAnswer:
+        security = self.security
+        if security.tokens is None:
+            raise TokenError("this listener has no keys to check tokens with")
+        message = read_bearer_message(data)
+        found = await security.tokens.verify(message.token)
+        if message.authzid not in ("", found.name):
+            raise TokenError("acting for another user is not supported")
+        left_ms = max(1, found.expires_at_ms - security.clock.now_ms())
+        identity = Identity(principal=Principal(found.name), host=self.host, method=OAUTHBEARER)
+        return self._logged_in(identity, b"", lifetime_max_ms=left_ms)
+
+    def _logged_in(self, identity: Identity, data: bytes, *, lifetime_max_ms: int = 0) -> SaslAnswer:
+        """`lifetime_max_ms`: when what was proved ends; 0: never."""
         assert self._exchange is not None
-        security, principal = self.security, Principal(name)
-        if self.principal not in (None, principal):
+        security, principal = self.security, identity.principal
+        scopes = self.identity.operations if self.identity is not None else identity.operations
+        if self.principal not in (None, principal) or scopes != identity.operations:
             self.refused = True
             return SaslAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, "the principal of a connection cannot be changed")
-        lifetime_ms = security.settings.sasl_session_ms
-        self.principal, self._credential, self._mechanism = principal, credential, self._exchange.mechanism
+        lifetime_ms = min(filter(None, (security.settings.sasl_session_ms, lifetime_max_ms)), default=0)
+        self.principal, self.identity, self._mechanism = principal, identity, self._exchange.mechanism
         self._expires_at_ms = security.clock.boot_ms() + lifetime_ms if lifetime_ms else 0
         self._checked_at, self._exchange = -1, None
         return SaslAnswer(data=data, lifetime_ms=lifetime_ms)
 
-    async def _failed(self, mechanism: str, reason: str) -> SaslAnswer:
-        """Refuse, after a pause: whoever tries passwords waits for each."""
+    async def _failed(self, mechanism: str, reason: str, told: str = "") -> SaslAnswer:
+        """Refuse, after a pause: whoever tries passwords waits for each. `told`: to the client, where the reason is no secret."""
         security = self.security
         self.refused, self._exchange = True, None
         security.failed_logins += 1
         _log.info("login from %s failed: %s: %s", self.host, mechanism, reason)
+        security.audit.record(
+            AuditEvent(
+                gateway="kafka",
+                principal="",
+                host=self.host,
+                action=f"login {mechanism}",
+                outcome=Outcome.REFUSED,
+                detail=reason,
+            )
+        )
         await security.clock.sleep_ms(security.settings.failed_login_delay_ms)
-        return SaslAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, _FAILED_TEXT.format(mechanism))
+        return SaslAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, told or _FAILED_TEXT.format(mechanism))

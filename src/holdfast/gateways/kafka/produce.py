@@ -1,7 +1,7 @@
 """Produce (0), versions 3 to 13. By hand: record batches go from the frame to the log as they are.
 
 Versions 0 to 2 carried older message formats; no current client sends them. Not implemented: transactions (a transactional id is
-rejected), throttling.
+rejected).
 
 A batch is appended whole or not at all, as in Kafka. From version 8 on the response names the records at fault (KIP-467); clients
 fail those with their message, and the others of the batch with one that says so.
@@ -178,7 +178,7 @@ class _PendingProduce:
             self.settle(at, PartitionResult(data, ErrorCode.INVALID_RECORD, message="no records"))
             return
         try:
-            begun = log.begin_produce(data.topic, data.number, data.records)
+            begun = log.begin_produce(data.topic, data.number, data.records, self._call.span)
         except HoldfastError as error:
             self.settle(at, failed_result(data, error))
             return
@@ -298,7 +298,7 @@ def encode_results(call: RequestContext, topics: ProducedTopics, outcomes: Seque
                 out += _leader_tags(call, outcome, leaders)
         if flexible:
             out += NO_TAGS
-    out += INT32.pack(0)  # throttle time
+    out += INT32.pack(call.throttle_ms)
     if flexible:
         out += endpoints_tags(call.backend, leaders)
     return bytes(out)

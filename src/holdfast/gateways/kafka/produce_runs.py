@@ -34,6 +34,7 @@ from holdfast.log.pending_produce import AppendedTogether
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
 from holdfast.vocabulary.native import native
+from holdfast.vocabulary.tracing import Span
 
 _log: Final = logging.getLogger(__name__)
 
@@ -76,6 +77,11 @@ class WaitingRun(Protocol):
 
     @property
     def run(self) -> ProduceRun: ...
+
+    @property
+    def span(self) -> Span | None:
+        """Of the run, if it is traced."""
+        ...
 
     @property
     def call(self) -> RequestContext:
@@ -133,7 +139,11 @@ class ProduceRuns:
         """What is to be called when all groups were begun."""
         payloads = [waiting.run.payload for waiting in group]
         try:
-            appended = self._backend.log.produce_together(topic, partition, payloads)
+            if self._backend.tracer is None:
+                appended = self._backend.log.produce_together(topic, partition, payloads)
+            else:
+                spans = [waiting.span for waiting in group if waiting.span is not None]
+                appended = self._backend.log.produce_together(topic, partition, payloads, spans)
         except Exception as error:  # unexpected, so the outcome is unknown: it closes these connections, and no others
             return [partial(_respond, waiting, error) for waiting in group]
         if appended is None and len(group) > 1:

@@ -1,6 +1,7 @@
 """Logging in. `login` has the mechanisms and their order.
 
-    SaslHandshake     17   version 1      (version 0 is followed by messages without a header: no current client sends it)
+    SaslHandshake     17   versions 0–1   (0 is refused: messages without a header would follow, which no current client sends.
+                                           It is listed because librdkafka before 2.6 logs in nowhere without it)
     SaslAuthenticate  36   versions 0–2   (the lifetime of the session from version 1 on)
 
 A listener without SASL answers ILLEGAL_SASL_STATE, as Kafka's do.
@@ -20,6 +21,9 @@ async def sasl_handshake(call: RequestContext, request: Any) -> ResponseFields:
     security = call.backend.security
     if security is None or call.access is None or not security.mechanisms:
         return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": ()}
+    if call.version == 0:
+        call.access.login.refused = True
+        return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": security.mechanisms}
     return {"error_code": call.access.login.handshake(request.mechanism), "mechanisms": security.mechanisms}
 
 
@@ -38,6 +42,6 @@ async def sasl_authenticate(call: RequestContext, request: Any) -> ResponseField
 
 
 APIS: Final = (
-    Api(key=ApiKey.SASL_HANDSHAKE, versions=(1, 1), flexible_from=2, control=sasl_handshake),
+    Api(key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), flexible_from=2, control=sasl_handshake),
     Api(key=ApiKey.SASL_AUTHENTICATE, versions=(0, 2), flexible_from=2, control=sasl_authenticate),
 )

@@ -3,14 +3,13 @@
 There are no timers per connection: the sweep closes those that are idle, stalled or not read. `vocabulary.sockets.bind` makes the
 sockets; `serving_kafka` accepts on them.
 
-Certificates that have changed are used by connections from then on: a second listener takes over the sockets' queue, so that
-none is refused in between, and open connections stay as they are.
+With TLS, `security.tls_listener` accepts: handshakes count as connections. Certificates that have changed are used by connections
+from then on; open ones stay as they are.
 """
 
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -22,9 +21,9 @@ from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
-from holdfast.security.tls import TlsFiles
-from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.histogram import Histogram
+from holdfast.security.tls import CurrentContext
+from holdfast.security.tls_listener import HANDSHAKE_MS, TlsListener
+from holdfast.vocabulary.histogram import Histogram, Latencies
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -35,7 +34,6 @@ _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
 _POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
-_HANDSHAKE_S: Final = 10.0  # of TLS: a client that takes longer is dropped
 
 
 class KafkaServer:
@@ -46,6 +44,7 @@ class KafkaServer:
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[KafkaConnection] = set()
         self.requests = self.malformed = 0
+        self.latencies = Latencies()  # by API, from the arrival of a request to its response
         self.unsupported = UnsupportedRequests()
         self.produce_runs = ProduceRuns(backend)
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
@@ -53,7 +52,7 @@ class KafkaServer:
         self._bytes_max = backend.settings.requests_bytes_max
         self._waiting_for_memory: set[FrameReceiver] = set()
         self._listeners: list[asyncio.Server] = []
-        self._sockets: Sequence[socket.socket] = ()
+        self.tls: TlsListener | None = None
         self._closed = False
 
     def memory(self, size: int) -> memoryview:
@@ -74,6 +73,11 @@ class KafkaServer:
     def unsupported_by_api(self) -> Mapping[str, int]:
         """Requests that ApiVersions does not list, by API."""
         return self.unsupported.by_api
+
+    @property
+    def throttled_ms(self) -> Mapping[str, int]:
+        """How long clients were told to pause, by quota."""
+        return self.backend.meters.throttled_ms
 
     @property
     def used_bytes(self) -> int:
@@ -116,40 +120,22 @@ class KafkaServer:
         self.connections.discard(cast(KafkaConnection, connection))
         self._waiting_for_memory.discard(connection)
 
-    async def accept(self, sockets: Sequence[socket.socket], context: ssl.SSLContext | None = None) -> None:
-        """Accept connections from now on, with TLS if there is a context, and instead of how they were accepted before."""
+    async def accept(self, sockets: Sequence[socket.socket], tls: CurrentContext | None = None) -> None:
+        """Accept connections from now on."""
         loop = asyncio.get_running_loop()
-        before, self._listeners = self._listeners, []
-        self._sockets = sockets
-        for each in sockets:
-            self._listeners.append(
-                await loop.create_server(
-                    lambda: KafkaConnection(self),
-                    sock=each if context is None else each.dup(),  # closing a listener closes its socket
-                    backlog=_BACKLOG,
-                    ssl=context,
-                    ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
-                )
-            )
-        for listener in before:
-            listener.close()
-
-    async def reload_certificates(self, sockets: Sequence[socket.socket], files: TlsFiles) -> None:
-        """Use certificates that have changed, until cancelled."""
-        used = await asyncio.to_thread(files.stamps)
-        while True:
-            await self.backend.clock.sleep_ms(self.backend.settings.tls_reload_ms)
-            found = await asyncio.to_thread(files.stamps)
-            if found == used:
-                continue
-            used = found
-            try:
-                context = await asyncio.to_thread(files.context)
-            except HoldfastError as error:  # perhaps half of them are written
-                _log.error("certificates not reloaded: %s", error)
-                continue
-            await self.accept(sockets, context)
-            _log.info("certificates of the Kafka listener reloaded")
+        if tls is None:
+            for each in sockets:
+                made = await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=_BACKLOG)
+                self._listeners.append(made)
+            return
+        self.tls = TlsListener(
+            lambda: KafkaConnection(self),
+            tls,
+            connections=lambda: len(self.connections),
+            connections_max=self.backend.settings.connections_max,
+            handshake_ms=HANDSHAKE_MS,
+        )
+        self.tls.start(sockets)
 
     async def sweep(self) -> None:
         """Close idle, stalled and unread connections, until cancelled."""
@@ -190,8 +176,8 @@ class KafkaServer:
     def _stop_accepting(self) -> None:
         for listener in self._listeners:
             listener.close()
-        for each in self._sockets:
-            each.close()  # with TLS, listeners have copies of them
+        if self.tls is not None:
+            self.tls.stop()
 
     def _close_connections(self) -> None:
         self._closed = True
@@ -202,13 +188,16 @@ class KafkaServer:
 @asynccontextmanager
 async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket]) -> AsyncIterator[KafkaServer]:
     """Serve Kafka's protocol on the sockets for the body; leaving closes at once: call `close_gracefully` before."""
-    server, tls = KafkaServer(backend), backend.settings.tls
-    await server.accept(sockets, None if tls is None else await asyncio.to_thread(tls.context))
-    reloads = () if tls is None else (server.reload_certificates(sockets, tls),)
+    server, settings = KafkaServer(backend), backend.settings
+    tls = None if settings.tls is None else await asyncio.to_thread(CurrentContext, settings.tls)
+    reloads = () if tls is None else (tls.follow("Kafka", clock=backend.clock, reload_ms=settings.tls_reload_ms),)
+    await server.accept(sockets, tls)
     try:
         # kio is imported on a thread: neither the start nor the first client should wait for it.
         async with background_tasks(server.sweep(), server.relieve(), asyncio.to_thread(import_kio), *reloads):
             yield server
     finally:
         server.close()
+        if server.tls is not None:
+            await server.tls.stopped()
         await backend.remote_reads.close()

@@ -5,14 +5,15 @@ from typing import Final
 
 from holdfast.log.model import REPLICAS_MAX
 from holdfast.log.topics import PARTITIONS_MAX
+from holdfast.security.oauthbearer import OAUTHBEARER
 from holdfast.security.principals import PrincipalMapping
 from holdfast.security.scram import ScramMechanism
-from holdfast.security.tls import TlsFiles
+from holdfast.security.tls import TlsFiles, check_pair
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between, check_one_of
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *ScramMechanism)
+MECHANISMS: Final = (PLAIN, *ScramMechanism, OAUTHBEARER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class KafkaSettings:
     `fetch_sessions_max`: fetch sessions, and `fetch_session_partitions_max` the partitions that they remember; clients beyond go on
     without one. `fetch_session_idle_ms`: from then on a session gives way to another.
     `tls_cert` and `tls_key`: PEM files with which the listener has TLS; read again within `tls_reload_ms` after they have changed.
+    `tls_ca`: authorities with which nodes check each other's certificates (by default `client_ca`, else the certificate itself).
     `client_ca`: authorities of the certificates that clients must have. `principal_rules`: Kafka's `ssl.principal.mapping.rules`.
     `sasl`: the mechanisms of logins, separated by commas; with them a client's principal is the user's, whatever its certificate.
     `sasl_session_ms`: how long a login lasts (KIP-368); 0: as long as its connection. `login_ms`: how long a client may take to log
@@ -82,6 +84,7 @@ class KafkaSettings:
     fetch_session_idle_ms: int = 120_000
     tls_cert: str = ""
     tls_key: str = ""
+    tls_ca: str = ""
     tls_reload_ms: int = 5_000
     client_ca: str = ""
     principal_rules: str = "DEFAULT"
@@ -129,9 +132,7 @@ class KafkaSettings:
         self._check_security()
 
     def _check_security(self) -> None:
-        if bool(self.tls_cert) != bool(self.tls_key):
-            name, other = ("tls_key", "tls_cert") if self.tls_cert else ("tls_cert", "tls_key")
-            raise InvalidError(name, "", f"a file: {other} is given")
+        check_pair(self.tls_cert, self.tls_key)
         if self.client_ca and not self.tls_cert:
             raise InvalidError("client_ca", self.client_ca, "empty without tls_cert")
         for mechanism in self.sasl_mechanisms:
@@ -165,5 +166,5 @@ class KafkaSettings:
 
     @property
     def sends_passwords(self) -> bool:
-        """Whether passwords may go over the network as they are."""
-        return PLAIN in self.sasl_mechanisms and not self.tls_cert
+        """Whether passwords or tokens may go over the network as they are."""
+        return bool({PLAIN, OAUTHBEARER} & {*self.sasl_mechanisms}) and not self.tls_cert

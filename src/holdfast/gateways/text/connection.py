@@ -9,15 +9,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from holdfast.cursors.cursor import Deliveries
 from holdfast.gateways.text.errors import EMPTY, ERROR, OK, error_reply
 from holdfast.gateways.text.frames import FrameParser, InvalidFrame, encode_frames
 from holdfast.gateways.text.requests import Request, RequestError, Verb, is_forwarded, parse_request
+from holdfast.gateways.text.security import ConnectionLogin, NotAuthorizedError
+from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import gather_or_cancel
+from holdfast.vocabulary.tracing import Tracer, current_span
 
 if TYPE_CHECKING:
     from holdfast.gateways.text.server import TextServer
@@ -27,7 +30,14 @@ _log: Final = logging.getLogger(__name__)
 FORWARDING_BYTES: Final = KIB  # what a node adds to a request that it forwards
 _INVALID_LENGTH: Final = ERROR + b"invalid frame length"
 
-_Refused = bytes  # a frame that is no request: its answer
+
+class _Refused(NamedTuple):
+    """A frame that is no request, or one that the client may not send: its answer. `size`: what it is counted as."""
+
+    reply: bytes
+    size: int
+
+
 _Queued = Request | _Refused
 
 
@@ -49,6 +59,7 @@ class TextConnection(asyncio.Protocol):
             server.backend.clock.boot_ms()
         )
         self.task: asyncio.Task[None] | None = None
+        self._login: ConnectionLogin | None = None
 
     # ── the transport's side ──
 
@@ -56,6 +67,9 @@ class TextConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # 0: `_written` says whether every answer has left this process.
         self._transport.set_write_buffer_limits(0)
+        if self._backend.security is not None:
+            peer = transport.get_extra_info("peername") or ("",)
+            self._login = ConnectionLogin(self._backend.security, str(peer[0]))
         if not self._server.joined(self):
             self._transport.abort()
             return
@@ -70,7 +84,7 @@ class TextConnection(asyncio.Protocol):
         for frame in frames:
             self.frame_at_ms = self.active_at_ms = now_ms
             queued = self._parsed(frame)
-            size = _size(queued)
+            size = queued.size
             self._bytes += size
             self._server.taken(size)
             self._queue.append(queued)
@@ -83,11 +97,12 @@ class TextConnection(asyncio.Protocol):
     def _parsed(self, frame: bytes | InvalidFrame) -> _Queued:
         if isinstance(frame, InvalidFrame) or (len(frame) > self._settings.frame_bytes_max and not is_forwarded(frame)):
             self._backend.counters.invalid_frames += 1
-            return _INVALID_LENGTH
+            return _Refused(_INVALID_LENGTH, len(_INVALID_LENGTH))
         try:
             return parse_request(frame)
         except RequestError as error:
-            return error_reply(error)
+            reply = error_reply(error)
+            return _Refused(reply, len(reply))
 
     def eof_received(self) -> bool:
         return False
@@ -134,7 +149,7 @@ class TextConnection(asyncio.Protocol):
     def _next_run(self) -> list[_Queued]:
         """The requests that are served together: at least one, and no more than fit into one frame."""
         queue = self._queue
-        run = [queue.popleft()]
+        run = [self._checked(queue.popleft())]
         first = run[0]
         if not isinstance(first, Request) or first.verb not in (Verb.PUT, Verb.GET):
             return run
@@ -151,24 +166,61 @@ class TextConnection(asyncio.Protocol):
             size += following.size
             if size > self._settings.frame_bytes_max:
                 break
+            if isinstance(self._checked(following), _Refused):
+                break  # it is answered by itself
             run.append(queue.popleft())
         return run
+
+    def _checked(self, queued: _Queued) -> _Queued:
+        """The request, if the client may send it now: logins before it in the queue are done."""
+        if self._login is None or not isinstance(queued, Request):
+            return queued
+        try:
+            self._login.check(queued)
+        except NotAuthorizedError as error:
+            return _Refused(error_reply(error), queued.size)
+        return queued
 
     async def _answer(self, run: Sequence[_Queued]) -> int:
         """Serve a run and write its answers; how many of its requests are answered."""
         first = run[0]
         if not isinstance(first, Request):
-            await self._write([first])
+            await self._write([first.reply])
             return 1
         requests = cast(Sequence[Request], run)
         self._backend.counters.requests += len(requests)
+        began_ns = stopwatch_ns()
+        if self._backend.tracer is None:
+            answered = await self._served(first, requests)
+        else:
+            answered = await self._traced(self._backend.tracer, first, requests)
+        self._backend.latencies[first.verb].observe((stopwatch_ns() - began_ns) / 1e9, answered)
+        return answered
+
+    async def _served(self, first: Request, requests: Sequence[Request]) -> int:
         if first.verb is Verb.GET:
             return await self._get(requests)
         if first.verb is Verb.PUT:
             await self._write(await self._put(requests))
         else:
             await self._write([await self._single(first)])
-        return len(run)
+        return len(requests)
+
+    async def _traced(self, tracer: Tracer, first: Request, requests: Sequence[Request]) -> int:
+        """The protocol has no headers: a trace begins here, if it does."""
+        if not tracer.samples(None):
+            return await self._served(first, requests)
+        span = tracer.record(
+            f"text {first.verb}",
+            kind="server",
+            attributes={"messaging.destination.name": first.topic, "holdfast.requests": len(requests)},
+        )
+        token = current_span.set(span)
+        try:
+            return await self._served(first, requests)
+        finally:
+            current_span.reset(token)
+            span.end()
 
     async def _put(self, requests: Sequence[Request]) -> list[bytes]:
         by_topic: dict[str, list[int]] = {}
@@ -177,7 +229,12 @@ class TextConnection(asyncio.Protocol):
         routing, forwarded = self._server.routing, requests[0].forwarded
         results = await gather_or_cancel(
             *(
-                routing.put(topic, [requests[at].payload for at in places], forwarded=forwarded)
+                routing.put(
+                    topic,
+                    [requests[at].payload for at in places],
+                    forwarded=forwarded,
+                    create=self._login is None or self._login.may_create(topic),
+                )
                 for topic, places in by_topic.items()
             )
         )
@@ -213,6 +270,9 @@ class TextConnection(asyncio.Protocol):
         try:
             if request.verb is Verb.TAKE:
                 return await self._take(request)
+            if request.verb is Verb.AUTH and self._login is not None:
+                await self._login.log_in(request.payload.decode(errors="replace"))
+                return OK
             if request.verb is Verb.SETTLE:
                 self._settle_taken(*request.numbers)
                 return OK
@@ -250,7 +310,7 @@ class TextConnection(asyncio.Protocol):
     def _answered(self, run: Sequence[_Queued]) -> None:
         if self._closed:
             return  # `connection_lost` has released everything
-        size = sum(map(_size, run))
+        size = sum(queued.size for queued in run)
         self._bytes -= size
         self._update_flow_control()
         self._server.released(size)
@@ -279,7 +339,11 @@ class TextConnection(asyncio.Protocol):
 
     def close_reason(self, now_ms: int) -> str | None:
         """Why this connection should be closed, if it should."""
-        settings = self._settings
+        settings, login = self._settings, self._login
+        if login is not None and not login.is_logged_in and now_ms - login.started_at_ms > settings.login_ms:
+            return f"not authenticated within {settings.login_ms} ms"
+        if login is not None and login.has_ended:
+            return "its credentials were revoked"
         if not self._written.is_set() and now_ms - self.write_paused_at_ms > settings.write_ms:
             return f"answers unread for {settings.write_ms} ms"
         # The other node gives its client `write_ms`; one that has frozen, or is gone without a word, keeps no records.
@@ -321,7 +385,3 @@ class TextConnection(asyncio.Protocol):
         _log.info("closing text connection: %s", reason)
         if self._transport is not None:
             self._transport.abort()
-
-
-def _size(queued: _Queued) -> int:
-    return queued.size if isinstance(queued, Request) else len(queued)

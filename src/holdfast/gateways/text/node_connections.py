@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Final
 
-from holdfast.gateways.text.errors import LostAnswerError
+from holdfast.gateways.text.errors import OK, LostAnswerError
 from holdfast.gateways.text.frames import encode_frames
 from holdfast.gateways.text.requests import FORWARDED
 from holdfast.gateways.text.settings import TextSettings
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.settings import MIB
@@ -49,6 +50,13 @@ class NodeConnection:
 
     async def ask(self, request: bytes) -> bytes:
         """Forward a request; the answer. `LostAnswerError`: it did not come in time, or the connection was lost before."""
+        return await self._answered(self._prefix + request)
+
+    async def log_in(self, token: str) -> bytes:
+        """The answer to AUTH."""
+        return await self._answered(b"AUTH " + token.encode())
+
+    async def _answered(self, request: bytes) -> bytes:
         try:
             async with asyncio.timeout(self._request_ms / 1000):
                 return await self._exchange(request)
@@ -65,7 +73,7 @@ class NodeConnection:
             raise
 
     async def _exchange(self, request: bytes) -> bytes:
-        self._writer.write(encode_frames((self._prefix + request,)))
+        self._writer.write(encode_frames((request,)))
         await self._writer.drain()
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         if length > _REPLY_BYTES_MAX:
@@ -82,8 +90,9 @@ class NodeConnection:
 class NodeConnections:
     """The connections of one gateway to all others."""
 
-    def __init__(self, settings: TextSettings, *, node: int) -> None:
-        self._settings, self._node = settings, node
+    def __init__(self, settings: TextSettings, *, node: int, token: str = "") -> None:
+        self._settings, self._node, self._token = settings, node, token
+        self.tls: CurrentContext | None = None
         self._idle: dict[str, list[NodeConnection]] = defaultdict(list)
         self._open: set[NodeConnection] = set()
         self._slots: dict[str, asyncio.Semaphore] = {}
@@ -130,16 +139,32 @@ class NodeConnections:
         found = split_host_port(address)
         if found is None or found.port is None:
             raise UnavailableError(f"node at {address}", "its text address is invalid")
+        tls = None if self.tls is None else self.tls.context
         try:
             async with asyncio.timeout(self._settings.connect_ms / 1000):
-                reader, writer = await asyncio.open_connection(found.host, found.port, limit=_STREAM_BYTES)
+                reader, writer = await asyncio.open_connection(found.host, found.port, limit=_STREAM_BYTES, ssl=tls)
         except TimeoutError:
             raise UnavailableError(f"node at {address}", f"not reached in {self._settings.connect_ms} ms") from None
         except OSError as error:
             raise UnavailableError(f"node at {address}", str(error)) from None
         connection = NodeConnection(address, reader, writer, node=self._node, request_ms=self._settings.request_ms)
         self._open.add(connection)
+        if self._token:
+            await self._log_in(connection)
         return connection
+
+    async def _log_in(self, connection: NodeConnection) -> None:
+        """Prove to another node that this is one. Nothing was forwarded yet, so failing is `UnavailableError`."""
+        try:
+            answer = await connection.log_in(self._token)
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, LostAnswerError):
+                raise UnavailableError(f"node at {connection.address}", str(error)) from None
+            raise
+        if answer != OK:
+            self._discard(connection)
+            raise UnavailableError(f"node at {connection.address}", "it refuses this node's login")
 
     def _discard(self, connection: NodeConnection) -> None:
         self._open.discard(connection)

@@ -11,6 +11,8 @@ from holdfast.gateways.text.errors import RemoteRefusal
 from holdfast.gateways.text.records import PAYLOAD_BYTES
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
+GroupKey = tuple[str, bool, bool]
+"""Topic, whether it was forwarded, whether it may create the topic."""
 Append = Callable[[Sequence[bytes]], Awaitable[None]]
 
 
@@ -28,7 +30,7 @@ class PutGroups:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._open: dict[tuple[str, bool], _PutGroup] = {}
+        self._open: dict[GroupKey, _PutGroup] = {}
         self._tasks: set[asyncio.Future[HoldfastError | None]] = set()
 
     async def close(self) -> None:
@@ -38,7 +40,7 @@ class PutGroups:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def put(self, key: tuple[str, bool], payloads: Sequence[bytes], append: Append) -> None:
+    async def put(self, key: GroupKey, payloads: Sequence[bytes], append: Append) -> None:
         """Append the payloads, all or none, with those of others that have the same key. Raises what `append` raises."""
         size = sum(PAYLOAD_BYTES + len(payload) for payload in payloads)
         group = self._open.get(key)
@@ -57,7 +59,7 @@ class PutGroups:
             return
         raise error
 
-    async def _append(self, key: tuple[str, bool], group: _PutGroup, append: Append) -> HoldfastError | None:
+    async def _append(self, key: GroupKey, group: _PutGroup, append: Append) -> HoldfastError | None:
         if self._open.get(key) is group:
             del self._open[key]
         try:

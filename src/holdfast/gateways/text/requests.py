@@ -5,7 +5,7 @@ A request that another node forwards begins with `VIA {node}`, and is never forw
 PUTS, READ, TAKE and SETTLE.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -29,6 +29,7 @@ class Verb(StrEnum):
 
 
 FORWARDED: Final = "VIA"
+NO_SECURITY: Final = "security is not configured: connections need no AUTH"
 _INTERNAL: Final = frozenset({Verb.PUTS, Verb.READ, Verb.TAKE, Verb.SETTLE})
 _WITHOUT_TOPIC: Final = frozenset({Verb.METRICS, Verb.AUTH, Verb.SETTLE})
 # FETCH and READ: partition, offset, and how many records or bytes; TAKE: how many; SETTLE: how many were delivered, were not, …
@@ -46,7 +47,7 @@ class Request:
 
     verb: Verb
     topic: str = ""
-    payload: bytes = b""
+    payload: bytes = field(default=b"", repr=False)  # of AUTH, a secret
     numbers: tuple[int, ...] = ()
     forwarded: bool = False
     size: int = 0
@@ -68,7 +69,7 @@ def parse_request(frame: bytes) -> Request:
     parts = frame.split(b" ", 2)
     verb = _verb(_text(parts[0]), forwarded)
     if verb is Verb.AUTH:
-        return Request(verb, forwarded=forwarded, size=size)
+        return Request(verb, payload=b" ".join(parts[1:]), forwarded=forwarded, size=size)
     if verb in _WITHOUT_TOPIC:
         numbers = _numbers(verb, b" ".join(parts[1:]))
         return Request(verb, numbers=numbers, forwarded=forwarded, size=size)

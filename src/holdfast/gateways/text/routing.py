@@ -17,10 +17,12 @@ from holdfast.gateways.text.node_connections import NodeConnections
 from holdfast.gateways.text.put_groups import PutGroups
 from holdfast.gateways.text.reading import PartitionRecords, published_records, read_records, remote_records
 from holdfast.gateways.text.records import encode_payloads
+from holdfast.gateways.text.security import NODE_MARK
 from holdfast.kernel.lease import Held
 from holdfast.log.batches import Record, encode
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import Topic, TopicExistsError, UnknownTopicError
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.errors import (
     ClosedError,
     ExpiredError,
@@ -39,14 +41,23 @@ _RETRY_MAX_MS: Final = 200
 _READS_RETRIED: Final = (*RETRIABLE, FencedError, ExpiredError, ClosedError, OutcomeUnknownError)
 
 
+def _node_token(backend: TextBackend) -> str:
+    """What this node logs in with at other nodes."""
+    return NODE_MARK + backend.security.secret.text_token if backend.security is not None else ""
+
+
 class Routing:
     """Requests of one node to whoever serves them."""
 
     def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
-        self._nodes = NodeConnections(backend.settings, node=backend.node)
+        self._nodes = NodeConnections(backend.settings, node=backend.node, token=_node_token(backend))
         self._puts = PutGroups(backend.settings.frame_bytes_max)
         self._gets = GetGroups(self._nodes, backend.counters)
+
+    def forward_with(self, tls: CurrentContext) -> None:
+        """Forward over TLS."""
+        self._nodes.tls = tls
 
     @property
     def settling(self) -> bool:
@@ -91,25 +102,31 @@ class Routing:
 
     # ── PUT ──
 
-    async def put(self, name: str, payloads: Sequence[bytes], *, forwarded: bool) -> list[HoldfastError | None]:
-        """Append the payloads; an error for each, or None once it is as durable as its topic asks for."""
+    async def put(
+        self, name: str, payloads: Sequence[bytes], *, forwarded: bool, create: bool = True
+    ) -> list[HoldfastError | None]:
+        """Append the payloads; an error for each, or None once it is as durable as its topic asks for.
+
+        `create`: whether a missing topic may be created. A request that was forwarded found its topic before.
+        """
+        create = create and not forwarded
 
         async def append(together: Sequence[bytes]) -> None:
-            await self._retried(lambda: self._put(name, together, forwarded), RETRIABLE, forwarded=forwarded)
+            await self._retried(lambda: self._put(name, together, forwarded, create), RETRIABLE, forwarded=forwarded)
 
         try:
-            await self._puts.put((name, forwarded), payloads, append)
+            await self._puts.put((name, forwarded, create), payloads, append)
         except (InvalidError, RemoteRefusal) as error:
             if len(payloads) == 1 or forwarded or isinstance(error, UnknownTopicError):
                 return [error] * len(payloads)
             # Nothing was appended, one of them is at fault: whose it is shows when each is appended by itself.
-            return [(await self.put(name, [payload], forwarded=forwarded))[0] for payload in payloads]
+            return [(await self.put(name, [payload], forwarded=False, create=create))[0] for payload in payloads]
         except HoldfastError as error:
             return [error] * len(payloads)
         return [None] * len(payloads)
 
-    async def _put(self, name: str, payloads: Sequence[bytes], forwarded: bool) -> None:
-        topic = await self._topic(name, create=True)
+    async def _put(self, name: str, payloads: Sequence[bytes], forwarded: bool, create: bool) -> None:
+        topic = await self._topic(name, create=create)
         backend = self._backend
         if backend.log.is_serving(name, 0) or forwarded:
             now_ms = backend.clock.now_ms()

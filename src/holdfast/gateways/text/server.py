@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -13,12 +13,15 @@ from holdfast.gateways.text.connection import TextConnection
 from holdfast.gateways.text.errors import EMPTY, OK
 from holdfast.gateways.text.reading import PartitionRecords
 from holdfast.gateways.text.records import decode_payloads, encode_records
-from holdfast.gateways.text.requests import Request, RequestError, Verb
+from holdfast.gateways.text.requests import NO_SECURITY, Request, RequestError, Verb
 from holdfast.gateways.text.routing import Routing
 from holdfast.gateways.text.settings import TextCounters
 from holdfast.gateways.text.state import metrics_json, state_json
 from holdfast.gateways.text.unfinished_frames import UnfinishedFrames
 from holdfast.log.errors import OffsetOutOfRangeError
+from holdfast.security.tls import CurrentContext, TlsFiles, authorities
+from holdfast.security.tls_listener import HANDSHAKE_MS, TlsListener
+from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.tasks import background_tasks
 
 _log: Final = logging.getLogger(__name__)
@@ -26,7 +29,6 @@ _log: Final = logging.getLogger(__name__)
 _SWEEP_MS: Final = 1_000
 _POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
-NO_SECURITY: Final = "security is not configured: connections need no AUTH"
 
 
 class TextServer:
@@ -41,6 +43,7 @@ class TextServer:
         self._unfinished = UnfinishedFrames[TextConnection](backend.settings.unfinished_bytes_max)
         self._waiting_for_memory: set[TextConnection] = set()
         self._listeners: list[asyncio.Server] = []
+        self.tls: TlsListener | None = None
         self._closed = False
 
     # ── requests ──
@@ -114,6 +117,11 @@ class TextServer:
                 connection.memory_freed()
 
     @property
+    def latencies(self) -> Latencies:
+        """What requests took, by verb."""
+        return self.backend.latencies
+
+    @property
     def counters(self) -> TextCounters:
         """What it has counted."""
         return self.backend.counters
@@ -157,9 +165,19 @@ class TextServer:
             self._tasks.add(connection.task)
             connection.task.add_done_callback(self._tasks.discard)
 
-    async def accept(self, sockets: Sequence[socket.socket]) -> None:
+    async def accept(self, sockets: Sequence[socket.socket], tls: CurrentContext | None = None) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
+        if tls is not None:
+            self.tls = TlsListener(
+                lambda: TextConnection(self),
+                tls,
+                connections=lambda: len(self.connections),
+                connections_max=self.backend.settings.connections_max,
+                handshake_ms=HANDSHAKE_MS,
+            )
+            self.tls.start(sockets)
+            return
         for each in sockets:
             self._listeners.append(await loop.create_server(lambda: TextConnection(self), sock=each, backlog=_BACKLOG))
 
@@ -188,6 +206,8 @@ class TextServer:
     def _stop_accepting(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self.tls is not None:
+            self.tls.stop()
 
     async def close(self) -> None:
         """Accept nothing more, close every connection, and wait for what they had begun to end."""
@@ -199,6 +219,8 @@ class TextServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self.tls is not None:
+            await self.tls.stopped()
         await self.routing.close()
 
 
@@ -216,10 +238,18 @@ def _within(found: PartitionRecords, count: int, bytes_max: int) -> list[CursorR
 @asynccontextmanager
 async def serving_text(backend: TextBackend, sockets: Sequence[socket.socket]) -> AsyncIterator[TextServer]:
     """Serve the text protocol on the sockets for the body; leaving closes at once: call `close_gracefully` before."""
-    server = TextServer(backend)
-    await server.accept(sockets)
+    server, settings, clock = TextServer(backend), backend.settings, backend.clock
+    followed: list[Coroutine[None, None, None]] = []
+    own = None
+    if settings.tls is not None:
+        own = await asyncio.to_thread(CurrentContext, settings.tls)
+        others = await asyncio.to_thread(CurrentContext, authorities(settings.tls_ca), TlsFiles.client_context)
+        server.routing.forward_with(others)
+        for name, tls in (("text protocol", own), ("connections to other text ports", others)):
+            followed.append(tls.follow(name, clock=clock, reload_ms=settings.tls_reload_ms))
+    await server.accept(sockets, own)
     try:
-        async with background_tasks(server.sweep()):
+        async with background_tasks(server.sweep(), *followed):
             yield server
     finally:
         await server.close()

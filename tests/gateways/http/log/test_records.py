@@ -74,7 +74,7 @@ def test_a_record_that_is_no_record_is_named(text: str, what: str) -> None:
 
 
 def test_lines_are_values_or_records() -> None:
-    assert line_values(b'{"a": 1}\r\n\n"x"\n3') == [b'{"a": 1}', b'"x"', b"3"]
+    assert [bytes(value) for value in line_values(b'{"a": 1}\r\n\n"x"\n3')] == [b'{"a": 1}', b'"x"', b"3"]
     found = line_records(b'{"key": "k", "value": 1}\n{"valueBase64": "%s"}\n' % b64encode(b"\xff"))
     assert [to_record(0, each, NOW_MS)[2:4] for each in found] == [(b"k", b"1"), (None, b"\xff")]
 

@@ -1,1 +1,1 @@
-"""The log over HTTP: producing and reading records as JSON, lines or raw bytes, wherever a partition is led."""
+"""The log over HTTP: records as JSON, tails as server-sent events, and reads that wait."""

@@ -64,8 +64,8 @@ def to_record(number: int, given: NewRecord, now_ms: int) -> Record:
     return Record(
         number,
         timestamp_ms,
-        _field(f"{where}.key", given.key, given.key_base64),
-        _field(f"{where}.value", given.value, given.value_base64),
+        json_bytes(f"{where}.key", given.key, given.key_base64),
+        json_bytes(f"{where}.value", given.value, given.value_base64),
         tuple(headers),
     )
 
@@ -98,10 +98,10 @@ def from_record(partition: int, record: Record) -> ReadRecord:
     )
 
 
-def line_values(body: bytes) -> list[bytes]:
-    """The JSON values of NDJSON, each as it was sent."""
+def line_values(body: bytes) -> list[msgspec.Raw]:
+    """The JSON values of NDJSON, each as it was sent: views of the body."""
     try:
-        return [bytes(value) for value in _VALUES.decode_lines(body)]
+        return _VALUES.decode_lines(body)
     except msgspec.DecodeError as error:
         raise InvalidError("body", str(error), "a JSON value in each line") from None
 
@@ -118,11 +118,14 @@ _VALUES = msgspec.json.Decoder(msgspec.Raw)
 _RECORDS = msgspec.json.Decoder(NewRecord)
 
 
-def _field(where: str, given: msgspec.Raw | msgspec.UnsetType, encoded: str | None) -> bytes | None:
+def json_bytes(
+    where: str, given: msgspec.Raw | msgspec.UnsetType, encoded: str | None, *, suffix: str = "Base64"
+) -> bytes | None:
+    """The bytes of a field that is JSON, or base64 under a name with a suffix: text as it is, other JSON as it was sent."""
     if encoded is not None:
         if given is not msgspec.UNSET:
-            raise InvalidError(where, "given twice", f"either {where} or {where}Base64")
-        return _bytes(f"{where}Base64", encoded)
+            raise InvalidError(where, "given twice", f"either {where} or {where}{suffix}")
+        return _bytes(f"{where}{suffix}", encoded)
     if isinstance(given, msgspec.UnsetType):
         return None
     raw = bytes(given).strip()

@@ -6,24 +6,19 @@ again by itself. What waits to be sent is bounded: a slow reader stops the reads
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.gateways.http.log.reading import Reading, ReadResult
 from holdfast.gateways.http.log.records import from_record
-from holdfast.log.errors import OffsetOutOfRangeError
+from holdfast.gateways.log_access.following import Followed, ReadSizes, following
+from holdfast.gateways.log_access.reading import Reading, ReadResult
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-from holdfast.vocabulary.tasks import background_tasks
 
-PARTITIONS_MAX: Final = 64
-_RECORDS: Final = 200  # of a partition, read at once
-_BYTES: Final = 256 * 1024
-_WAIT_MS: Final = 5_000
 _BEAT_MS: Final = 10_000
 _RETRY: Final = b"retry: 200\n\n"
 _ALIVE: Final = b": alive\n\n"
@@ -42,53 +37,33 @@ def parse_event_id(text: str) -> Positions:
 
 
 async def tail_events(
-    reading: Reading, topic: Topic, positions: Mapping[int, int], *, clock: Clock, until_ms: float, stop: asyncio.Event
+    reading: Reading,
+    topic: Topic,
+    positions: Mapping[int, int],
+    *,
+    clock: Clock,
+    until_ms: float,
+    stop: asyncio.Event,
+    ended: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> AsyncIterator[bytes]:
-    """The events from these positions on, until the clock reaches `until_ms` or `stop` is set."""
+    """The events from these positions on, until the clock reaches `until_ms`, `stop` is set, or `ended` returns."""
     at = dict(positions)
-    found: asyncio.Queue[tuple[int, ReadResult] | HoldfastError] = asyncio.Queue(maxsize=1)
-
-    async def follow(partition: int) -> None:
-        offset = at[partition]
-        while True:
-            try:
-                result = await reading.read(
-                    topic, partition, offset, records_max=_RECORDS, bytes_max=_BYTES, wait_ms=_WAIT_MS
-                )
-            except OffsetOutOfRangeError as error:
-                if offset >= error.start:
-                    await found.put(error)
-                    return
-                offset = error.start  # retention has removed what was next
-                continue
-            except HoldfastError as error:
-                await found.put(error)
-                return
-            if result.next_offset != offset:
-                await found.put((partition, result))
-            offset = result.next_offset
-
-    async def stopped() -> None:
-        await stop.wait()
-        await found.put(_StoppedError())
-
     yield _RETRY
-    async with background_tasks(stopped(), *(follow(partition) for partition in at)):
-        while (left_ms := until_ms - clock.boot_ms()) > 0:
-            item: tuple[int, ReadResult] | HoldfastError | None = None
+    ends = (stop.wait(), *([ended()] if ended is not None else ()))
+    async with following(reading, topic, at, sizes=ReadSizes(), ends=ends, skip_removed=True) as found:
+        while not found.over and (left_ms := until_ms - clock.boot_ms()) > 0:
+            item: Followed | None = None
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_ms, _BEAT_MS) / 1000):
-                    item = await found.get()
+                    item = await found.queue.get()
+            if found.over:
+                return
             if item is None:
                 yield _ALIVE
             elif isinstance(item, HoldfastError):
                 return  # the client connects again, and hears of it if it lasts
             else:
                 yield _encode(at, *item)
-
-
-class _StoppedError(HoldfastError):
-    """The server stops."""
 
 
 def _encode(at: Positions, partition: int, result: ReadResult) -> bytes:

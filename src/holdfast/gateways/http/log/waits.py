@@ -31,14 +31,21 @@ class Waits:
         finally:
             self._counters.waiting -= 1
 
-    async def run(self, read: Coroutine[Any, Any, T], receive: Receive) -> T | None:
-        """What `read` returns; None: nobody waits for it any more. `UnavailableError`: too many wait."""
+    async def run(
+        self,
+        read: Coroutine[Any, Any, T],
+        receive: Receive,
+        ended: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> T | None:
+        """What `read` returns; None: nobody waits for it any more, or may. `UnavailableError`: too many wait."""
         if self._counters.waiting >= self._count_max:
             read.close()
             raise UnavailableError("wait", f"{self._count_max} reads wait, which is the limit (http.waits_max)")
         with self.counted():
             reading = asyncio.ensure_future(read)
             ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._stop.wait())]
+            if ended is not None:
+                ends.append(asyncio.ensure_future(ended()))
             try:
                 await asyncio.wait((reading, *ends), return_when=asyncio.FIRST_COMPLETED)
                 return reading.result() if reading.done() else None

@@ -1,1 +1,1 @@
-"""Metrics for Prometheus, one file per part of the server. A test checks that docs/http.md describes every family."""
+"""Metrics for Prometheus, one file per part of the server. A test checks that docs/reference/metrics.md describes every family."""

@@ -1,5 +1,6 @@
 """Metrics of an agent: partitions, publishing, sessions, its write-ahead log; and of the cluster as this node sees it."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -8,6 +9,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge, histogram
 from holdfast.gateways.http.metrics.peers import peer_families
 from holdfast.gateways.http.metrics.replicas import replica_families
+from holdfast.kernel.keys import is_log_partition
 from holdfast.log.wal import WalHistograms
 
 _AGENT_HELP: Final = {
@@ -50,6 +52,8 @@ def agent_metrics(agent: Agent) -> MetricSource:
             *counters_of("holdfast_agent", agent.counters, _AGENT_HELP),
             *counters_of("holdfast_wal", agent.wal.stats, _WAL_HELP),
             *_wal_histograms(agent.wal.histograms),
+            gauge("holdfast_wal_live_bytes", "Bytes of WAL files that hold unreleased frames.", agent.wal.live_bytes),
+            gauge("holdfast_wal_in_flight_bytes", "Bytes appended and not durable yet.", agent.wal.in_flight_bytes),
             *(peer_families(agent.peers) if agent.peers is not None else ()),
             *replica_families(agent.replicas),
             gauge("holdfast_agent_joined", "1 while the agent is a member.", float(agent.member is not None)),
@@ -79,12 +83,37 @@ def _wal_histograms(observed: WalHistograms) -> Iterable[MetricFamily]:
 def cluster_metrics(cluster: Cluster) -> MetricSource:
     """Metrics of the cluster as this node sees it."""
 
+    made: tuple[MetricFamily, ...] = ()
+    version: tuple[int, ...] = ()
+
     async def families() -> Iterable[MetricFamily]:
-        topics = cluster.topics
-        return (
-            gauge("holdfast_cluster_agents", "Live agents.", len(cluster.members)),
-            gauge("holdfast_cluster_topics", "Topics.", len(topics)),
-            gauge("holdfast_cluster_partitions", "Partitions of all topics.", sum(each.partitions for each in topics)),
-        )
+        nonlocal made, version
+        if version != cluster.version:  # ten thousand leases are counted when one of them has changed
+            version, made = cluster.version, _cluster_families(cluster)
+        return made
 
     return families
+
+
+def _cluster_families(cluster: Cluster) -> tuple[MetricFamily, ...]:
+    topics, leases = cluster.topics, cluster.leases
+    partitions = sum(each.partitions for each in topics)
+    held = Counter(each.holder for each in leases)
+    led = sum(is_log_partition(each.resource) for each in leases)
+    return (
+        gauge("holdfast_cluster_agents", "Live agents.", len(cluster.members)),
+        gauge("holdfast_cluster_topics", "Topics.", len(topics)),
+        gauge("holdfast_cluster_partitions", "Partitions of all topics.", partitions),
+        gauge("holdfast_cluster_partitions_leaderless", "Partitions whose lease nobody holds.", partitions - led),
+        MetricFamily(
+            "holdfast_cluster_leases",
+            "gauge",
+            "Placed leases, by holder: partitions, group shards, cursor shards.",
+            [({"agent": agent}, float(count)) for agent, count in sorted(held.items())],
+        ),
+        gauge(
+            "holdfast_cluster_lease_epochs",
+            "Sum of their epochs: it grows by one whenever a lease changes its owner.",
+            sum(each.epoch for each in leases),
+        ),
+    )

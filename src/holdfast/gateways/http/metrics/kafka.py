@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sized
 from typing import Protocol
 
 from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge, histogram
-from holdfast.vocabulary.histogram import Histogram
+from holdfast.vocabulary.histogram import Histogram, Latencies
 
 
 class KafkaCounters(Protocol):
@@ -12,6 +12,7 @@ class KafkaCounters(Protocol):
 
     requests: int
     malformed: int
+    latencies: Latencies
 
     @property
     def requests_together(self) -> Histogram:
@@ -21,6 +22,11 @@ class KafkaCounters(Protocol):
     @property
     def unsupported_by_api(self) -> Mapping[str, int]:
         """Requests that ApiVersions does not list, by API."""
+        ...
+
+    @property
+    def throttled_ms(self) -> Mapping[str, int]:
+        """How long clients were told to pause, by quota."""
         ...
 
     @property
@@ -59,6 +65,17 @@ def kafka_metrics(
                 "counter",
                 "Kafka connections closed: an API or version that is not supported.",
                 [({"api": api}, count) for api, count in sorted(server.unsupported_by_api.items())],
+            ),
+            MetricFamily(
+                "holdfast_kafka_throttled_seconds_total",
+                "counter",
+                "Time that clients beyond a quota were told to pause.",
+                [({"quota": quota}, told_ms / 1_000) for quota, told_ms in sorted(server.throttled_ms.items())],
+            ),
+            histogram(
+                "holdfast_kafka_request_seconds",
+                "Duration of Kafka requests, from their arrival to the response; without a Fetch's wait for records.",
+                [({"api": api}, each) for api, each in sorted(server.latencies.items())],
             ),
             histogram(
                 "holdfast_kafka_produce_together_requests",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge, histogram
 from holdfast.objects.cache import CachingObjects
 from holdfast.objects.counters import ObjectCounters
 
@@ -35,6 +35,11 @@ def _requests(counters: ObjectCounters) -> Iterator[MetricFamily]:
         yield MetricFamily(
             family, "counter", help_text, [(labels, float(getattr(totals, name))) for labels, totals in totals_by_cause]
         )
+    yield histogram(
+        "holdfast_objects_request_seconds",
+        "Duration of requests to object storage, but for listings.",
+        [({"operation": operation}, each) for operation, each in sorted(counters.latencies.items())],
+    )
     seconds = [(labels, totals.took_ms / 1000) for labels, totals in totals_by_cause]
     yield MetricFamily("holdfast_objects_seconds_total", "counter", "Time spent waiting for object storage.", seconds)
 

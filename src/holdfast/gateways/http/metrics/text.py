@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sized
 from typing import Any, Final, Protocol
 
 from holdfast.cursors.service import CursorService
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counters_of, gauge, histogram
+from holdfast.vocabulary.histogram import Latencies
 
 _TEXT_HELP: Final = {
     "requests": "Text requests started.",
@@ -38,6 +39,11 @@ class TextFigures(Protocol):
         ...
 
     @property
+    def latencies(self) -> Latencies:
+        """Durations by verb."""
+        ...
+
+    @property
     def connections(self) -> Sized:
         """Open connections."""
         ...
@@ -59,6 +65,11 @@ def text_metrics(server: TextFigures) -> MetricSource:
     async def families() -> Iterable[MetricFamily]:
         return (
             *counters_of("holdfast_text", server.counters, _TEXT_HELP),
+            histogram(
+                "holdfast_text_request_seconds",
+                "Duration of text requests, by verb.",
+                [({"verb": verb}, each) for verb, each in sorted(server.latencies.items())],
+            ),
             gauge("holdfast_text_connections", "Open text connections.", len(server.connections)),
             gauge("holdfast_text_request_bytes", "Memory of text requests in flight.", server.used_bytes),
             gauge(

@@ -1,7 +1,24 @@
 """What request bodies have in common."""
 
+from typing import TypeVar
+
 import msgspec
+from litestar.exceptions import ValidationException
+
+from holdfast.gateways.http.errors import MalformedBodyError
+
+T = TypeVar("T")
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A request body: fields are in camel case, and an unknown one is an error."""
+
+
+def decoded_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The body, whose values stay the JSON that was sent: the framework would have made Python of it."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise ValidationException(str(error)) from msgspec.ValidationError(str(error).replace("at `$", "at `$.data", 1))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedBodyError(str(error)) from None

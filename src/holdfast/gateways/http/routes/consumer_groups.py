@@ -4,30 +4,22 @@ from collections.abc import Sequence
 
 import msgspec
 from litestar import delete, get, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 
-from holdfast.client.admin.groups import (
-    GroupProgress,
-    OffsetMove,
-    apply_reset,
-    committed_offsets,
-    delete_groups,
-    describe_group,
-    list_groups,
-    plan_reset,
-    progress_of,
-    state_name,
-)
-from holdfast.client.admin.positions import Position, parse_position
-from holdfast.client.librdkafka import KafkaClient
-from holdfast.client.types import KafkaNotFoundError
+from holdfast.client.admin.groups import GroupProgress, OffsetMove
+from holdfast.client.admin.positions import parse_position
+from holdfast.gateways.http.access import require, visible
 from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
+from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency
+from holdfast.gateways.log_access.group_administration import OFFSET_MAX
+from holdfast.security.acls import Operation, ResourceType
+from holdfast.security.confirmations import Action
 from holdfast.vocabulary.errors import InvalidError
 
 GROUPS_PATH = f"{LOG_PATH}/consumer-groups"
 GROUP_PATH = GROUPS_PATH + "/{group:str}"
-_OFFSET_MAX = (1 << 63) - 1
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -130,67 +122,102 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @get(GROUPS_PATH, tags=["consumer groups"], summary="List groups")
-async def get_groups(log: LogDependency) -> list[GroupSummary]:
-    """Every group of the cluster, by name."""
-    found = await log.kafka.call(list_groups, ())
-    return [GroupSummary(group_id=each.group_id, state=state_name(each)) for each in found]
+async def get_groups(log: LogDependency, request: HttpRequest) -> list[GroupSummary]:
+    """Every group of the cluster that the caller may see, by name."""
+    found = visible(request, ResourceType.GROUP, await log.groups.list(), lambda each: each.group)
+    return [GroupSummary(group_id=group, state=state) for group, state in found]
 
 
 @get(GROUP_PATH, tags=["consumer groups"], summary="Describe a group")
-async def get_group(log: LogDependency, group: FromPath[str]) -> GroupDescription:
+async def get_group(log: LogDependency, request: HttpRequest, group: FromPath[str]) -> GroupDescription:
     """State, members and progress."""
-    return await log.kafka.call(_describe, group)
+    found = await _describe(log, group)
+    return msgspec.structs.replace(found, partitions=_visible_rows(request, found.partitions))
 
 
 @get(f"{GROUP_PATH}/lag", tags=["consumer groups"], summary="Lag of a group")
-async def get_lag(log: LogDependency, group: FromPath[str]) -> GroupLag:
-    """How many records the group has not read yet."""
-    found = await log.kafka.call(_describe, group)
-    total = sum(each.lag or 0 for each in found.partitions)
-    return GroupLag(group_id=group, total_lag=total, partitions=found.partitions)
+async def get_lag(log: LogDependency, request: HttpRequest, group: FromPath[str]) -> GroupLag:
+    """How many records the group has not read yet, of topics that the caller may see."""
+    found = await _describe(log, group)
+    partitions = _visible_rows(request, found.partitions)
+    return GroupLag(group_id=group, total_lag=sum(each.lag or 0 for each in partitions), partitions=partitions)
+
+
+def _visible_rows(request: HttpRequest, rows: Sequence[PartitionProgress]) -> list[PartitionProgress]:
+    return visible(request, ResourceType.TOPIC, rows, lambda row: row.topic)
 
 
 @post(f"{GROUP_PATH}/reset", tags=["consumer groups"], summary="Reset a group", status_code=200)
-async def reset(log: LogDependency, group: FromPath[str], data: JSONBody[ResetRequest]) -> list[Move]:
-    """Move the committed offsets of a group without members. With `dryRun` nothing is moved."""
+async def reset(
+    request: HttpRequest,
+    log: LogDependency,
+    confirmations: ConfirmationsDependency,
+    group: FromPath[str],
+    data: JSONBody[ResetRequest],
+    force: FromQuery[bool] = False,
+    confirmation_token: FromQuery[str] = "",
+) -> list[Move]:
+    """Move the committed offsets of a group without members. With `dryRun` nothing is moved, and nothing to be confirmed."""
+    for topic in data.topics:
+        require(request, Operation.READ, ResourceType.TOPIC, topic)
     if (data.to is None) == (data.shift is None):
         raise InvalidError("reset", "both" if data.to is not None else "neither", "either to or shift")
     if not data.topics:
         raise InvalidError("topics", "none", "at least one topic")
     to = None if data.to is None else parse_position(data.to, option="to", now_ms=log.backend.clock.now_ms())
-    return await log.kafka.call(_reset, group, data, to)
+    if not data.dry_run:
+        await confirmations.check(
+            Action.RESET_GROUP, group, force=force, token=confirmation_token, principal=principal_of(request)
+        )
+    moves = await log.groups.reset(
+        group, topics=data.topics, partitions=data.partitions, to=to, shift=data.shift, dry_run=data.dry_run
+    )
+    return [_move(each) for each in moves]
 
 
 @post(f"{GROUP_PATH}/seek", tags=["consumer groups"], summary="Move a group in one partition", status_code=200)
-async def seek(log: LogDependency, group: FromPath[str], data: JSONBody[SeekRequest]) -> list[Move]:
+async def seek(
+    log: LogDependency, request: HttpRequest, group: FromPath[str], data: JSONBody[SeekRequest]
+) -> list[Move]:
     """Move the committed offset of one partition. 409 while the group has members."""
+    require(request, Operation.READ, ResourceType.TOPIC, data.topic)
     to = parse_position(str(data.offset), option="offset", now_ms=log.backend.clock.now_ms())
-    request = ResetRequest(topics=(data.topic,), partitions=(data.partition,))
-    return await log.kafka.call(_reset, group, request, to)
+    moves = await log.groups.reset(group, topics=[data.topic], partitions=[data.partition], to=to, shift=None)
+    return [_move(each) for each in moves]
 
 
 @post(f"{GROUPS_PATH}/commit", tags=["consumer groups"], summary="Commit offsets", status_code=200)
-async def commit(log: LogDependency, data: JSONBody[CommitRequest]) -> list[Move]:
+async def commit(log: LogDependency, request: HttpRequest, data: JSONBody[CommitRequest]) -> list[Move]:
     """Commit offsets of a group without members: for readers that keep their position here and read over HTTP."""
+    require(request, Operation.READ, ResourceType.GROUP, data.group_id)
+    for each in data.offsets:
+        require(request, Operation.READ, ResourceType.TOPIC, each.topic)
     for number, each in enumerate(data.offsets):
-        if not 0 <= each.offset <= _OFFSET_MAX:
+        if not 0 <= each.offset <= OFFSET_MAX:
             raise InvalidError(f"offsets[{number}].offset", each.offset, "0 to 2^63 - 1")
         await log.reading.topic(each.topic, each.partition)
-    return await log.kafka.call(_commit, data)
+    offsets = [(each.topic, each.partition, each.offset) for each in data.offsets]
+    return [_move(each) for each in await log.groups.commit(data.group_id, offsets)]
 
 
 @delete(GROUP_PATH, tags=["consumer groups"], summary="Delete a group")
-async def delete_group(log: LogDependency, group: FromPath[str]) -> None:
-    """Delete a group without members, and its offsets."""
-    error = (await log.kafka.call(delete_groups, [group]))[group]
-    if error is not None:
-        raise error
+async def delete_group(
+    request: HttpRequest,
+    log: LogDependency,
+    confirmations: ConfirmationsDependency,
+    group: FromPath[str],
+    force: FromQuery[bool] = False,
+    confirmation_token: FromQuery[str] = "",
+) -> None:
+    """Delete a group without members, and its offsets. Where `confirmations.required` says so, it takes `force` and a token."""
+    await confirmations.check(
+        Action.DELETE_GROUP, group, force=force, token=confirmation_token, principal=principal_of(request)
+    )
+    await log.groups.delete(group)
 
 
-def _describe(client: KafkaClient, group: str) -> GroupDescription:
-    found = describe_group(client, group)
-    if found is None:
-        raise KafkaNotFoundError("group", group, "does not exist")
+async def _describe(log: LogDependency, group: str) -> GroupDescription:
+    state, found, progress = await log.groups.describe(group)
     members = [
         GroupMember(
             member_id=each.member_id,
@@ -202,28 +229,11 @@ def _describe(client: KafkaClient, group: str) -> GroupDescription:
     ]
     return GroupDescription(
         group_id=group,
-        state=state_name(found),
+        state=state,
         protocol=found.partition_assignor,
         members=members,
-        partitions=[PartitionProgress.of(row) for row in progress_of(client, group, found)],
+        partitions=[PartitionProgress.of(row) for row in progress],
     )
-
-
-def _reset(client: KafkaClient, group: str, asked: ResetRequest, to: Position | None) -> list[Move]:
-    moves = plan_reset(client, group, topics=asked.topics, partitions=asked.partitions, to=to, shift=asked.shift)
-    if not asked.dry_run:
-        apply_reset(client, group, moves)
-    return [_move(each) for each in moves]
-
-
-def _commit(client: KafkaClient, asked: CommitRequest) -> list[Move]:
-    before = committed_offsets(client, asked.group_id)
-    moves = [
-        OffsetMove(each.topic, each.partition, before.get((each.topic, each.partition)), each.offset, None)
-        for each in asked.offsets
-    ]
-    apply_reset(client, asked.group_id, moves)
-    return [_move(each) for each in moves]
 
 
 def _move(each: OffsetMove) -> Move:

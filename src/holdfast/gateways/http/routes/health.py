@@ -78,7 +78,8 @@ async def metrics(backend: BackendDependency, sources: SourcesDependency) -> Res
             failed += 1
             _log.warning("metrics left out: %s", error or "timed out")
     families.append(gauge("holdfast_metrics_missing", "Sources of this page that failed.", failed))
-    return Response(render_exposition(families), media_type=EXPOSITION_MEDIA_TYPE)
+    page = await asyncio.to_thread(render_exposition, families)  # of thousands of series
+    return Response(page, media_type=EXPOSITION_MEDIA_TYPE)
 
 
 HANDLERS = (live, ready, metrics)

@@ -7,12 +7,14 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from holdfast.client.leader_client import LeaderClient
-from holdfast.gateways.http.log.backend import KafkaAdmin, LogBackend
-from holdfast.gateways.http.log.producing import Producing
-from holdfast.gateways.http.log.reading import Reading
 from holdfast.gateways.http.log.waits import Waits
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
+from holdfast.gateways.log_access.backend import KafkaAdmin, LogBackend
+from holdfast.gateways.log_access.group_administration import GroupAdministration
+from holdfast.gateways.log_access.producing import Producing
+from holdfast.gateways.log_access.reading import Reading
+from holdfast.gateways.log_access.topic_administration import TopicAdministration
 
 LOG_PATH = "/api/v1"
 
@@ -24,7 +26,8 @@ class LogRoutes:
     backend: LogBackend
     settings: HttpSettings
     stop: asyncio.Event
-    kafka: KafkaAdmin
+    topics: TopicAdministration
+    groups: GroupAdministration
     producing: Producing
     reading: Reading
     waits: Waits
@@ -36,12 +39,16 @@ class LogRoutes:
     ) -> "LogRoutes":
         """The routes of one node."""
         # An answer must come before the deadline of its request does, which would leave its outcome unsaid.
-        forward = LeaderClient(backend.bootstrap, clock=backend.clock, timeout_ms=settings.forward_ms)
+        forward = LeaderClient(
+            backend.bootstrap, clock=backend.clock, timeout_ms=settings.forward_ms, login=backend.login
+        )
+        kafka = KafkaAdmin(backend.bootstrap, timeout_s=settings.forward_ms / 1000, login=backend.login)
         return cls(
             backend=backend,
             settings=settings,
             stop=stop,
-            kafka=KafkaAdmin(backend.bootstrap, timeout_s=settings.forward_ms / 1000),
+            topics=TopicAdministration(backend, kafka),
+            groups=GroupAdministration(kafka),
             producing=Producing(backend, forward),
             reading=Reading(backend, forward),
             waits=Waits(counters, count_max=settings.waits_max, stop=stop),

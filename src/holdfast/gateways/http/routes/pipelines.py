@@ -5,9 +5,10 @@ from typing import Literal
 
 import msgspec
 from litestar import Response, delete, get, patch, post, put
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import (
     PIPELINE_PATH,
     PIPELINES_PATH,
@@ -21,6 +22,7 @@ from holdfast.gateways.http.routes.dependencies import (
 from holdfast.pipeline.catalog.worker_status import SlotAssignment, WorkerRecord
 from holdfast.pipeline.model.definition import Pipeline, PipelineState
 from holdfast.pipeline.service.status import PipelineStatus
+from holdfast.security.confirmations import Action
 
 
 class NewPipeline(RequestBody, frozen=True):
@@ -98,8 +100,21 @@ async def update_pipeline(
 
 
 @delete(PIPELINE_PATH, tags=["pipelines"], summary="Delete a pipeline")
-async def delete_pipeline(request: HttpRequest, pipelines: PipelinesDependency, pipeline: FromPath[str]) -> None:
-    """Delete a stopped pipeline with its parts and its progress. Its tables are kept."""
+async def delete_pipeline(
+    request: HttpRequest,
+    pipelines: PipelinesDependency,
+    confirmations: ConfirmationsDependency,
+    pipeline: FromPath[str],
+    force: FromQuery[bool] = False,
+    confirmation_token: FromQuery[str] = "",
+) -> None:
+    """Delete a stopped pipeline with its parts and its progress. Its tables are kept.
+
+    Where `confirmations.required` says so, it takes `force` and a token for the name or id in the path.
+    """
+    await confirmations.check(
+        Action.DELETE_PIPELINE, pipeline, force=force, token=confirmation_token, principal=principal_of(request)
+    )
     await pipelines.catalog.delete(await pipeline_id(pipelines, pipeline), expected=if_match_version(request))
 
 

@@ -1,31 +1,32 @@
 """Records: produce one, a batch, lines or raw bytes; consume, browse and follow them."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Literal, TypeVar
+from functools import partial
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import get, post
-from litestar.exceptions import ValidationException
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
-from holdfast.gateways.http.errors import MalformedBodyError
-from holdfast.gateways.http.log.off_loop import off_loop
+from holdfast.gateways.http.access import RequestAccess, access_of, require
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
-from holdfast.gateways.http.log.tail import PARTITIONS_MAX, parse_event_id, tail_events
-from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.log.tail import parse_event_id, tail_events
+from holdfast.gateways.http.routes.bodies import RequestBody, decoded_body
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes
 from holdfast.gateways.http.routes.topics import TOPIC_PATH
+from holdfast.gateways.log_access.following import PARTITIONS_MAX
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.log.batches import Record
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER
 from holdfast.log.topics import Topic
+from holdfast.security.acls import Operation, ResourceType
+from holdfast.security.identity import AuthenticationError
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import gather_limited
-
-T = TypeVar("T")
 
 NDJSON = "application/x-ndjson"
 OCTETS = "application/octet-stream"
@@ -34,6 +35,7 @@ _ACKS = {"all": ACKS_ALL, "leader": ACKS_LEADER}
 _RECORDS_MAX = 10_000
 _READS_MAX = 8
 _RECORD_BYTES = 64  # what a record costs beside its value
+_LINES_SPEED = 8  # values that are appended as they are cost so much less than records that are made of JSON
 
 MaxRecords = Annotated[int, QueryParameter(name="maxRecords", ge=1, le=_RECORDS_MAX)]
 MaxBytes = Annotated[int, QueryParameter(name="maxBytes", ge=1, le=16 * MIB)]
@@ -111,7 +113,8 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 )
 async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey = None) -> Produced:
     """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
-    data = _decoded(_ONE, await request.body())
+    data = decoded_body(_ONE, await request.body())
+    require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     acks = _ACKS[data.ack_mode or data.acks]
     record = _named(data, log.backend.clock.now_ms())
     found = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
@@ -132,10 +135,11 @@ async def produce_batch(log: LogDependency, request: HttpRequest, key: Idempoten
     body = await request.body()
 
     def read() -> tuple[ProduceBatchRequest, list[Record]]:
-        data = _decoded(_BATCH, body)
+        data = decoded_body(_BATCH, body)
         return data, [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
 
     data, records = await off_loop(len(body), read)
+    require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     found = await log.producing.append(
         data.topic,
         records,
@@ -177,15 +181,26 @@ async def produce_raw(
     common = None if record_key is None else record_key.encode()
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    if media == NDJSON:
+        if (count := body.count(b"\n")) > _RECORDS_MAX:
+            raise InvalidError("body", f"{count} lines", f"at most {_RECORDS_MAX} lines")
+        if lines == "values" and key is None:
+            values = await off_loop(len(body) // _LINES_SPEED, lambda: line_values(body))
+            if not values:
+                return ProducedLines(count=0, ranges=[])
+            number, offset = await log.producing.append_values(
+                topic, values, partition, key=common, timestamp_ms=now_ms, acks=_ACKS[acks]
+            )
+            appended = ProducedRange(partition=number, offset=offset, count=len(values))
+            return ProducedLines(count=len(values), ranges=[appended])
+    elif media != OCTETS:
+        raise InvalidError("content-type", media, f"{NDJSON} or {OCTETS}; JSON goes to {LOG_PATH}/produce")
+
     def read() -> tuple[list[Record], list[int | None]]:
         if media == OCTETS:
             return [Record(0, now_ms, common, body)], [partition]
-        if media != NDJSON:
-            raise InvalidError("content-type", media, f"{NDJSON} or {OCTETS}; JSON goes to {LOG_PATH}/produce")
-        if (count := body.count(b"\n")) > _RECORDS_MAX:
-            raise InvalidError("body", f"{count} lines", f"at most {_RECORDS_MAX} lines")
         if lines == "values":
-            records = [Record(at, now_ms, common, value) for at, value in enumerate(line_values(body))]
+            records = [Record(at, now_ms, common, bytes(value)) for at, value in enumerate(line_values(body))]
             return records, [partition] * len(records)
         given = line_records(body)
         records = [to_record(number, each, now_ms) for number, each in enumerate(given)]
@@ -216,13 +231,19 @@ async def consume(
 
     At the end it waits up to `waitMs` for the next record.
     """
+    require(request, Operation.READ, ResourceType.TOPIC, topic)
     found = await log.reading.topic(topic, partition)
     start = await log.reading.offset(found, partition, _position(log, offset))
     read = await _consumed(log, found, partition, start, max_records, max_bytes)
     if not wait_ms or read.next_offset != start:
         return read
     waiting = _consumed(log, found, partition, start, max_records, max_bytes, wait_ms)
-    return await log.waits.run(waiting, request.receive) or read
+    access = access_of(request)
+    ended = partial(access.ended, Operation.READ, ResourceType.TOPIC, topic) if access is not None else None
+    waited = await log.waits.run(waiting, request.receive, ended)
+    if access is not None and not access.is_valid(Operation.READ, ResourceType.TOPIC, topic):
+        raise AuthenticationError("the credentials were revoked while the request waited")
+    return waited or read
 
 
 @get(f"{TOPIC_PATH}/messages", tags=["records"], summary="Browse a topic")
@@ -254,6 +275,7 @@ async def messages(
 @get(f"{TOPIC_PATH}/tail", tags=["records"], summary="Follow a topic", media_type="text/event-stream")
 async def tail(
     log: LogDependency,
+    request: HttpRequest,
     topic: FromPath[str],
     partition: Partition = None,
     offset: Annotated[str, QueryParameter(name="offset")] = "latest",
@@ -272,10 +294,13 @@ async def tail(
         number: known[number] if number in known else await log.reading.offset(found, number, position)
         for number in chosen
     }
-    return Stream(_counted(log, found, positions), media_type="text/event-stream")
+    access = access_of(request)
+    return Stream(_counted(log, found, positions, access), media_type="text/event-stream")
 
 
-async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> AsyncIterator[bytes]:
+async def _counted(
+    log: LogRoutes, topic: Topic, positions: dict[int, int], access: RequestAccess | None
+) -> AsyncIterator[bytes]:
     if len(log.tails) >= log.settings.tails_max:
         return  # others were faster; the client connects again
     me = object()
@@ -289,6 +314,7 @@ async def _counted(log: LogRoutes, topic: Topic, positions: dict[int, int]) -> A
             clock=clock,
             until_ms=clock.boot_ms() + log.settings.request_ms * 0.8,
             stop=log.stop,
+            ended=None if access is None else partial(access.ended, Operation.READ, ResourceType.TOPIC, topic.name),
         )
         with log.waits.counted():
             async for event in events:
@@ -322,16 +348,6 @@ async def _consumed(
         start_offset=found.start_offset,
         end_offset=found.high_watermark,
     )
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The body, whose values stay the JSON that was sent: the framework would have made Python of it."""
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise ValidationException(str(error)) from msgspec.ValidationError(str(error).replace("at `$", "at `$.data", 1))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedBodyError(str(error)) from None
 
 
 def _position(log: LogRoutes, text: str) -> Position:

@@ -4,27 +4,21 @@ from collections.abc import Mapping
 
 import msgspec
 from litestar import Response, delete, get, patch, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody
 
-from holdfast.client.admin.topics import (
-    PartitionRow,
-    add_partitions,
-    alter_topic_settings,
-    create_topic,
-    delete_topics,
-    partition_rows,
-    set_replication_factor,
-    topic_settings,
-)
-from holdfast.client.librdkafka import KafkaClient
+from holdfast.gateways.http.access import require, require_create_topic, visible
 from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
+from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency
-from holdfast.log.topics import Topic, TopicExistsError, UnknownTopicError, check_name
+from holdfast.gateways.log_access.topic_administration import SERVER_DEFAULT
+from holdfast.log.topics import Topic
+from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+from holdfast.security.confirmations import Action
 from holdfast.vocabulary.errors import InvalidError
 
 TOPICS_PATH = f"{LOG_PATH}/topics"
 TOPIC_PATH = TOPICS_PATH + "/{topic:str}"
-_BROKER_DEFAULT = -1
 Setting = str | int | float | bool
 
 
@@ -99,29 +93,26 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 @get(TOPICS_PATH, tags=["topics"], summary="List topics")
-async def list_topics(log: LogDependency) -> list[TopicSummary]:
-    """Every topic, by name."""
-    return [TopicSummary.of(topic) for topic in await log.backend.log.list_topics()]
+async def list_topics(log: LogDependency, request: HttpRequest) -> list[TopicSummary]:
+    """Every topic that the caller may see, by name."""
+    shown = visible(request, ResourceType.TOPIC, await log.topics.list(), lambda topic: topic.name)
+    return [TopicSummary.of(topic) for topic in shown]
 
 
 @post(TOPICS_PATH, tags=["topics"], summary="Create a topic")
-async def post_topic(log: LogDependency, data: JSONBody[NewTopic]) -> Response[TopicSummary]:
+async def post_topic(log: LogDependency, request: HttpRequest, data: JSONBody[NewTopic]) -> Response[TopicSummary]:
     """Create a topic and wait until it has leaders. 409 if the name is taken."""
-    check_name(data.name)
+    require_create_topic(request, data.name)
     config = {name: _text(value) for name, value in data.config.items()}
     for name, value in (("retention.ms", data.retention_ms), ("cleanup.policy", data.cleanup_policy)):
         if value is not None and config.setdefault(name, _text(value)) != _text(value):
             raise InvalidError(name, config[name], "given once")
-    created = await log.kafka.call(
-        create_topic,
+    topic = await log.topics.create(
         data.name,
         partitions=_one("partitions", data.partitions, data.partition_count),
         replication_factor=_one("replicationFactor", data.replication_factor, data.replication_factor_),
         config=config,
     )
-    if not created:
-        raise TopicExistsError(data.name)
-    topic = await log.backend.log.topics.get(data.name)
     return Response(TopicSummary.of(topic), headers={"location": f"{TOPICS_PATH}/{data.name}"})
 
 
@@ -132,8 +123,8 @@ async def get_topic(log: LogDependency, topic: FromPath[str]) -> TopicDescriptio
 
 
 async def _describe(log: LogDependency, topic: str) -> TopicDescription:
-    found = await _known(log, topic)
-    settings = (await log.kafka.call(topic_settings, [topic]))[topic]
+    found = await log.topics.get(topic)
+    settings = await log.topics.settings(topic)
     return TopicDescription(
         **msgspec.structs.asdict(TopicSummary.of(found)),
         config={setting.name: setting.value for setting in settings},
@@ -142,41 +133,42 @@ async def _describe(log: LogDependency, topic: str) -> TopicDescription:
 
 
 @patch(TOPIC_PATH, tags=["topics"], summary="Change a topic")
-async def patch_topic(log: LogDependency, topic: FromPath[str], data: JSONBody[TopicChange]) -> TopicDescription:
+async def patch_topic(
+    log: LogDependency, request: HttpRequest, topic: FromPath[str], data: JSONBody[TopicChange]
+) -> TopicDescription:
     """Add partitions, change the number of replicas, set or reset settings. Each is one change of its own, in this order."""
-    found = await _known(log, topic)
-    if data.partitions is not None and data.partitions != found.partitions:
-        await log.kafka.call(add_partitions, topic, data.partitions)
-    if data.replication_factor is not None and data.replication_factor != found.config.replication_factor:
-        await log.kafka.call(set_replication_factor, topic, data.replication_factor)
+    if data.partitions is not None:
+        require(request, Operation.ALTER, ResourceType.TOPIC, topic)
+    if data.replication_factor is not None:
+        require(request, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if data.config:
-        to = {name: _text(value) for name, value in data.config.items() if value is not None}
-        unset = [name for name, value in data.config.items() if value is None]
-        await log.kafka.call(alter_topic_settings, topic, to=to, unset=unset)
+        require(request, Operation.ALTER_CONFIGS, ResourceType.TOPIC, topic)
+    config = {name: None if value is None else _text(value) for name, value in data.config.items()}
+    await log.topics.change(
+        topic, partitions=data.partitions, replication_factor=data.replication_factor, config=config
+    )
     return await _describe(log, topic)
 
 
 @delete(TOPIC_PATH, tags=["topics"], summary="Delete a topic")
-async def delete_topic(log: LogDependency, topic: FromPath[str]) -> None:
-    """Delete a topic and everything in it."""
-    await _known(log, topic)
-    error = (await log.kafka.call(delete_topics, [topic]))[topic]
-    if error is not None:
-        raise error
+async def delete_topic(
+    request: HttpRequest,
+    log: LogDependency,
+    confirmations: ConfirmationsDependency,
+    topic: FromPath[str],
+    force: FromQuery[bool] = False,
+    confirmation_token: FromQuery[str] = "",
+) -> None:
+    """Delete a topic and everything in it. Where `confirmations.required` says so, it takes `force` and a token."""
+    await confirmations.check(
+        Action.DELETE_TOPIC, topic, force=force, token=confirmation_token, principal=principal_of(request)
+    )
+    await log.topics.delete(topic)
 
 
 @get(f"{TOPIC_PATH}/partitions", tags=["topics"], summary="List partitions")
 async def get_partitions(log: LogDependency, topic: FromPath[str]) -> list[PartitionDescription]:
     """Leader, epoch, replicas and offsets of each partition; offsets are null while nobody serves it."""
-    await _known(log, topic)
-    cluster = log.backend.cluster
-
-    def offline(number: int) -> str:
-        held = cluster.leader(topic, number)
-        mark = None if held is None else cluster.offline(held)
-        return "" if mark is None else mark.reason
-
-    rows = await log.kafka.call(_rows, topic)
     return [
         PartitionDescription(
             partition=row.partition,
@@ -188,22 +180,10 @@ async def get_partitions(log: LogDependency, topic: FromPath[str]) -> list[Parti
             start_offset=row.earliest,
             end_offset=row.latest,
             records=row.records,
-            offline=offline(row.partition),
+            offline=offline,
         )
-        for row in rows
+        for row, offline in await log.topics.partitions(topic)
     ]
-
-
-def _rows(client: KafkaClient, topic: str) -> list[PartitionRow]:
-    return partition_rows(client, client.describe([topic]).values())[topic]
-
-
-async def _known(log: LogDependency, name: str) -> Topic:
-    try:
-        check_name(name)
-    except InvalidError:
-        raise UnknownTopicError(name) from None
-    return await log.backend.log.topics.get(name)
 
 
 def _one(name: str, *given: int | None) -> int:
@@ -211,7 +191,7 @@ def _one(name: str, *given: int | None) -> int:
     values = {value for value in given if value is not None}
     if len(values) > 1:
         raise InvalidError(name, sorted(values), "given once")
-    return next(iter(values), _BROKER_DEFAULT)
+    return next(iter(values), SERVER_DEFAULT)
 
 
 def _text(value: Setting) -> str:

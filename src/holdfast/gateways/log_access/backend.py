@@ -1,4 +1,4 @@
-"""What the routes of the log stand on: this node's log, the cluster as it is seen here, and clients of the other nodes."""
+"""What gateways of the log stand on: this node's log, the cluster as it is seen here, and clients of the other nodes."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.cluster import Cluster
 from holdfast.client.addresses import Bootstrap
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.log.service import LogService
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -25,12 +26,16 @@ _THREADS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBackend:
-    """Services of one node. `bootstrap`: the Kafka address of the cluster, for what another node has to do."""
+    """Services of one node. `bootstrap`: the Kafka address of the cluster, for what another node has to do.
+
+    `login`: how this node logs in there as itself; None: nobody needs to. Callers were authorised here: other nodes trust a node.
+    """
 
     log: LogService
     cluster: Cluster
     administration: ClusterAdministration
     bootstrap: str
+    login: BrokerLogin | None = None
     clock: Clock
     random: Random
 
@@ -41,9 +46,10 @@ class KafkaAdmin:
     The threads are its own: a coordinator that does not answer keeps them for long, and the log reads and publishes on the loop's.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
-        self._bootstrap = Bootstrap(servers=bootstrap, timeout_s=timeout_s)
-        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="http-admin")
+    def __init__(self, bootstrap: str, *, timeout_s: float, login: BrokerLogin | None = None) -> None:
+        properties = login.properties() if login is not None else {}
+        self._bootstrap = Bootstrap(servers=bootstrap, timeout_s=timeout_s, properties=properties)
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="gateway-admin")
         self._opening = asyncio.Lock()
         self._client: KafkaClient | None = None
 

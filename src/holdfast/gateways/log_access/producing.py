@@ -1,4 +1,4 @@
-"""Appending records that came over HTTP, at this node or at the leaders of their partitions.
+"""Appending records that came through a gateway, at this node or at the leaders of their partitions.
 
 The rules: records of one partition are one batch, appended as a whole or not at all. A key decides the partition as in Kafka's own
 clients; what has neither key nor partition goes to one partition per request, each in turn. With an idempotency key the same
@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
 from holdfast.client.producer import SEQUENCE_MODULUS, OutOfSequenceError
-from holdfast.gateways.http.log.backend import LogBackend
-from holdfast.gateways.http.log.off_loop import off_loop
+from holdfast.gateways.log_access.backend import LogBackend
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from holdfast.log.batches import Record, encode
+from holdfast.log.batches import Buffer, Record, encode, encode_values
 from holdfast.log.errors import NotLeaderError, ProducerRefusedError
 from holdfast.log.model import ACKS_ALL
 from holdfast.log.topics import Topic
@@ -40,6 +40,7 @@ _KEYS_KEPT: Final = 65_536
 # Ids that are given to producers count up from 0 and never come here.
 _KEY_IDS: Final = 1 << 62
 _KEY_BYTES_KEPT: Final = 128
+_VALUES_SPEED: Final = 8  # values that are appended as they are cost so much less than records
 _RECORD_BYTES: Final = 64  # what a record costs beside its key and value
 
 
@@ -48,6 +49,16 @@ class AppendedRecords(NamedTuple):
 
     offsets: Mapping[int, int]
     members: Mapping[int, Sequence[int]]
+
+
+class PreparedAppend(NamedTuple):
+    """The records of a request as one batch for each partition, and which of them these are."""
+
+    topic: Topic
+    batches: Mapping[int, bytes]
+    members: Mapping[int, Sequence[int]]
+    acks: int
+    idempotency_key: str | None
 
 
 class PartlyAppendedError(OutcomeUnknownError):
@@ -88,6 +99,19 @@ class Producing:
         idempotency_key: str | None = None,
     ) -> AppendedRecords:
         """Append the records, whose offsets are their places; where they are. `partitions`: as each of them asks for."""
+        prepared = await self.prepare(name, records, partitions, acks=acks, idempotency_key=idempotency_key)
+        return await self.finish(prepared)
+
+    async def prepare(
+        self,
+        name: str,
+        records: Sequence[Record],
+        partitions: Sequence[int | None],
+        *,
+        acks: int = ACKS_ALL,
+        idempotency_key: str | None = None,
+    ) -> PreparedAppend:
+        """The same as batches that are not appended yet: what is prepared in turn and then finished is begun in that order."""
         if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
             raise InvalidError("Idempotency-Key", idempotency_key[:40], f"1 to {KEY_CHARS_MAX} characters")
         topic = await self.topic(name)
@@ -95,21 +119,50 @@ class Producing:
             others = kafka_partition(idempotency_key.encode(), topic.partitions)
         else:
             others = next(self._turns) % topic.partitions
-        size_bytes = sum(_RECORD_BYTES + len(each.key or b"") + len(each.value or b"") for each in records)
-        members = await off_loop(size_bytes, lambda: _by_partition(topic, records, partitions, others))
         producer = _key_producer(topic.id, idempotency_key) if idempotency_key else None
 
-        async def append(partition: int, mine: Sequence[int]) -> int | HoldfastError:
+        def prepare() -> PreparedAppend:
+            members = _by_partition(topic, records, partitions, others)
+            batches = {partition: _batch(records, mine, producer) for partition, mine in members.items()}
+            return PreparedAppend(topic, batches, members, acks, idempotency_key)
+
+        size_bytes = sum(_RECORD_BYTES + len(each.key or b"") + len(each.value or b"") for each in records)
+        return await off_loop(size_bytes, prepare)
+
+    async def finish(self, prepared: PreparedAppend) -> AppendedRecords:
+        """Append what was prepared; where it is, once it is durable."""
+        topic, batches, members, acks, key = prepared
+
+        async def append(partition: int, batch: bytes) -> int | HoldfastError:
             try:
-                batch = await off_loop(size_bytes, lambda: _batch(records, mine, producer))
-                return await self._append(topic, partition, batch, acks, stamped=producer is not None)
+                return await self._append(topic, partition, batch, acks, stamped=key is not None)
             except (ProducerRefusedError, OutOfSequenceError):
-                return InvalidError("Idempotency-Key", idempotency_key or "", "used with the same records as before")
+                return InvalidError("Idempotency-Key", key or "", "used with the same records as before")
             except HoldfastError as error:
                 return error
 
-        found = await gather_or_cancel(*(append(*each) for each in members.items()))
-        return AppendedRecords(_offsets(dict(zip(members, found, strict=True))), members)
+        if len(batches) == 1:  # most requests: no task of its own
+            found = [await append(*each) for each in batches.items()]
+        else:
+            found = await gather_or_cancel(*(append(*each) for each in batches.items()))
+        return AppendedRecords(_offsets(dict(zip(batches, found, strict=True))), members)
+
+    async def append_values(
+        self,
+        name: str,
+        values: Sequence[Buffer],
+        partition: int | None,
+        *,
+        key: bytes | None,
+        timestamp_ms: int,
+        acks: int = ACKS_ALL,
+    ) -> tuple[int, int]:
+        """Append values that have one key and one time, as one batch; the partition, and the first offset there."""
+        topic = await self.topic(name)
+        number = _partition(topic, partition, key, next(self._turns) % topic.partitions, at=0)
+        size_bytes = sum(map(len, values)) // _VALUES_SPEED
+        batch = await off_loop(size_bytes, lambda: encode_values(values, timestamp_ms=timestamp_ms, key=key))
+        return number, await self._append(topic, number, batch, acks, stamped=False)
 
     async def _append(self, topic: Topic, partition: int, batch: bytes, acks: int, *, stamped: bool) -> int:
         """The offset of the batch, once it is as durable as `acks` asks for."""
@@ -137,14 +190,19 @@ def _by_partition(
     """The records of each partition, by their places. `others`: where those go that have neither key nor partition."""
     members: dict[int, list[int]] = defaultdict(list)
     for at, (record, partition) in enumerate(zip(records, wanted, strict=True)):
-        if partition is None:
-            partition = others if record.key is None else _key_partition(record.key, topic.partitions)
-        elif not 0 <= partition < topic.partitions:
-            raise InvalidError(
-                f"records[{at}].partition", partition, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
-            )
-        members[partition].append(at)
+        members[_partition(topic, partition, record.key, others, at=at)].append(at)
     return dict(members)
+
+
+def _partition(topic: Topic, wanted: int | None, key: bytes | None, others: int, *, at: int) -> int:
+    """Where a record goes. `at`: its place in the request, for errors."""
+    if wanted is None:
+        return others if key is None else _key_partition(key, topic.partitions)
+    if not 0 <= wanted < topic.partitions:
+        raise InvalidError(
+            f"records[{at}].partition", wanted, f"0 to {topic.partitions - 1}, as topic {topic.name} has"
+        )
+    return wanted
 
 
 def _key_producer(topic_id: str, key: str) -> int:

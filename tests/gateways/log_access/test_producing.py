@@ -1,6 +1,6 @@
 """Where records go."""
 
-from holdfast.gateways.http.log import producing
+from holdfast.gateways.log_access import producing
 from holdfast.vocabulary.hashing import kafka_partition
 
 

@@ -1,4 +1,4 @@
-"""Reading records for HTTP, from this node's log or from the leaders of their partitions.
+"""Reading records for gateways, from this node's log or from the leaders of their partitions.
 
 The one rule: a position is an offset before anything is read, so that every answer says where the next read begins.
 """
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position
 from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
-from holdfast.gateways.http.log.backend import LogBackend
-from holdfast.gateways.http.log.off_loop import off_loop
+from holdfast.gateways.log_access.backend import LogBackend
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.batches import Buffer, Record, decode, parse_header
 from holdfast.log.batches.header import HEADER_BYTES

@@ -1,9 +1,9 @@
-"""Admin calls of the HTTP gateway run on threads of their own."""
+"""Admin calls of gateways run on threads of their own."""
 
 import asyncio
 import threading
 
-from holdfast.gateways.http.log.backend import KafkaAdmin
+from holdfast.gateways.log_access.backend import KafkaAdmin
 
 
 async def test_a_call_that_waits_for_a_coordinator_takes_no_thread_from_the_loop() -> None:
@@ -17,4 +17,4 @@ async def test_a_call_that_waits_for_a_coordinator_takes_no_thread_from_the_loop
 
     async with asyncio.TaskGroup() as calls:  # two at once, each on a thread
         found = [calls.create_task(admin.call(wait)) for _ in range(2)]
-    assert all(each.result().startswith("http-admin") for each in found)
+    assert all(each.result().startswith("gateway-admin") for each in found)

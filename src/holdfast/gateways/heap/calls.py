@@ -1,0 +1,372 @@
+"""Any node answers: a heap request is served here, or forwarded to the leader of its partition.
+
+The rules: a forwarded request is never forwarded again. What failed without an effect is tried again until the request's time is
+over; what may have happened is not. A request over several partitions is one for each of them.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.agent.cluster import Cluster
+from holdfast.client.broker_login import BrokerLogin
+from holdfast.client.heap_connection import HeapConnection
+from holdfast.gateways.heap.node_connections import HeapNodeConnections
+from holdfast.heap.administration import HeapAdministration
+from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport
+from holdfast.heap.errors import LeaseLostError
+from holdfast.heap.lease_token import parse_token
+from holdfast.heap.local_heaps import DLQ_SUFFIX
+from holdfast.heap.message_id import parse_message_id
+from holdfast.heap.model import Enqueued, NewMessage, PeekedMessage
+from holdfast.heap.service import HeapService
+from holdfast.heap.wire import (
+    AckRequest,
+    CancelRequest,
+    CreateRequest,
+    DeadLettersRequest,
+    DeleteRequest,
+    DeliverRequest,
+    DescribeRequest,
+    EnqueueRequest,
+    ExtendRequest,
+    HeapRequest,
+    LostLease,
+    MoveRequest,
+    NackRequest,
+    PeekRequest,
+    PlacesRequest,
+    PopRequest,
+    PurgeRequest,
+    ReleaseRequest,
+    ReprioritiseRequest,
+    StatsRequest,
+)
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import Topic
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import Random, backoff_ms
+from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.tasks import gather_or_cancel
+
+R = TypeVar("R")
+
+_RETRY_MS: Final = 5
+_RETRY_MAX_MS: Final = 200
+_LISTED: Final = 100
+_PACES_PER_S: Final = 10
+_ACTIONS: Final = ("list", "replay", "delete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeapBackend:
+    """What heap requests need of a node. `request_ms`: how long one is tried, beside the time a pop waits.
+
+    `login`: how this node logs in to others; None: nobody needs to.
+    """
+
+    heaps: HeapService
+    cluster: Cluster
+    clock: Clock
+    random: Random
+    login: BrokerLogin | None = None
+    request_ms: int = 30_000
+
+
+class HeapCalls:
+    """The heap requests of one node."""
+
+    def __init__(self, backend: HeapBackend) -> None:
+        self._backend = backend
+        self._nodes = HeapNodeConnections(backend.cluster, backend.login)
+        backend.heaps.deliver_through(self._deliver)
+
+    @property
+    def administration(self) -> HeapAdministration:
+        """Heaps as topics: create, change, list, delete."""
+        return self._backend.heaps.administration
+
+    async def heap(self, topic: str) -> Topic:
+        """The topic of a heap. `UnknownTopicError`, `NotAHeapError`."""
+        return await self._backend.heaps.heap(topic)
+
+    def close(self) -> None:
+        """Close the connections to other nodes."""
+        self._nodes.close()
+
+    async def call(self, request: HeapRequest) -> Any:
+        """The result of a request, as `heap.wire` lists them. Raises the errors of `HeapService`."""
+        if request.partition is not None:
+            return await self._tried(request)
+        administration = self._backend.heaps.administration
+        match request:
+            case CreateRequest():
+                return await administration.create(request.topic, request.partitions, request.config, request.log)
+            case DeleteRequest():
+                return await administration.delete(request.topic)
+            case DescribeRequest():
+                return await administration.describe(request.topic)
+            case EnqueueRequest():
+                return await self._enqueue(request)
+            case AckRequest() | NackRequest() | ReleaseRequest() | ExtendRequest():
+                return await self._by_token(request)
+            case CancelRequest() | ReprioritiseRequest() | MoveRequest():
+                heap = await self._backend.heaps.heap(request.topic)
+                place = parse_message_id(bytes.fromhex(heap.id), request.message_id)
+                return await self._tried(msgspec.structs.replace(request, partition=place.partition))
+            case PopRequest():
+                return await self._pop(request)
+            case PlacesRequest():
+                heap = await self._backend.heaps.heap(request.topic)
+                return [self._address_of_leader(request.topic, number) for number in range(heap.partitions)]
+            case _:
+                return await self._of_all(request)
+
+    async def _pop(self, request: PopRequest) -> Any:
+        """Of one partition at its leader; of several through the spine, which every agent reaches."""
+        heap = await self._backend.heaps.heap(request.topic)
+        if heap.partitions == 1:
+            return await self._tried(msgspec.structs.replace(request, partition=0))
+        return await self._tried(request)
+
+    def _address_of_leader(self, topic: str, number: int) -> str:
+        cluster = self._backend.cluster
+        held = cluster.leader(topic, number)
+        member = None if held is None else cluster.reachable_member(held.holder)
+        return "" if member is None else member.address
+
+    async def _deliver(self, topic: str, partition: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """Messages that were moved to another heap, at the leader of their partition there. The same again are duplicates."""
+        heap = await self._backend.heaps.destination(topic)
+        request = DeliverRequest(topic=topic, partition=partition % heap.partitions, messages=messages)
+        delivered: list[Enqueued] = await self._tried(request)
+        return delivered
+
+    # ── requests of several partitions ──
+
+    async def _enqueue(self, request: EnqueueRequest) -> Any:
+        """Each message where it belongs: those of one partition all or none."""
+        places: dict[int, list[int]] = defaultdict(list)
+        for at, message in enumerate(request.messages):
+            places[await self._backend.heaps.route(request.topic, message)].append(at)
+        if not places:
+            raise InvalidError("messages", "none", "at least one")
+
+        def part(number: int) -> EnqueueRequest:
+            mine = [request.messages[at] for at in places[number]]
+            return msgspec.structs.replace(request, partition=number, messages=mine)
+
+        return await self._parts(places, part)
+
+    async def _by_token(self, request: AckRequest | NackRequest | ReleaseRequest | ExtendRequest) -> Any:
+        places: dict[int, list[int]] = defaultdict(list)
+        for at, token in enumerate(request.tokens):
+            places[parse_token(token).partition].append(at)
+
+        def part(number: int) -> HeapRequest:
+            return msgspec.structs.replace(
+                request, partition=number, tokens=[request.tokens[at] for at in places[number]]
+            )
+
+        return await self._parts(places, part)
+
+    async def _parts(self, places: Mapping[int, Sequence[int]], part: Callable[[int], HeapRequest]) -> list[Any]:
+        """The results of requests for each partition, in the order of the whole one."""
+        found = await self._all([part(number) for number in places])
+        results = {
+            at: each
+            for mine, parts in zip(places.values(), found, strict=True)
+            for at, each in zip(mine, parts, strict=True)
+        }
+        return [results[at] for at in range(len(results))]
+
+    async def _of_all(self, request: HeapRequest) -> Any:
+        if isinstance(request, DeadLettersRequest):
+            return await self._letters_of_all(request)
+        heap = await self._backend.heaps.heap(request.topic)
+        parts = [msgspec.structs.replace(request, partition=number) for number in range(heap.partitions)]
+        found = await self._all(parts)
+        match request:
+            case PurgeRequest():
+                return sum(found)
+        return [each for several in found for each in several]
+
+    async def _letters_of_all(self, request: DeadLettersRequest) -> Any:
+        """Partition after partition: `limit` and `rate_per_s` are of all of them together."""
+        heap = await self._backend.heaps.heap(request.topic + DLQ_SUFFIX)
+        limit = request.limit if request.action != "list" else request.limit or _LISTED
+        found: list[PeekedMessage] = []
+        matched = changed = 0
+        for number in range(heap.partitions):
+            left = None if limit is None else limit - matched - len(found)
+            if left is not None and left <= 0:
+                break
+            part = msgspec.structs.replace(request, partition=number, limit=left)
+            if request.action == "list":
+                found += await self._tried(part)
+                continue
+            paced = request.rate_per_s is not None and not request.dry_run
+            report = await (self._paced(part) if paced else self._tried(part))
+            matched, changed = matched + report.matched, changed + report.changed
+        return found if request.action == "list" else DeadLetterReport(matched, changed)
+
+    async def _paced(self, request: DeadLettersRequest) -> DeadLetterReport:
+        """A replay of one partition at a rate, a few at a time: a request that lasts would hold up those behind it."""
+        rate_per_s = request.rate_per_s
+        assert rate_per_s is not None
+        check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
+        together = max(1, int(rate_per_s / _PACES_PER_S))
+        matched = changed = 0
+        while request.limit is None or matched < request.limit:
+            count = together if request.limit is None else min(together, request.limit - matched)
+            few = msgspec.structs.replace(request, limit=count, rate_per_s=None)
+            report: DeadLetterReport = await self._tried(few)
+            matched, changed = matched + report.matched, changed + report.changed
+            if not report.changed:
+                break
+            await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
+        return DeadLetterReport(matched, changed)
+
+    async def _all(self, requests: Sequence[HeapRequest]) -> list[Any]:
+        """The results of requests for several partitions. All of them are made; the first failure is raised."""
+
+        async def tried(request: HeapRequest) -> Any:
+            try:
+                return await self._tried(request)
+            except HoldfastError as error:
+                return error
+
+        found = await gather_or_cancel(*map(tried, requests))
+        for each in found:
+            if isinstance(each, HoldfastError):
+                raise each
+        return found
+
+    # ── one partition ──
+
+    async def _tried(self, request: HeapRequest) -> Any:
+        """The result of a request of one partition, here or at its leader."""
+        clock = self._backend.clock
+        wait_ms = request.wait_ms if isinstance(request, PopRequest) else 0
+        began_ms = clock.boot_ms()
+        attempt = 0
+        while True:
+            try:
+                return await self._once(request)
+            except (NotLeaderError, UnavailableError):
+                left_ms = began_ms + self._backend.request_ms - clock.boot_ms()
+                if request.forwarded or left_ms <= _RETRY_MAX_MS:
+                    raise
+            await clock.sleep_ms(
+                backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=self._backend.random)
+            )
+            attempt += 1
+            if isinstance(request, PopRequest):  # it waits once in all
+                waits_ms = max(0.0, began_ms + wait_ms - clock.boot_ms())
+                request = msgspec.structs.replace(request, wait_ms=waits_ms)
+
+    async def _once(self, request: HeapRequest) -> Any:
+        agent = self._elsewhere(request)
+        if agent and (connection := await self._nodes.to(agent, request)) is not None:
+            return await self._forwarded(connection, msgspec.structs.replace(request, forwarded=True))
+        return await self._serve(request)
+
+    async def _forwarded(self, connection: HeapConnection, request: HeapRequest) -> Any:
+        """The result at another node. One that is frozen keeps its connections, and answers nothing."""
+        within_ms: float | None = self._backend.request_ms
+        if isinstance(request, PopRequest):
+            within_ms = self._backend.request_ms + request.wait_ms
+        elif isinstance(request, DeadLettersRequest):
+            within_ms = None  # a replay takes the time that its rate gives it
+        try:
+            async with asyncio.timeout(None if within_ms is None else within_ms / 1000):
+                return await connection.call(request)
+        except TimeoutError:
+            connection.close()
+            what = f"{type(request).__name__} of {request.topic}"
+            raise OutcomeUnknownError(what, f"no answer of its leader within {within_ms:.0f} ms") from None
+        except asyncio.CancelledError:
+            if isinstance(request, PopRequest):
+                connection.close()  # what it leases now would be nobody's: the leader sees that its client is gone
+            raise
+
+    def _elsewhere(self, request: HeapRequest) -> str:
+        """The agent that serves the request; "": this node does, if anybody."""
+        heaps, cluster = self._backend.heaps, self._backend.cluster
+        if request.forwarded or (request.partition is None and heaps.spines is not None):
+            return ""
+        # Dead letters are asked for by the name of the heap that they were in.
+        topic = request.topic + DLQ_SUFFIX if isinstance(request, DeadLettersRequest) else request.topic
+        if request.partition is not None and heaps.serves(topic, request.partition):
+            return ""
+        held = cluster.leader(topic, request.partition or 0)
+        return "" if held is None else held.holder
+
+    async def _serve(self, request: HeapRequest) -> Any:
+        heaps, topic, partition = self._backend.heaps, request.topic, request.partition
+        match request:
+            case EnqueueRequest():
+                return await heaps.enqueue_batch(topic, request.messages, partition=partition)
+            case DeliverRequest():
+                return await heaps.deliver(topic, partition or 0, request.messages)
+            case PopRequest():
+                return await heaps.pop(
+                    topic,
+                    consumer=request.consumer,
+                    max_messages=request.max_messages,
+                    visibility_timeout_ms=request.visibility_timeout_ms,
+                    wait_ms=request.wait_ms,
+                    partition=partition,
+                )
+            case AckRequest():
+                return _settled(await heaps.ack(topic, request.tokens))
+            case NackRequest():
+                nacked = heaps.nack(topic, request.tokens, backoff_ms=request.backoff_ms, reason=request.reason)
+                return _settled(await nacked)
+            case ReleaseRequest():
+                return _settled(await heaps.release(topic, request.tokens))
+            case ExtendRequest():
+                return _settled(await heaps.extend(topic, request.tokens, request.extension_ms))
+            case PeekRequest():
+                return await heaps.peek(topic, limit=request.limit, partition=partition)
+            case StatsRequest():
+                return await heaps.stats(topic, partition=partition)
+            case CancelRequest():
+                return await heaps.cancel(topic, request.message_id)
+            case ReprioritiseRequest():
+                return await heaps.reprioritise(topic, request.message_id, request.priority)
+            case MoveRequest():
+                return await heaps.move_to_dead_letters(topic, request.message_id, request.reason)
+            case PurgeRequest():
+                return await heaps.purge(topic, partition=partition)
+            case DeadLettersRequest():
+                return await self._dead_letters(request)
+        raise InvalidError("heap request", type(request).__name__, "one of this protocol")
+
+    def _dead_letters(self, request: DeadLettersRequest) -> Awaitable[Any]:
+        letters, topic, partition = self._backend.heaps.dead_letters, request.topic, request.partition
+        chosen = DeadLetterFilter(
+            message_ids=None if request.message_ids is None else frozenset(request.message_ids),
+            reason_contains=request.reason_contains,
+            attempts_min=request.attempts_min,
+            moved_before_ms=request.moved_before_ms,
+            limit=request.limit,
+        )
+        if request.action == "list":
+            return letters.list(topic, chosen, limit=request.limit or _LISTED, partition=partition)
+        if request.action == "replay":
+            return letters.replay(
+                topic, chosen, dry_run=request.dry_run, rate_per_s=request.rate_per_s, partition=partition
+            )
+        if request.action == "delete":
+            return letters.delete(topic, chosen, dry_run=request.dry_run, partition=partition)
+        raise InvalidError("action", request.action, "one of " + ", ".join(_ACTIONS))
+
+
+def _settled(found: Sequence[R | LeaseLostError]) -> list[R | LostLease]:
+    return [LostLease(each.message_id, each.reason) if isinstance(each, LeaseLostError) else each for each in found]

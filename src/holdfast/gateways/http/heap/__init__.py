@@ -1,0 +1,1 @@
+"""Heaps over HTTP: their JSON, and pops that wait."""

@@ -1,0 +1,144 @@
+"""Dead letters between agents: moved to the leader wherever it is, once; replayed with one limit and rate for all partitions."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.kafka_wire import KafkaGateway
+from tests.support.replicas import admins_of
+from tests.support.waiting import async_until
+
+from holdfast.client.addresses import BrokerAddress
+from holdfast.client.heap_connection import open_heap_connection
+from holdfast.gateways.heap.calls import HeapCalls
+from holdfast.gateways.heap.inspection import stats
+from holdfast.gateways.kafka.heaps import APIS, heap
+from holdfast.heap.model import NewMessage
+from holdfast.heap.records import Origin, ProducerSequence
+from holdfast.heap.wire import (
+    AckRequest,
+    DeadLettersRequest,
+    DeliverRequest,
+    Denied,
+    EnqueueRequest,
+    HeapRequest,
+    NackRequest,
+    PeekRequest,
+    PopRequest,
+    decode_response,
+    encode_request,
+)
+from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+
+PARTITIONS = 4
+
+
+@pytest_asyncio.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[KafkaGateway]]:
+    async with admins_of(tmp_path, "ann", "bob") as admins:
+        yield [admin.gateway for admin in admins]
+
+
+def calls_of(node: KafkaGateway) -> HeapCalls:
+    assert node.server.backend.heaps is not None
+    return node.server.backend.heaps
+
+
+async def split_heap(nodes: list[KafkaGateway]) -> str:
+    """A heap of which one agent leads a partition, and the other one its dead letters."""
+    services = [node.node.agent.heaps for node in nodes]
+    for name in (f"jobs{at}" for at in range(8)):
+        await services[0].administration.create(name, PARTITIONS, {"max_retries": 0})
+
+        def all_served(name: str = name) -> bool:
+            return all(
+                any(service.serves(topic, number) for service in services)
+                for topic in (name, name + ".dlq")
+                for number in range(PARTITIONS)
+            )
+
+        await async_until(all_served)
+        for service in services:
+            if any(service.serves(name, n) and not service.serves(name + ".dlq", n) for n in range(PARTITIONS)):
+                return name
+    pytest.fail("every heap has its dead letters beside it")
+
+
+async def test_dead_letters_arrive_once_at_whichever_agent_leads_them_and_are_replayed(
+    nodes: list[KafkaGateway],
+) -> None:
+    topic, calls = await split_heap(nodes), calls_of(nodes[0])
+    payloads = sorted(b"%d" % at for at in range(8))
+    await calls.call(EnqueueRequest(topic=topic, messages=[NewMessage(payload=each) for each in payloads]))
+    for _ in payloads:
+        [popped] = await calls.call(PopRequest(topic=topic, consumer="c", wait_ms=60_000))
+        assert await calls.call(NackRequest(topic=topic, tokens=[popped.lease_token], reason="no")) == [None]
+
+    def dead() -> int:
+        here = [each for node in nodes for each in node.node.agent.local_heaps.open.items()]
+        return sum(view.stats().ready for which, view in here if which.topic == topic + ".dlq")
+
+    await async_until(lambda: dead() == len(payloads))
+    assert (await stats(calls, topic)).dlq == len(payloads)
+    letters = await calls.call(DeadLettersRequest(topic=topic, action="list"))
+    assert sorted(each.payload for each in letters) == payloads
+    assert {each.origin.topic for each in letters} == {topic}
+
+    tried = await calls.call(DeadLettersRequest(topic=topic, action="replay", limit=3, dry_run=True))
+    assert (tried.matched, tried.changed) == (3, 0)
+    paced = await calls.call(DeadLettersRequest(topic=topic, action="replay", limit=3, rate_per_s=1_000))
+    assert (paced.matched, paced.changed) == (3, 3)
+    rest = await calls.call(DeadLettersRequest(topic=topic, action="replay"))
+    assert rest.changed == len(payloads) - 3
+    back: list[bytes] = []
+    while len(back) < len(payloads):
+        [popped] = await calls.call(PopRequest(topic=topic, consumer="c", wait_ms=60_000))
+        back.append(popped.payload)
+        await calls.call(AckRequest(topic=topic, tokens=[popped.lease_token]))
+    assert sorted(back) == payloads
+
+
+async def test_a_move_that_is_sent_again_is_a_duplicate(nodes: list[KafkaGateway]) -> None:
+    topic = await split_heap(nodes)
+    origin = Origin(topic, 0, bytes(16), 1, "no")
+    moved = NewMessage(payload=b"x", producer=ProducerSequence("~move/ff/0", 0, 7), origin=origin)
+    request = DeliverRequest(topic=topic + ".dlq", partition=0, messages=[moved])
+    found = []
+    for node in nodes:  # whichever leads it
+        connection = await open_heap_connection(BrokerAddress("127.0.0.1", node.port), timeout_s=10)
+        found += await connection.call(request)
+        connection.close()
+    assert [each.duplicate for each in found] == [False, True]
+    assert found[0].message_id == found[1].message_id
+
+
+class Refused:
+    """The context of a request of somebody who may do nothing; keeps what was asked for."""
+
+    def __init__(self) -> None:
+        self.api = APIS[0]
+        self.asked: list[tuple[Operation, ResourceType, str]] = []
+
+    def allows(self, *asked: Any) -> bool:
+        self.asked.append(asked)
+        return False
+
+
+@pytest.mark.parametrize(
+    ("request_", "needed"),
+    [
+        (
+            DeliverRequest(topic="jobs.dlq", messages=[]),
+            (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME),
+        ),
+        (PeekRequest(topic="jobs"), (Operation.READ, ResourceType.TOPIC, "jobs")),
+    ],
+)
+async def test_moves_are_for_nodes_and_payloads_for_readers(request_: HeapRequest, needed: tuple[object, ...]) -> None:
+    context: Any = Refused()
+    [answer] = await heap(context, memoryview(encode_request(request_)))
+    with pytest.raises(Denied):
+        decode_response(request_, bytes(answer))
+    assert context.asked == [needed]

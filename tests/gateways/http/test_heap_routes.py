@@ -1,0 +1,230 @@
+"""Heaps over HTTP: the JSON of every route, problems that name the field, confirmations, and clients that go away."""
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.support.heaps import HeapWorld
+from tests.support.http_gateway import RunningHttpGateway, problem_of, running_http_gateway
+from tests.support.waiting import async_until
+
+from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
+
+
+class Served:
+    """An agent with heaps behind an HTTP gateway."""
+
+    def __init__(self, world: HeapWorld, node: Any, gateway: RunningHttpGateway) -> None:
+        self.world, self.node, self.gateway, self.client = world, node, gateway, gateway.client
+
+    async def post(self, path: str, **body: object) -> httpx.Response:
+        return await self.client.post(f"/v1/{path}", json=body)
+
+    async def done(self, path: str, **body: object) -> Any:
+        answer = await self.post(path, **body)
+        assert answer.status_code in (200, 201), answer.text
+        return answer.json()
+
+    async def heap(self, topic: str, **settings: object) -> Any:
+        return await self.done("heaps", topic=topic, durability="local", **settings)
+
+    async def pop(self, topic: str, **more: object) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.done("pop", topic=topic, wait_ms=30_000, **more))["items"]
+        return found
+
+    async def figures(self, topic: str) -> dict[str, Any]:
+        answer = await self.client.get("/v1/stats", params={"topic": topic})
+        [found] = answer.json()["heaps"]
+        return dict(found)
+
+    async def token(self, action: str, topic: str) -> str:
+        made = await self.client.post("/v1/confirmations", json={"action": action, "resource": topic})
+        return str(made.json()["confirmationToken"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    directory: Path = tmp_path_factory.mktemp("heaps")
+    world = HeapWorld(directory)
+    node = await world.node()
+    cluster = world.cluster
+    calls = HeapCalls(
+        HeapBackend(heaps=node.agent.heaps, cluster=node.agent.cluster, clock=cluster.clock, random=cluster.random)
+    )
+    async with running_http_gateway(heaps=calls, store=cluster.store) as gateway:
+        made = Served(world, node, gateway)
+        await made.heap("bad")
+        yield made
+    calls.close()
+    await world.end()
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_heap_is_created_listed_changed_and_deleted_with_its_token(served: Served) -> None:
+    answer = await served.post("heaps", topic="orders", mode="max", partitions=2, top_k_bound=5, max_retries=7)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == "/v1/heaps/orders"
+    made = answer.json()
+    assert (made["mode"], made["partitions"], made["top_k_bound"], made["max_retries"]) == ("max", 2, 5, 7)
+    assert made["dlq_topic"] == "orders.dlq"
+    problem_of(await served.post("heaps", topic="orders"), 409, "conflict")
+    await served.heap("orders2")
+    first = (await served.client.get("/v1/heaps", params={"page_size": 1})).json()
+    listed = [each["topic"] for each in first["heaps"]]
+    while first["next_page_token"]:
+        asked = {"page_size": 1, "page_token": first["next_page_token"]}
+        first = (await served.client.get("/v1/heaps", params=asked)).json()
+        listed += [each["topic"] for each in first["heaps"]]
+    assert listed == sorted(listed)
+    assert {"orders", "orders2"} <= set(listed)
+    changed = await served.client.patch("/v1/heaps/orders", json={"max_retries": None, "top_k_bound": 9})
+    assert (changed.json()["max_retries"], changed.json()["top_k_bound"]) == (3, 9)
+    said = problem_of(await served.client.patch("/v1/heaps/orders", json={"mode": "min"}), 422, "invalid")
+    assert said["errors"][0]["pointer"] == "#/mode"
+    problem_of(await served.client.delete("/v1/heaps/orders"), 428, "unconfirmed")
+    confirmed = {"force": "true", "confirmation_token": await served.token("heap.delete", "orders")}
+    assert (await served.client.delete("/v1/heaps/orders", params=confirmed)).status_code == 204
+    problem_of(await served.client.get("/v1/heaps/orders"), 404, "not-found")
+
+
+async def test_a_message_is_enqueued_popped_extended_and_acknowledged(served: Served) -> None:
+    await served.heap("jobs")
+    sent = {"producer_id": "p", "epoch": 1, "sequence": 4}
+    first = await served.done("enqueue", topic="jobs", priority=5, payload={"n": 1}, headers={"k": "v"}, **sent)
+    again = await served.done("enqueue", topic="jobs", priority=5, payload={"n": 1}, **sent)
+    assert set(first) == {"message_id", "duplicate", "partition_id"}
+    assert (again["message_id"], again["duplicate"]) == (first["message_id"], True)
+    raw = b64encode(b"\xff\0").decode()
+    batch = [{"priority": 9, "payload": "last"}, {"priority": 1, "payload_base64": raw}]
+    assert len((await served.done("enqueue:batch", topic="jobs", messages=batch))["results"]) == 2
+    peeked = (await served.client.get("/v1/peek", params={"topic": "jobs"})).json()["items"]
+    assert [each["priority"] for each in peeked] == [1, 5, 9]
+    items = await served.pop("jobs", max=2, visibility_timeout_ms=60_000)
+    assert [b64decode(each["payload_base64"]) for each in items] == [b"\xff\0", b'{"n":1}']
+    item = items[1]
+    assert item["lease_deadline"].endswith("Z")
+    assert (item["attempts"], item["headers"], item["producer_id"], item["sequence"]) == (0, {"k": "v"}, "p", 4)
+    lease = {"topic": "jobs", "message_id": item["message_id"], "lease_token": item["lease_token"]}
+    extended = await served.done("extend", **lease, extension_ms=120_000)
+    assert extended["lease_deadline"] > item["lease_deadline"]
+    assert (await served.done("ack", **lease))["settled"] == 1
+    said = problem_of(await served.post("ack", **lease), 409, "lease-lost")
+    assert item["message_id"] in said["detail"]
+    tokens = [items[0]["lease_token"], item["lease_token"]]
+    both = await served.done("release", topic="jobs", lease_tokens=tokens)
+    assert (both["settled"], [each["lease_token"] for each in both["lost"]]) == (1, [item["lease_token"]])
+    figures = await served.figures("jobs")
+    assert (figures["ready"], figures["inflight"], figures["acks"], figures["enqueues"]) == (2, 0, 1, 3)
+
+
+async def test_a_delayed_message_a_new_priority_and_one_that_is_cancelled(served: Served) -> None:
+    await served.heap("plans")
+    later = await served.done("enqueue", topic="plans", priority=1, payload="later", delay_ms=3_600_000)
+    kept = await served.done("enqueue", topic="plans", priority=5, payload="kept")
+    other = await served.done("enqueue", topic="plans", priority=3, payload="other")
+    await served.done("reprioritise", topic="plans", message_id=kept["message_id"], priority=-(1 << 63))
+    await served.done("cancel", topic="plans", message_id=other["message_id"])
+    problem_of(await served.post("cancel", topic="plans", message_id=other["message_id"]), 404, "not-found")
+    [item] = await served.pop("plans", max=10)
+    assert (item["message_id"], item["priority"]) == (kept["message_id"], -(1 << 63))
+    assert later["message_id"] != item["message_id"]
+    assert (await served.figures("plans"))["delayed"] == 1
+    problem_of(await served.post("purge", topic="plans", force=True), 428, "unconfirmed")
+    token = await served.token("heap.purge", "plans")
+    assert await served.done("purge", topic="plans", force=True, confirmation_token=token) == {"purged": 2}
+
+
+async def test_dead_letters_are_listed_replayed_and_deleted(served: Served) -> None:
+    await served.heap("risky", max_retries=0)
+    for at in range(3):
+        await served.done("enqueue", topic="risky", priority=at, payload=f"m{at}")
+    for reason in ("too large", "too late"):
+        [item] = await served.pop("risky")
+        await served.done("nack", topic="risky", lease_token=item["lease_token"], reason=reason)
+    [left] = (await served.client.get("/v1/peek", params={"topic": "risky"})).json()["items"]
+    await served.done("dlq/move", topic="risky", message_id=left["message_id"], reason="by hand")
+    letters = served.world
+    await async_until(lambda: letters.view(served.node, "risky.dlq").stats().ready == 3)
+    listed = (await served.client.get("/v1/dlq", params={"topic": "risky", "reason_contains": "late"})).json()["items"]
+    assert [(each["reason"], "payload_base64" in each, each["payload_bytes"]) for each in listed] == [
+        ("too late", False, 2)
+    ]
+    asked = {"topic": "risky", "message_id": listed[0]["message_id"]}
+    [seen] = (await served.client.get("/v1/dlq/peek", params=asked)).json()["items"]
+    assert (b64decode(seen["payload_base64"]), seen["origin_topic"]) == (b"m1", "risky")
+    shown = (await served.client.get("/v1/peek", params={"topic": "risky", "include_dlq": "true"})).json()["items"]
+    assert [each["dlq"] for each in shown] == [True] * 3
+    tried = await served.done("dlq/replay", topic="risky", dry_run=True, rate_per_s=0.5)
+    assert (tried["matched"], tried["changed"], tried["dry_run"]) == (3, 0, True)
+    replayed = await served.done("dlq/replay", topic="risky", reason_contains="too", rate_per_s=1_000)
+    assert (replayed["matched"], replayed["changed"], replayed["more"]) == (2, 2, False)
+    assert len([*await served.pop("risky"), *await served.pop("risky")]) == 2
+    assert (await served.done("dlq/delete", topic="risky"))["changed"] == 1
+    assert (await served.figures("risky"))["dlq"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "pointer"),
+    [
+        ("heaps", {"topic": "x", "mode": "best"}, 422, "#/mode"),
+        ("heaps", {"topic": "x", "top_k_bound": 0}, 422, "#/top_k_bound"),
+        ("heaps", {"topic": "x", "partitions": "two"}, 400, "#/partitions"),
+        ("heaps", {"topic": "x", "colour": 1}, 400, "#"),
+        ("enqueue", {"topic": "bad", "priority": 1}, 422, "#/payload"),
+        ("enqueue", {"topic": "bad", "priority": 1 << 63, "payload": ""}, 422, "#/priority"),
+        ("enqueue", {"topic": "bad", "payload": "x", "payload_base64": "eA=="}, 422, "#/payload"),
+        ("enqueue", {"topic": "bad", "payload_base64": "?"}, 422, "#/payload_base64"),
+        ("enqueue", {"topic": "bad", "payload": "x", "producer_id": "p"}, 422, "#/sequence"),
+        ("enqueue", {"topic": "bad", "payload": "x", "partition_key": "k" * 2_000}, 422, "#/partition_key"),
+        ("enqueue:batch", {"topic": "bad", "messages": [{}, {}]}, 422, "#/messages/0/payload"),
+        ("pop", {"topic": "bad", "wait_ms": -1}, 422, "#/wait_ms"),
+        ("pop", {"topic": "bad", "visibility_timeout_ms": 1}, 422, "#/visibility_timeout_ms"),
+        ("ack", {"topic": "bad", "lease_token": "?"}, 422, "#/lease_token"),
+        ("ack", {"topic": "bad"}, 422, "#/lease_token"),
+        ("dlq/replay", {"topic": "bad", "rate_per_s": 0}, 422, "#/rate_per_s"),
+    ],
+)
+async def test_a_problem_names_the_field(
+    served: Served, path: str, body: dict[str, object], status: int, pointer: str
+) -> None:
+    answer = await served.post(path, **body)
+    said = problem_of(answer, status, "malformed" if status == 400 else "invalid")
+    assert said["errors"][0]["pointer"] == pointer
+
+
+async def test_limits_and_fenced_producers_have_statuses_of_their_own(served: Served) -> None:
+    await served.heap("tight", leases_per_consumer_max=1)
+    for at in range(2):
+        await served.done("enqueue", topic="tight", payload="x", producer_id="p", epoch=2, sequence=at)
+    await served.pop("tight")
+    full = await served.post("pop", topic="tight", wait_ms=30_000)
+    problem_of(full, 429, "resource-exhausted")
+    assert full.headers["retry-after"]
+    late = await served.post("enqueue", topic="tight", payload="x", producer_id="p", epoch=1, sequence=9)
+    problem_of(late, 409, "producer-fenced")
+    problem_of(await served.post("pop", topic="nothing"), 404, "not-found")
+
+
+async def test_what_a_client_that_went_away_would_have_got_waits_again(served: Served) -> None:
+    await served.heap("gone")
+    await async_until(lambda: any(each.topic == "gone" for each in served.node.agent.local_heaps.open))
+    view = served.world.view(served.node, "gone")
+    body = json.dumps({"topic": "gone", "wait_ms": 50_000}).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", served.gateway.port)
+    head = f"POST /v1/pop HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    writer.write(head.encode() + b"\r\n\r\n" + body)
+    await writer.drain()
+    await async_until(lambda: len(view._pops) == 1)
+    writer.close()
+    await async_until(lambda: len(view._pops) == 0)
+    await served.done("enqueue", topic="gone", payload="x")
+    [item] = await served.pop("gone")
+    assert item["attempts"] == 0
