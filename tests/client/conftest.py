@@ -1,3 +1,3 @@
-"""A broker for tests of the clients."""
+"""Brokers for tests of the clients."""
 
-from tests.support.broker_fixtures import broker  # noqa: F401 (a fixture)
+from tests.support.broker_fixtures import broker, own_broker  # noqa: F401 (fixtures)

@@ -3,7 +3,7 @@
     DescribeConfigs v4, Metadata v12, ListOffsets v7, Fetch v13 (by topic id: a recreated topic is another one)
 
 The one rule: metadata is refreshed where a leader is unknown and after every refusal, and a request is retried until its deadline:
-a partition without a leader usually gets one soon. No SASL and no TLS; for those see `librdkafka`.
+a partition without a leader usually gets one soon.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.connection import BrokerConnection
 from holdfast.kafka.codec import prepare
 from holdfast.kafka.enums import ConfigResourceType
@@ -23,7 +24,7 @@ from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import Clock, RealClock
-from holdfast.vocabulary.errors import HoldfastError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
 T = TypeVar("T")
@@ -70,12 +71,20 @@ class _MetadataCache:
 class BrokerClient:
     """A client of one cluster's brokers. Belongs to one event loop.
 
+    `login`: how to log in, and TLS; None: neither.
     `contact_ms` is how long it waits for the first answer of any; by default as long as for every later one.
     """
 
     def __init__(
-        self, bootstrap: str, *, clock: Clock | None = None, timeout_ms: int = 30_000, contact_ms: int | None = None
+        self,
+        bootstrap: str,
+        *,
+        clock: Clock | None = None,
+        timeout_ms: int = 30_000,
+        contact_ms: int | None = None,
+        login: BrokerLogin | None = None,
     ) -> None:
+        self._login = login
         self._bootstrap = parse_bootstrap(bootstrap)
         self._clock = clock if clock is not None else RealClock()
         self._timeout_ms = timeout_ms
@@ -85,9 +94,11 @@ class BrokerClient:
         self._metadata_cache = _MetadataCache()
 
     @classmethod
-    async def fetch_cluster_urls(cls, bootstrap: str, *, contact_ms: int | None = None) -> ClusterUrls:
+    async def fetch_cluster_urls(
+        cls, bootstrap: str, *, contact_ms: int | None = None, login: BrokerLogin | None = None
+    ) -> ClusterUrls:
         """`urls()` over connections of its own."""
-        client = cls(bootstrap, contact_ms=contact_ms)
+        client = cls(bootstrap, contact_ms=contact_ms, login=login)
         try:
             return await client.urls()
         finally:
@@ -121,6 +132,8 @@ class BrokerClient:
             (found,) = (await self._metadata((name,), create=create)).topics
             if int(found.error_code) in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 raise UnknownTopicError(name)
+            if int(found.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise InvalidError("topic", name, "one that this login may describe")
             if found.error_code != ErrorCode.NONE:
                 raise UnavailableError(f"topic {name}", f"the brokers say {found.error_code.name}")
             return _topic_info(found)
@@ -161,19 +174,24 @@ class BrokerClient:
 
         return await self._retry_until_deadline(find, wait_ms=wait_ms)
 
-    async def fetch(self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int = 4 * MIB) -> FetchResult:
-        """The leader's records from `offset` on; none at its end. `OffsetOutOfRangeError`, `UnknownTopicError`."""
-        return await self._retry_until_deadline(lambda: self._fetch(topic, number, offset, bytes_max))
+    async def fetch(
+        self, topic: TopicInfo, number: int, offset: int, *, bytes_max: int = 4 * MIB, wait_ms: int = 0
+    ) -> FetchResult:
+        """The leader's records from `offset` on; none at its end, unless some arrive within `wait_ms`.
 
-    async def _fetch(self, info: TopicInfo, number: int, offset: int, bytes_max: int) -> FetchResult:
+        `OffsetOutOfRangeError`, `UnknownTopicError`.
+        """
+        return await self._retry_until_deadline(lambda: self._fetch(topic, number, offset, bytes_max, wait_ms))
+
+    async def _fetch(self, info: TopicInfo, number: int, offset: int, bytes_max: int, wait_ms: int) -> FetchResult:
         from kio.schema.fetch.v13.request import FetchPartition, FetchRequest, FetchTopic
 
         topic = info.name
         node = next(iter(await self._group_by_leader(topic, {number: 0})))
         partition: Any = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)  # type: ignore[arg-type]
         request = FetchRequest(
-            max_wait=timedelta(0),  # type: ignore[arg-type]
-            min_bytes=0,  # type: ignore[arg-type]
+            max_wait=timedelta(milliseconds=wait_ms),  # type: ignore[arg-type]
+            min_bytes=1 if wait_ms else 0,  # type: ignore[arg-type]
             max_bytes=bytes_max,  # type: ignore[arg-type]
             topics=(FetchTopic(topic_id=UUID(info.id), partitions=(partition,)),),
             forgotten_topics_data=(),
@@ -324,7 +342,7 @@ class BrokerClient:
 
     def _connection(self, address: BrokerAddress) -> BrokerConnection:
         if address not in self._connections:
-            self._connections[address] = BrokerConnection(address, timeout_s=self._timeout_ms / 1000)
+            self._connections[address] = BrokerConnection(address, timeout_s=self._timeout_ms / 1000, login=self._login)
         return self._connections[address]
 
     async def _retry_until_deadline(self, call: Callable[[], Awaitable[T]], *, wait_ms: int | None = None) -> T:

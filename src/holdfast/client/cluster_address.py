@@ -6,10 +6,11 @@ The one rule: it may hold a password, so it is pickled (executors need it) and n
 records are read straight from object storage, and the brokers serve only the tail.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from holdfast.client.addresses import parse_bootstrap
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.redaction import redacted
 
@@ -21,6 +22,8 @@ class ClusterAddress:
     bootstrap: str = ""
     store: str = ""
     objects: str = ""
+    login: BrokerLogin | None = field(default=None, repr=False)
+    """How to log in to the brokers, and TLS; None: neither."""
 
     def __post_init__(self) -> None:
         if bool(self.store) != bool(self.objects):

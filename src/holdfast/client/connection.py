@@ -1,4 +1,4 @@
-"""One connection to a broker: requests and responses, encoded by kio. Plain TCP: no TLS, no SASL.
+"""One connection to a broker: requests and responses, encoded by kio.
 
 The one rule: a connection that failed in the middle of a request is closed and never reused: the next bytes on it would be the
 response to the abandoned request.
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from holdfast.client.addresses import BrokerAddress
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.kafka.codec import decode_response, encode_request
 from holdfast.kafka.wire import INT32
 from holdfast.vocabulary.errors import UnavailableError
@@ -22,11 +23,11 @@ _RESPONSE_BYTES_MAX: Final = 512 << 20
 class BrokerConnection:
     """One broker; requests are sent one at a time. The time of one counts from the call on, also while it waits for its turn.
 
-    `pending`: requests that are sent or wait for their turn.
+    `login`: how to log in, and its TLS; None: neither. `pending`: requests that are sent or wait for their turn.
     """
 
-    def __init__(self, address: BrokerAddress, *, timeout_s: float) -> None:
-        self._address, self._timeout_s = address, timeout_s
+    def __init__(self, address: BrokerAddress, *, timeout_s: float, login: BrokerLogin | None = None) -> None:
+        self._address, self._timeout_s, self._login = address, timeout_s, login
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._correlation_id = 0
@@ -63,11 +64,20 @@ class BrokerConnection:
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._streams[0].at_eof():
             await self._drop()
-            self._streams = await asyncio.open_connection(self._address.host, self._address.port)
+            login = self._login
+            tls = await login.context() if login is not None else None
+            self._streams = await asyncio.open_connection(self._address.host, self._address.port, ssl=tls)
+            if login is not None:
+                await login.log_in(self._exchange)
         return self._streams
 
     async def _request(self, request: Any) -> Any:
-        reader, writer = await self._open()
+        await self._open()
+        return await self._exchange(request)
+
+    async def _exchange(self, request: Any) -> Any:
+        assert self._streams is not None
+        reader, writer = self._streams
         self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         writer.write(encode_request(request, self._correlation_id, client_id=_CLIENT_ID))
         await writer.drain()

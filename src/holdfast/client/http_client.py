@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from holdfast.security.tls import TlsFiles
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 
 _CONTROL_CHARACTERS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -38,10 +39,22 @@ class HttpResponse:
 
 
 class HttpClient:
-    """A client of one server. `hint` is added to the error if no connection can be made."""
+    """A client of one server. `api_key`: if it needs one. `hint` is added to the error if no connection can be made.
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0, hint: str = "is `holdfast serve` running?") -> None:
-        self.url, self._timeout_s, self._hint = url, timeout_s, hint
+    `authorities`: a PEM file of those that sign the certificate of an https server; empty: the system's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 60.0,
+        hint: str = "is `holdfast serve` running?",
+        api_key: str = "",
+        authorities: str = "",
+    ) -> None:
+        self.url, self._timeout_s, self._hint, self._api_key = url, timeout_s, hint, api_key
+        self._authorities = authorities
         parts = urlsplit(url)
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname or "", parts.port
         self._base = parts.path.rstrip("/")
@@ -63,9 +76,21 @@ class HttpClient:
         """Delete the resource at `path`."""
         return self.request("DELETE", path).body
 
+    def delete_confirmed(self, path: str, action: str, resource: str) -> Any:
+        """Delete the resource at `path`, with a token where the server asks for one: the user has been asked already."""
+        try:
+            return self.delete(path)
+        except ProblemError as refused:
+            if refused.status != http.client.PRECONDITION_REQUIRED:
+                raise
+        made = self.post("/v1/confirmations", {"action": action, "resource": resource})
+        return self.delete(f"{path}?{urlencode({'force': 'true', 'confirmation_token': made['confirmationToken']})}")
+
     def request(self, method: str, path: str, body: object = None, *, etag: str = "") -> HttpResponse:
         """One request. `ProblemError` and the other errors carry the server's text."""
         headers = {"accept": "application/json"}
+        if self._api_key:
+            headers["authorization"] = f"Bearer {self._api_key}"
         sent = None
         if body is not None:
             headers["content-type"] = "application/json"
@@ -81,8 +106,7 @@ class HttpClient:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes, str, str]:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout_s)
+        connection = self._connection()
         connected = False
         try:
             connection.connect()
@@ -98,6 +122,12 @@ class HttpClient:
             raise UnavailableError(f"Holdfast at {self.url}", reason + hint) from None
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        context = TlsFiles(certificate="", key="", client_authorities=self._authorities).client_context()
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
 
     def _refusal(self, status: int, problem: Any) -> HoldfastError:
         if not isinstance(problem, dict):

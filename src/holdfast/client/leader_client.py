@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.client.addresses import BrokerAddress
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.brokers import FetchResult, TopicInfo
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.producer import SEQUENCE_MODULUS, KafkaIdempotentProducer, OutOfSequenceError, stamp_producer
@@ -58,8 +59,8 @@ class _Lane:
 class LeaderClient(KafkaIdempotentProducer):
     """A client of the leaders of one cluster. Belongs to one event loop."""
 
-    def __init__(self, bootstrap: str, *, clock: Clock, timeout_ms: int) -> None:
-        super().__init__(bootstrap, clock=clock, timeout_ms=timeout_ms)
+    def __init__(self, bootstrap: str, *, clock: Clock, timeout_ms: int, login: BrokerLogin | None = None) -> None:
+        super().__init__(bootstrap, clock=clock, timeout_ms=timeout_ms, login=login)
         self._append_ms = timeout_ms
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._pools: dict[BrokerAddress, list[BrokerConnection]] = {}
@@ -162,7 +163,7 @@ class LeaderClient(KafkaIdempotentProducer):
         idlest = min(pool, key=lambda each: each.pending, default=None)
         if idlest is None or (idlest.pending and len(pool) < _CONNECTIONS_MAX):
             # A leader that does not answer may have been replaced: there must be time to ask the next one.
-            idlest = BrokerConnection(address, timeout_s=self._timeout_ms / 1000 / _TRIES_MIN)
+            idlest = BrokerConnection(address, timeout_s=self._timeout_ms / 1000 / _TRIES_MIN, login=self._login)
             pool.append(idlest)
         return idlest
 

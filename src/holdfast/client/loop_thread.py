@@ -27,7 +27,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self.resources: dict[object, object] = {}  # what this process has open, by address
         self._closers: list[Callable[[], Awaitable[None]]] = []
-        self._thread = threading.Thread(target=self._serve, name="holdfast-spark", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":

@@ -20,6 +20,7 @@ from holdfast.client.partition_offsets import (
 from holdfast.client.types import KafkaConflictError, KafkaNotFoundError, KafkaRefusedError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
+_NAME_CHARS_MAX: Final = 8_191  # each may be four bytes: what a string of the protocol holds
 STATES: Final = {
     "preparing": ConsumerGroupState.PREPARING_REBALANCING,
     "completing": ConsumerGroupState.COMPLETING_REBALANCING,
@@ -101,6 +102,7 @@ def progress_of(connection: KafkaClient, group: str, described: ConsumerGroupDes
 
 def committed_offsets(connection: KafkaClient, group: str) -> dict[PartitionRef, int]:
     """The offsets that the group committed."""
+    _require_name(group)
     asked = [ConsumerGroupTopicPartitions(group)]
     found = connection.call_one(
         "group",
@@ -176,8 +178,8 @@ def _delete(connection: KafkaClient, group: str) -> HoldfastError | None:
 
 
 def _require_name(group: str) -> None:
-    if not group:
-        raise InvalidError("group", group, "a name")
+    if not 0 < len(group) <= _NAME_CHARS_MAX or "\0" in group:
+        raise InvalidError("group", group[:80], f"a name of 1 to {_NAME_CHARS_MAX} characters without NUL")
 
 
 def _places(connection: KafkaClient, topics: Sequence[str], partitions: Sequence[int]) -> list[PartitionRef]:

@@ -1,0 +1,268 @@
+"""A client of heaps: enqueue, pop, and what operators do."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from holdfast.client.broker_login import LoginRefusedError
+from holdfast.heap.administration import HeapDescription
+from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
+from holdfast.heap.records import ProducerSequence
+from holdfast.heap.wire import (
+    CancelRequest,
+    CreateRequest,
+    DeleteRequest,
+    DescribeRequest,
+    MoveRequest,
+    PeekRequest,
+    PopRequest,
+    PurgeRequest,
+    ReleaseRequest,
+    ReprioritiseRequest,
+    StatsRequest,
+)
+from holdfast.heaps.enqueuing import Enqueuing
+from holdfast.heaps.leases import Leases
+from holdfast.heaps.login import heap_login
+from holdfast.heaps.message import Message
+from holdfast.heaps.nodes import HeapNodes
+from holdfast.heaps.popping import Popping
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import TopicExistsError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.runtime import Runtime
+from holdfast.vocabulary.settings import MIB
+
+_WAIT_MS: Final = 20_000
+_VISIBILITY_MS: Final = 30_000
+
+
+class HeapClient:
+    """Heaps of one cluster. Made by `connect`; belongs to one event loop."""
+
+    def __init__(self, nodes: HeapNodes, *, name: str, buffered_bytes_max: int) -> None:
+        self._nodes, self.name = nodes, name
+        self._leases = Leases(nodes)
+        self._enqueuing = Enqueuing(nodes, name=name, bytes_max=buffered_bytes_max)
+        self._popping = Popping(nodes, consumer=name, give_back=self._give_back)
+        self._partitions: dict[str, int] = {}
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        log: Mapping[str, object] | None = None,
+        exist_ok: bool = False,
+    ) -> HeapDescription:
+        """Create a heap and its dead letters. `config`, `log`: docs/heaps.md. `TopicExistsError`, unless `exist_ok`."""
+        request = CreateRequest(topic=topic, partitions=partitions, config=dict(config or {}), log=dict(log or {}))
+        try:
+            made: HeapDescription = await self._nodes.call(request, again=exist_ok)
+        except TopicExistsError:
+            if not exist_ok:
+                raise
+            return await self.describe(topic)
+        return made
+
+    async def describe(self, topic: str) -> HeapDescription:
+        """How a heap is configured. `UnknownTopicError`, `NotAHeapError`."""
+        found: HeapDescription = await self._nodes.call(DescribeRequest(topic=topic), again=True)
+        return found
+
+    async def delete(self, topic: str) -> None:
+        """Delete a heap, its dead letters, and everything in both."""
+        self._partitions.pop(topic, None)
+        await self._nodes.call(DeleteRequest(topic=topic), again=False)
+
+    async def enqueue(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        priority: int = 0,
+        delay: float = 0,
+        max_retries: int | None = None,
+        partition_key: str | None = None,
+        producer: tuple[str, int, int] | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Enqueued:
+        """Enqueue a message; returns when it is durable. It is enqueued once, also if an answer is lost on the way.
+
+        `delay`: seconds until it may be popped. `producer`: your own (producer, epoch, sequence), if the same message may be
+        enqueued by another process, too.
+        """
+        message = NewMessage(
+            payload=payload,
+            priority=priority,
+            delay_ms=round(delay * 1000),
+            max_retries=max_retries,
+            partition_key=partition_key,
+            producer=None if producer is None else ProducerSequence(*producer),
+            headers=tuple((headers or {}).items()),
+        )
+        return await self._enqueuing.enqueue(topic, await self._partitions_of(topic), message)
+
+    async def enqueue_many(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """Enqueue messages; returns when all are durable, each once. The error of one that is refused is raised at the end."""
+        return await self._enqueuing.enqueue_many(topic, await self._partitions_of(topic), messages)
+
+    async def ack(self, messages: Sequence[Message]) -> None:
+        """The work on these is done: they are gone. Returns when that is durable. `LeaseLostError`: of the first that was lost."""
+        await self._leases.ack_many(messages)
+
+    async def pop(
+        self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0
+    ) -> list[Message]:
+        """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled."""
+        visibility_ms = _VISIBILITY_MS if visibility is None else round(visibility * 1000)
+        await self._nodes.find_leaders(topic)
+        if wait > 0:
+            request = PopRequest(
+                topic=topic,
+                consumer=self.name,
+                max_messages=max_messages,
+                visibility_timeout_ms=visibility_ms,
+                wait_ms=wait * 1000,
+            )
+            found = await self._nodes.pop(request)
+        else:
+            found = await self._popping.pop(topic, max_messages, visibility_ms)
+        popped = [Message(each, visibility_ms, self._leases) for each in found]
+        self._leases.keep(popped)
+        return popped
+
+    async def release(self, messages: Sequence[Message]) -> None:
+        """Give messages back that were not worked on, together. What cannot be given back comes back when its lease is over."""
+        await self._leases.release_all([each for each in messages if not each.settled])
+
+    async def pop_stream(
+        self, topic: str, *, prefetch: int = 1, visibility: float | None = None
+    ) -> AsyncGenerator[Message, None]:
+        """Messages for as long as it is iterated, through every failover.
+
+        At most `prefetch` of them are leased and not settled at any time: more hide what is more urgent from other consumers. What
+        was not handed out when it ends is given back.
+        """
+        if prefetch < 1:
+            raise InvalidError("prefetch", prefetch, "at least 1")
+        waiting: list[Message] = []
+        out: list[Message] = []
+        attempt = 0
+        try:
+            while True:
+                if waiting:
+                    message = waiting.pop(0)
+                    if not message.is_lost:
+                        out.append(message)
+                        yield message
+                    continue
+                out = [message for message in out if not message.settled and not message.is_lost]
+                room = prefetch - len(out)
+                if room <= 0:
+                    await self._leases.changed.wait()
+                    continue
+                try:
+                    waiting = await self.pop(topic, max_messages=room, visibility=visibility, wait=_WAIT_MS / 1000)
+                    attempt = 0
+                except LoginRefusedError:
+                    raise
+                except (NotLeaderError, UnavailableError, OutcomeUnknownError):
+                    await self._nodes.pause(attempt)  # a failover: leases whose answer was lost come back by themselves
+                    attempt += 1
+        finally:
+            await asyncio.shield(self._leases.release_all(waiting))
+
+    async def peek(self, topic: str, *, limit: int = 10) -> list[PeekedMessage]:
+        """What would be popped next, not leased."""
+        found: list[PeekedMessage] = await self._nodes.call(PeekRequest(topic=topic, limit=limit), again=True)
+        return found
+
+    async def stats(self, topic: str) -> list[PartitionStats]:
+        """What is in each partition."""
+        found: list[PartitionStats] = await self._nodes.call(StatsRequest(topic=topic), again=True)
+        return found
+
+    async def cancel(self, topic: str, message_id: str) -> None:
+        """Withdraw a message, leased or not."""
+        await self._nodes.call(CancelRequest(topic=topic, message_id=message_id), again=False)
+
+    async def reprioritise(self, topic: str, message_id: str, priority: int) -> None:
+        """Give a message another priority."""
+        request = ReprioritiseRequest(topic=topic, message_id=message_id, priority=priority)
+        await self._nodes.call(request, again=True)
+
+    async def move_to_dead_letters(self, topic: str, message_id: str, reason: str = "") -> None:
+        """Send a message to the dead letters."""
+        await self._nodes.call(MoveRequest(topic=topic, message_id=message_id, reason=reason), again=False)
+
+    async def purge(self, topic: str) -> int:
+        """Withdraw every message; how many there were."""
+        found: int = await self._nodes.call(PurgeRequest(topic=topic), again=True)
+        return found
+
+    async def flush(self) -> None:
+        """Return when everything that was given to `enqueue` has an answer."""
+        await self._enqueuing.flush()
+
+    async def close(self) -> None:
+        """Finish what is on its way, and close."""
+        await self._enqueuing.flush()
+        await self._popping.close()
+        await self._leases.close()
+        self._nodes.close()
+
+    async def _give_back(self, topic: str, popped: Sequence[PoppedMessage]) -> None:
+        with suppress(HoldfastError):  # what cannot be given back comes back when its lease is over
+            tokens = [each.lease_token for each in popped]
+            await self._nodes.call(ReleaseRequest(topic=topic, tokens=tokens), again=True)
+
+    async def _partitions_of(self, topic: str) -> int:
+        known = self._partitions.get(topic)
+        if known is None:
+            known = self._partitions[topic] = await self._nodes.partitions(topic)
+        return known
+
+
+@asynccontextmanager
+async def connect(
+    bootstrap: str = "127.0.0.1:9092",
+    *,
+    name: str = "",
+    user: str = "",
+    password: str = "",
+    api_key: str = "",
+    mechanism: str = "SCRAM-SHA-512",
+    tls_ca: str = "",
+    tls_cert: str = "",
+    tls_key: str = "",
+    timeout: float = 30.0,
+    buffered_bytes_max: int = 64 * MIB,
+    runtime: Runtime | None = None,
+) -> AsyncIterator[HeapClient]:
+    """A client of the heaps of a cluster. `name`: of the consumer, for people; a random one by default.
+
+    `timeout`: seconds that a call is tried. `buffered_bytes_max`: payloads on their way; `enqueue` waits beyond.
+    `user` and `password`, or `api_key`: who logs in; `mechanism`: how a password does (`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`; a
+    key always by PLAIN). `tls_ca`: PEM file of the authorities of the nodes' certificates, with which there is TLS; `tls_cert` and
+    `tls_key`: the client's own certificate, where nodes ask for one. Calls raise `LoginRefusedError` at once.
+    """
+    runtime = runtime or Runtime()
+    login = heap_login(
+        user=user,
+        password=password,
+        api_key=api_key,
+        mechanism=mechanism,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        random=runtime.random,
+    )
+    nodes = HeapNodes(bootstrap, timeout_ms=round(timeout * 1000), runtime=runtime, login=login)
+    client = HeapClient(nodes, name=name or f"client-{runtime.random.token()}", buffered_bytes_max=buffered_bytes_max)
+    try:
+        yield client
+    finally:
+        await client.close()

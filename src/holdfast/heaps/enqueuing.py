@@ -1,0 +1,167 @@
+"""Enqueues of one client: those of one loop turn, and those that come while others are on their way, leave together.
+
+The one rule: every message has a producer and a sequence number of its own, so that sending it again after a lost answer enqueues
+it once. The producer is this very client: another one of the same name has messages of its own. One message that is refused takes
+no other with it.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from itertools import count as counted
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.heap.errors import ProducerFencedError, SequenceForgottenError
+from holdfast.heap.model import Enqueued, NewMessage
+from holdfast.heap.records import ProducerSequence
+from holdfast.heap.routing import MessageRouter
+from holdfast.heap.wire import EnqueueRequest
+from holdfast.heaps.nodes import HeapNodes
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
+
+_NAME_CHARS: Final = 200  # of the client's name, in its producer's
+_MESSAGES_MAX: Final = 1_000
+_BYTES_MAX: Final = 1 << 20
+_ONE_MESSAGE: Final = (InvalidError, ProducerFencedError, SequenceForgottenError)  # what may be wrong with one alone
+_REQUESTS_MAX: Final = 8  # in flight for one partition: more of them make smaller ones
+
+
+_Outcome: TypeAlias = Enqueued | HoldfastError
+
+
+class _Waiting(NamedTuple):
+    """Messages that were given together; the outcomes of all are one answer."""
+
+    messages: list[NewMessage]
+    size_bytes: int
+    answer: "asyncio.Future[list[_Outcome]]"
+
+
+class _Lane:
+    """The messages of one partition."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Waiting] = deque()
+        self.in_flight = 0
+
+
+class Enqueuing:
+    """The producer side of a client."""
+
+    def __init__(self, nodes: HeapNodes, *, name: str, bytes_max: int) -> None:
+        self._nodes, self.producer = nodes, f"{name[:_NAME_CHARS]}/{nodes.random.token()}"
+        self._sequences = counted()
+        self._router = MessageRouter()
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes_max, self._bytes = bytes_max, 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def enqueue(self, topic: str, partitions: int, message: NewMessage) -> Enqueued:
+        """Enqueue a message; returns when it is durable. Waits while too many bytes are on their way."""
+        message = self._numbered(message)
+        partition = self._router.partition(message, partitions)
+        (found,) = await self._give(topic, partition, [message])
+        return _enqueued(found)
+
+    async def enqueue_many(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """The same for many. One that is refused takes no other with it: its error is raised when all have an outcome."""
+        numbered = list(map(self._numbered, messages))
+        places: dict[int, list[int]] = defaultdict(list)
+        for at, message in enumerate(numbered):
+            places[self._router.partition(message, partitions)].append(at)
+        parts = [
+            (partition, mine[first : first + _MESSAGES_MAX])
+            for partition, mine in places.items()
+            for first in range(0, len(mine), _MESSAGES_MAX)
+        ]
+        given = [self._give(topic, partition, [numbered[at] for at in mine]) for partition, mine in parts]
+        outcomes: dict[int, _Outcome] = {}
+        for (_, mine), found in zip(parts, await asyncio.gather(*given), strict=True):
+            outcomes.update(zip(mine, found, strict=True))
+        return [_enqueued(outcomes[at]) for at in range(len(numbered))]
+
+    def _numbered(self, message: NewMessage) -> NewMessage:
+        if message.producer is not None:
+            return message
+        own = ProducerSequence(self.producer, 0, next(self._sequences))
+        return msgspec.structs.replace(message, producer=own)
+
+    async def _give(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
+        while self._bytes >= self._bytes_max:
+            self._room.clear()
+            await self._room.wait()
+        lane = self._lanes.setdefault((topic, partition), _Lane())
+        loop = asyncio.get_running_loop()
+        if not lane.waiting:
+            loop.call_soon(self._send, topic, partition, lane)
+        given = _Waiting(messages, sum([len(message.payload) for message in messages]), loop.create_future())
+        lane.waiting.append(given)
+        self._bytes += given.size_bytes
+        try:
+            return await given.answer
+        finally:
+            self._bytes -= given.size_bytes
+            self._room.set()
+
+    async def flush(self) -> None:
+        """Return when everything that was given has an answer."""
+        while self._tasks or any(lane.waiting for lane in self._lanes.values()):
+            await asyncio.sleep(0) if not self._tasks else await asyncio.wait(self._tasks)  # noqa: TID251
+
+    def _send(self, topic: str, partition: int, lane: _Lane) -> None:
+        while lane.waiting and lane.in_flight < _REQUESTS_MAX:
+            chosen: list[_Waiting] = []
+            size = count = 0
+            while lane.waiting and (
+                not chosen or (count + len(lane.waiting[0].messages) <= _MESSAGES_MAX and size < _BYTES_MAX)
+            ):
+                each = lane.waiting.popleft()
+                if not each.answer.done():  # its caller was cancelled
+                    chosen.append(each)
+                    count += len(each.messages)
+                    size += each.size_bytes
+            if not chosen:
+                continue
+            lane.in_flight += 1
+            task = asyncio.ensure_future(self._deliver(topic, partition, lane, chosen))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, topic: str, partition: int, lane: _Lane, chosen: list[_Waiting]) -> None:
+        try:
+            outcomes = await self._together(topic, partition, [each for some in chosen for each in some.messages])
+        except BaseException as error:
+            for some in chosen:
+                if not some.answer.done():
+                    some.answer.set_exception(error)
+            raise
+        else:
+            at = 0
+            for some in chosen:
+                if not some.answer.done():
+                    some.answer.set_result(outcomes[at : at + len(some.messages)])
+                at += len(some.messages)
+        finally:
+            lane.in_flight -= 1
+            self._send(topic, partition, lane)
+
+    async def _together(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
+        request = EnqueueRequest(topic=topic, partition=partition, messages=messages)
+        try:
+            found: list[_Outcome] = await self._nodes.call(request, again=True)
+        except HoldfastError as error:
+            if len(messages) == 1 or not isinstance(error, _ONE_MESSAGE):
+                return [error] * len(messages)  # sent one by one, each would get it after as long a time
+            # Whose fault it is shows when each is sent by itself; what was enqueued is a duplicate.
+            return [(await self._together(topic, partition, [each]))[0] for each in messages]
+        return found
+
+
+def _enqueued(outcome: _Outcome) -> Enqueued:
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome

@@ -1,0 +1,158 @@
+"""Requests to a cluster: at the leader of their partition where it is known, at any node otherwise, which forwards them.
+
+The one rule: what was not sent, or had no effect, is sent again until its time is over. What may have had one is sent again only if
+it is the same when it happens twice (`again`); otherwise the caller is told that its outcome is unknown. A login that is refused is
+not tried again: each try would count against its user. Where a leader is, is a hint: after a failure the next try goes to any node,
+and the leaders are asked for again.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from holdfast.client.addresses import BrokerAddress, parse_bootstrap
+from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
+from holdfast.client.heap_connection import HeapConnection, open_heap_connection
+from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest
+from holdfast.log.errors import NotLeaderError
+from holdfast.vocabulary.errors import ClosedError, HoldfastError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.host_port import split_host_port
+from holdfast.vocabulary.random import backoff_ms
+from holdfast.vocabulary.runtime import Runtime
+
+_CONNECT_S: Final = 5.0
+_RETRY_MS: Final = 20
+_RETRY_MAX_MS: Final = 1_000
+
+_Places = tuple[BrokerAddress | None, ...]
+
+
+class HeapNodes:
+    """Connections of one client. Belongs to one event loop. `login`: how each logs in, and its TLS; None: neither."""
+
+    def __init__(self, bootstrap: str, *, timeout_ms: int, runtime: Runtime, login: BrokerLogin | None = None) -> None:
+        self._addresses, self._login = parse_bootstrap(bootstrap), login
+        self._at = 0
+        self._timeout_ms, self.clock, self.random = timeout_ms, runtime.clock, runtime.random
+        self._connections: dict[BrokerAddress | None, HeapConnection] = {}  # None: to any node
+        self._opening: dict[BrokerAddress | None, asyncio.Lock] = {}
+        self._pops: dict[BrokerAddress | None, list[HeapConnection]] = {}
+        self._places: dict[str, _Places] = {}
+        self._closed = False
+
+    async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
+        """The result of a request. `again`: it may be sent again although it may have had its effect."""
+        deadline_ms = self.clock.boot_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        attempt = 0
+        while True:
+            try:
+                connection = await self._connected(self._leader(request))
+                return await self._in_time(connection, request, deadline_ms - self.clock.boot_ms())
+            except LoginRefusedError:
+                raise
+            except (NotLeaderError, UnavailableError):
+                if self.clock.boot_ms() >= deadline_ms:
+                    raise
+            except OutcomeUnknownError:
+                if not again or self.clock.boot_ms() >= deadline_ms:
+                    raise
+            self._places.pop(request.topic, None)
+            await self.pause(attempt)
+            attempt += 1
+
+    async def pop(self, request: PopRequest) -> Any:
+        """The result of a pop that may wait, on a connection of its own."""
+        address = self._leader(request)
+        connections = self._pops.setdefault(address, [])
+        connection = next((each for each in connections if each.lost is None and not each.pending), None)
+        try:
+            if connection is None:
+                connection = await self._open(address)
+                self._pops[address] = [each for each in self._pops[address] if each.lost is None] + [connection]
+            return await self._in_time(connection, request, request.wait_ms + self._timeout_ms)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.close()  # what it leases now would be nobody's: the node sees that its client is gone
+            raise
+        except (NotLeaderError, UnavailableError, OutcomeUnknownError):
+            self._places.pop(request.topic, None)
+            raise
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a heap has. From then on requests go to their leaders."""
+        found: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
+        self._places[topic] = tuple(map(_address, found))
+        return len(found)
+
+    async def find_leaders(self, topic: str) -> None:
+        """Ask for the leaders of a heap's partitions, unless they are known. Without an answer any node will do."""
+        if topic not in self._places:
+            self._places[topic] = ()  # one asks
+            try:
+                await self.partitions(topic)
+            except LoginRefusedError:
+                self._places.pop(topic, None)
+                raise
+            except HoldfastError:
+                self._places.pop(topic, None)
+
+    async def pause(self, attempt: int) -> None:
+        """The pause before another try."""
+        await self.clock.sleep_ms(backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=self.random))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._closed = True
+        waiting = [each for several in self._pops.values() for each in several]
+        for connection in (*waiting, *self._connections.values()):
+            connection.close()
+
+    def _leader(self, request: HeapRequest) -> BrokerAddress | None:
+        """Where the partition of a request is led; None: unknown, or it has several."""
+        places = self._places.get(request.topic, ())
+        number = request.partition if request.partition is not None or len(places) != 1 else 0
+        return places[number] if number is not None and number < len(places) else None
+
+    async def _in_time(self, connection: HeapConnection, request: HeapRequest, within_ms: float) -> Any:
+        try:
+            async with asyncio.timeout(max(0.0, within_ms) / 1000):
+                return await connection.call(request)
+        except TimeoutError:
+            connection.close()
+            self._at += 1  # a node that is frozen takes connections: the next one goes to another node
+            self._places.pop(request.topic, None)
+            what = f"{type(request).__name__} of {request.topic}"
+            raise OutcomeUnknownError(what, f"no answer within {within_ms:.0f} ms") from None
+
+    async def _connected(self, address: BrokerAddress | None) -> HeapConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.lost is None:
+            return connection
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.lost is not None:
+                connection = self._connections[address] = await self._open(address)
+            return connection
+
+    async def _open(self, address: BrokerAddress | None) -> HeapConnection:
+        if self._closed:
+            raise ClosedError("heap client")
+        if address is not None:
+            return await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
+        failure: UnavailableError | None = None
+        for _ in self._addresses:
+            try:
+                return await open_heap_connection(
+                    self._addresses[self._at % len(self._addresses)], timeout_s=_CONNECT_S, login=self._login
+                )
+            except LoginRefusedError:
+                raise  # it is the same at every node
+            except UnavailableError as error:
+                failure = error
+                self._at += 1
+        assert failure is not None
+        raise failure
+
+
+def _address(text: str) -> BrokerAddress | None:
+    found = split_host_port(text)
+    return None if found is None or found.port is None else BrokerAddress(found.host, found.port)

@@ -1,0 +1,100 @@
+"""Renewals of the leases of one client, from delivery until they are settled.
+
+The rules: one request renews leases of one partition that were asked for with one visibility, and such a group waits for no other
+one. A lease that was lost is said to its message at once. The clock only decides when to renew; whether a lease is held is decided
+where it was granted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.heap.wire import ExtendRequest, LostLease
+from holdfast.heaps.nodes import HeapNodes
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import Notify
+
+if TYPE_CHECKING:
+    from holdfast.heaps.message import Message
+
+_log: Final = logging.getLogger(__name__)
+
+_RENEWALS: Final = 3  # within the time of a lease
+_RENEWAL_MS_MIN: Final = 500  # a connection is not given up for less
+_TOKENS_MAX: Final = 1_000
+
+
+class _Group(NamedTuple):
+    """Leases that are renewed together."""
+
+    topic: str
+    partition: int
+    visibility_ms: int
+
+
+class Renewals:
+    """What a client holds. `changed` is notified when a lease was lost."""
+
+    def __init__(self, nodes: HeapNodes, changed: Notify) -> None:
+        self._nodes, self._changed = nodes, changed
+        self._held: dict[_Group, dict[bytes, Message]] = {}
+        self._tasks: dict[_Group, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def keep(self, messages: Iterable["Message"]) -> None:
+        """Renew these from now on."""
+        for message in messages:
+            group = _group(message)
+            self._held.setdefault(group, {})[message.lease_token] = message
+            if group not in self._tasks:
+                self._tasks[group] = asyncio.ensure_future(self._renew(group))
+
+    def forget(self, message: "Message") -> bool:
+        """Renew it no more; whether it was."""
+        held = self._held.get(_group(message))
+        return held is not None and held.pop(message.lease_token, None) is not None
+
+    async def close(self) -> None:
+        """Renew nothing more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _renew(self, group: _Group) -> None:
+        """Renew the leases of a group, until it has none."""
+        try:
+            while held := self._held.get(group):
+                await self._nodes.clock.sleep_ms(group.visibility_ms / _RENEWALS)
+                messages = list(held.values())
+                for at in range(0, len(messages), _TOKENS_MAX):
+                    await self._renew_some(group, messages[at : at + _TOKENS_MAX])
+        finally:
+            del self._tasks[group]
+            self._held.pop(group, None)
+
+    async def _renew_some(self, group: _Group, messages: list["Message"]) -> None:
+        tokens = [message.lease_token for message in messages]
+        request = ExtendRequest(
+            topic=group.topic, partition=group.partition, tokens=tokens, extension_ms=group.visibility_ms
+        )
+        try:
+            found: list[Any] = await self._nodes.call(
+                request, again=True, timeout_ms=max(_RENEWAL_MS_MIN, group.visibility_ms // _RENEWALS)
+            )
+        except HoldfastError as error:
+            _log.warning("leases of heap %s could not be renewed, trying again: %s", group.topic, error)
+            return
+        for message, result in zip(messages, found, strict=True):
+            if not isinstance(result, LostLease):
+                message.lease_deadline_ms = result
+            elif not message.settled and self.forget(message):
+                message.mark_lost(result)
+                self._changed.notify()
+
+
+def _group(message: "Message") -> _Group:
+    return _Group(message.topic, message.partition, message.visibility_ms)

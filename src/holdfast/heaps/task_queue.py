@@ -1,0 +1,48 @@
+"""Heaps as queues of tasks: how a queue is configured, and how a task's message is settled.
+
+The one rule: a worker that lives keeps its message. No cap ends the extensions of a lease; an ack is tried until it is answered.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from holdfast.heap.errors import LeaseLostError
+from holdfast.heaps.message import Message
+from holdfast.vocabulary.errors import HoldfastError
+
+_log: Final = logging.getLogger(__name__)
+
+_YEAR_MS: Final = 366 * 86_400_000
+
+QUEUE_CONFIG: Final[Mapping[str, object]] = {
+    "mode": "max",
+    "max_retries": 20,  # as RabbitMQ's quorum queues: a task that kills its worker each time ends as a dead letter
+    "lease_ms_max": _YEAR_MS,  # a task that runs is never given to another worker because it runs for long
+    "backoff_base_ms": 0,
+    "backoff_cap_ms": 60_000,
+}
+
+
+def queue_config(lease: float, config: Mapping[str, object]) -> dict[str, object]:
+    """The settings of a new queue whose leases last so many seconds."""
+    return {**QUEUE_CONFIG, "visibility_timeout_ms": round(lease * 1000), **config}
+
+
+async def settle(message: Message, settle: Callable[[Message], Awaitable[None]]) -> bool:
+    """Settle a message, however long that takes; it is leased until then. False: its lease is lost."""
+    while True:
+        try:
+            await settle(message)
+        except LeaseLostError:
+            return False
+        except HoldfastError as error:
+            _log.warning("message %s of %s is not settled, trying again: %s", message.id, message.topic, error)
+            message.resume()
+        else:
+            return True
+
+
+def log_refused(message: Message) -> None:
+    """A worker woke too late: somebody else has the message."""
+    _log.warning("message %s of %s: its ack is refused: %s", message.id, message.topic, message.lost_reason)

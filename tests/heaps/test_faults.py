@@ -1,0 +1,152 @@
+"""The SDK of heaps when something is wrong: names that are used twice, nodes that are frozen, partitions that do not answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest_asyncio
+from tests.support.kafka_wire import KafkaGateway
+from tests.support.replicas import admins_of
+from tests.support.waiting import async_until
+
+from holdfast import heaps
+from holdfast.heap.lease_token import LeaseToken, parse_token
+from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
+from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest
+from holdfast.heaps.enqueuing import Enqueuing
+from holdfast.heaps.leases import Leases
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.random import SystemRandom
+
+T = TypeVar("T")
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[KafkaGateway]:
+    async with admins_of(tmp_path, "ann") as admins:
+        gateway = admins[0].gateway
+        await gateway.node.agent.heaps.administration.create("jobs")
+        await async_until(lambda: gateway.node.agent.heaps.serves("jobs", 0))
+        yield gateway
+
+
+async def test_a_client_that_takes_the_name_of_another_one_has_messages_of_its_own(node: KafkaGateway) -> None:
+    for payload in (b"before", b"after a restart"):
+        async with heaps.connect(f"127.0.0.1:{node.port}", name="billing") as client:
+            assert not (await client.enqueue("jobs", payload)).duplicate
+            found = await client.peek("jobs")
+    assert [each.payload for each in found] == [b"before", b"after a restart"]
+
+
+async def test_a_frozen_node_holds_nobody_up_for_ever(node: KafkaGateway) -> None:
+    """It takes connections, and answers nothing: the next call goes to another node."""
+    taken: list[asyncio.StreamWriter] = []
+    frozen = await asyncio.start_server(lambda reader, writer: taken.append(writer), "127.0.0.1", 0)
+    address = f"127.0.0.1:{frozen.sockets[0].getsockname()[1]},127.0.0.1:{node.port}"
+    try:
+        async with heaps.connect(address, timeout=0.5) as client:
+            assert await _answered(lambda: client.pop("jobs")) == []
+        async with heaps.connect(address, timeout=0.5) as client:
+            assert len(await _answered(lambda: client.stats("jobs"))) == 1
+        assert len(taken) == 2
+    finally:
+        frozen.close()
+        for writer in taken:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def _answered(call: Callable[[], Awaitable[list[T]]]) -> list[T]:
+    """What a call returns that is made until it is answered."""
+    while True:
+        with suppress(OutcomeUnknownError):
+            return await call()
+
+
+class _Nodes:
+    """Nodes that a test answers for. `stuck`: partitions that do not answer; `failure`: what every request gets."""
+
+    def __init__(self) -> None:
+        self.clock, self.random = FakeClock(), SystemRandom()
+        self.requests: list[HeapRequest] = []
+        self.stuck: set[int] = set()
+        self.failure: Exception | None = None
+        self.refused = b""
+
+    async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
+        self.requests.append(request)
+        if self.stuck & (
+            {parse_token(each).partition for each in getattr(request, "tokens", ())} | {request.partition}
+        ):
+            await asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            raise self.failure
+        match request:
+            case EnqueueRequest():
+                if any(each.payload == self.refused for each in request.messages):
+                    raise InvalidError("payload", self.refused.decode(), "another one")
+                return [Enqueued("", False, 0) for _ in request.messages]
+            case AckRequest():
+                return [None for _ in request.tokens]
+            case ExtendRequest():
+                return [self.clock.now_ms() + request.extension_ms for _ in request.tokens]
+        raise AssertionError(request)
+
+
+def _message(leases: Leases, partition: int, visibility_ms: int) -> heaps.Message:
+    token = LeaseToken(partition, 1, 0, 1).encode()
+    popped = PoppedMessage("id", "jobs", partition, b"", 0, 0, token, 0, 0, 0, None, None, ())
+    return heaps.Message(popped, visibility_ms, leases)
+
+
+async def _turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)  # noqa: TID251
+
+
+async def test_a_short_lease_is_renewed_in_time_beside_a_long_one_and_one_that_is_stuck() -> None:
+    nodes = _Nodes()
+    leases = Leases(nodes)  # type: ignore[arg-type]
+    nodes.stuck = {1}
+    long, stuck, short = (_message(leases, at, visibility_ms) for at, visibility_ms in enumerate((300_000, 900, 3_000)))
+    leases.keep([long, stuck])
+    await _turns()
+    leases.keep([short])
+    for _ in range(3):
+        await _turns()
+        nodes.clock.advance_ms(1_000)
+    await _turns()
+    assert [each.partition for each in nodes.requests].count(2) == 3
+    assert short.lease_deadline_ms > 0
+    await leases.close()
+
+
+async def test_an_acknowledgement_waits_for_no_other_partition() -> None:
+    nodes = _Nodes()
+    leases = Leases(nodes)  # type: ignore[arg-type]
+    nodes.stuck = {0}
+    first, second = _message(leases, 0, 1_000), _message(leases, 1, 1_000)
+    stuck = asyncio.ensure_future(first.ack())
+    await asyncio.wait_for(second.ack(), 10)
+    stuck.cancel()
+    for task in leases._tasks:
+        task.cancel()
+
+
+async def test_what_no_message_is_to_blame_for_fails_all_of_them_at_once() -> None:
+    """Not one after the other, each after the whole time of a call."""
+    nodes = _Nodes()
+    enqueuing = Enqueuing(nodes, name="c", bytes_max=1 << 20)  # type: ignore[arg-type]
+
+    async def enqueued(*payloads: bytes) -> list[object]:
+        calls = (enqueuing.enqueue("jobs", 1, NewMessage(payload=each)) for each in payloads)
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    nodes.failure = UnavailableError("node", "it is away")
+    assert await enqueued(b"a", b"b", b"c") == [nodes.failure] * 3
+    assert len(nodes.requests) == 1
+    nodes.failure, nodes.refused = None, b"b"
+    assert [isinstance(each, InvalidError) for each in await enqueued(b"a", b"b", b"c")] == [False, True, False]

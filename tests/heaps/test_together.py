@@ -1,0 +1,109 @@
+"""What a client asks for at the same time leaves together, and to the leader: whoever asked gets what is theirs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.heaps.test_client import bootstrap, create
+from tests.support.kafka_wire import KafkaGateway
+from tests.support.replicas import admins_of
+from tests.support.waiting import async_until
+
+from holdfast import heaps
+from holdfast.client.heap_connection import HeapConnection
+from holdfast.heap.wire import AckRequest, HeapRequest, PopRequest
+from holdfast.heaps import NewMessage
+from holdfast.heaps.nodes import HeapNodes
+from holdfast.vocabulary.errors import InvalidError
+
+
+@pytest_asyncio.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[KafkaGateway]]:
+    async with admins_of(tmp_path, "ann", "bob") as admins:
+        yield [admin.gateway for admin in admins]
+
+
+@pytest_asyncio.fixture
+async def client(nodes: list[KafkaGateway]) -> AsyncIterator[heaps.HeapClient]:
+    async with heaps.connect(bootstrap(nodes)) as client:
+        yield client
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[HeapRequest]:
+    """Every request that leaves a client, or a node."""
+    found: list[HeapRequest] = []
+    call = HeapConnection.call
+
+    def noted(connection: HeapConnection, request: HeapRequest) -> object:
+        found.append(request)
+        return call(connection, request)
+
+    monkeypatch.setattr(HeapConnection, "call", noted)
+    return found
+
+
+async def test_many_are_enqueued_popped_and_acknowledged(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest]
+) -> None:
+    await create(nodes, "many")
+    made = await client.enqueue_many("many", [NewMessage(payload=b"%d" % at, priority=-at) for at in range(2_200)])
+    assert len({each.message_id for each in made}) == 2_200
+    popped = await client.pop("many", max_messages=2_200)
+    assert [each.payload for each in popped[:2]] == [b"2199", b"2198"]
+    await client.ack(popped)
+    assert [(each.acked, each.ready) for each in await client.stats("many")] == [(2_200, 0)]
+    with pytest.raises(heaps.LeaseLostError):
+        await client.ack(popped[:1])
+    assert not [each for each in sent if each.forwarded]  # they went to the leader, which is one of two nodes
+
+
+async def test_of_many_one_that_is_refused_takes_no_other_with_it(
+    nodes: list[KafkaGateway], client: heaps.HeapClient
+) -> None:
+    await create(nodes, "small", payload_bytes_max=10)
+    with pytest.raises(InvalidError, match="100"):
+        await client.enqueue_many("small", [NewMessage(payload=b"x" * (100 if at == 3 else 5)) for at in range(6)])
+    assert sum(each.ready for each in await client.stats("small")) == 5
+
+
+async def test_pops_and_acks_of_one_moment_are_few_requests(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest]
+) -> None:
+    await create(nodes, "jobs")
+    await client.enqueue_many("jobs", [NewMessage(payload=b"%d" % at, priority=at) for at in range(40)])
+    popped = await asyncio.gather(*(client.pop("jobs") for _ in range(50)))
+    assert [[each.payload for each in mine] for mine in popped] == [[b"%d" % at] for at in range(40)] + [[]] * 10
+    await asyncio.gather(*(message.ack() for mine in popped for message in mine))
+    assert len([each for each in sent if isinstance(each, PopRequest)]) == 1
+    assert len([each for each in sent if isinstance(each, AckRequest)]) == 1
+
+
+async def test_what_a_cancelled_pop_would_have_got_goes_to_another_or_back(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased, answered, pop = asyncio.Event(), asyncio.Event(), HeapNodes.pop
+
+    async def held(nodes: HeapNodes, request: PopRequest) -> object:
+        found = await pop(nodes, request)
+        leased.set()
+        await answered.wait()
+        return found
+
+    monkeypatch.setattr(HeapNodes, "pop", held)
+    await create(nodes, "back")
+    await client.enqueue_many("back", [NewMessage(payload=b"x", priority=at) for at in range(2)])
+    gone, stays = (asyncio.ensure_future(client.pop("back")) for _ in range(2))
+    await leased.wait()
+    gone.cancel()
+    answered.set()
+    [best] = await stays
+    assert best.priority == 0  # the other one's share
+
+    async def waits_again() -> bool:
+        [each] = await client.stats("back")
+        return (each.released, each.ready, each.inflight) == (1, 1, 1)
+
+    await async_until(waits_again)
