@@ -1,0 +1,122 @@
+"""Exchanges as topics, and temporary queues as their readers: how announcements, replies and events travel.
+
+The rules: a temporary queue (auto-delete, exclusive, or one that expires) is no heap but a position in the topics of its exchanges:
+it begins at their end, keeps what its bindings match, and nothing remains of it when its process is gone. Topics forget by time.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.celery.messages import decode, encode, safe_name
+from holdfast.client.topic_log import TopicLog
+from holdfast.heaps.background import BackgroundHeaps
+from holdfast.log.topics import UnknownTopicError
+
+_CONFIG: Final = {"retention.ms": str(3_600_000)}
+_BUFFERED_MAX: Final = 10_000
+_SUFFIX: Final = ".exchange"
+_REPLIES: Final = "replies"  # of the exchange without a name: its routing keys are names of queues
+
+Matches = Callable[[str], bool]
+
+
+class TemporaryQueue:
+    """What was read and not taken yet; the oldest is dropped when there is too much. `on_ready`: there is something."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.buffered: deque[dict[str, Any]] = deque(maxlen=_BUFFERED_MAX)
+        self.on_ready: Callable[[], None] | None = None
+        self.readers: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def put(self, message: dict[str, Any]) -> None:
+        """On the thread of leases."""
+        self.buffered.append(message)
+        if self.on_ready is not None:
+            self.on_ready()
+
+
+class Exchanges:
+    """The exchanges of one cluster, in one process."""
+
+    def __init__(self, heaps: BackgroundHeaps, prefix: str) -> None:
+        self._heaps, self._prefix = heaps, prefix
+        self._known: set[str] = set()
+        self._loaded = False
+
+    def publish(self, exchange: str, routing_key: str, message: dict[str, Any], *, wait: bool) -> None:
+        """Append a message to an exchange's topic; with `wait`, until it is durable."""
+        self._load()
+        work = self._append(self._topic(exchange), routing_key.encode(), encode(message))
+        if wait:
+            self._heaps.call(work)
+        else:
+            self._heaps.post(work)
+
+    def bind(self, queue: TemporaryQueue, exchange: str, routing_key: str, matches: Matches) -> None:
+        """Read messages whose routing key matches, from now on."""
+        if (exchange, routing_key) not in queue.readers:
+            self._load()
+            self._heaps.call(self._bind(queue, exchange, routing_key, matches))
+
+    def delete(self, queue: TemporaryQueue) -> None:
+        """Read no more."""
+        self._heaps.call(self._delete(queue))
+
+    def _load(self) -> None:
+        if not self._loaded:
+            TopicLog.load()  # on this thread: leases are renewed meanwhile
+            self._loaded = True
+
+    def _topic(self, exchange: str) -> str:
+        return safe_name(self._prefix, (exchange or _REPLIES) + _SUFFIX)
+
+    async def _ensure(self, topic: str) -> None:
+        if topic not in self._known:
+            await self._heaps.log.create(topic, _CONFIG)
+            self._known.add(topic)
+
+    async def _append(self, topic: str, key: bytes, value: bytes) -> None:
+        await self._ensure(topic)
+        try:
+            await self._heaps.log.append(topic, key, value)
+        except UnknownTopicError:  # it was deleted
+            self._known.discard(topic)
+            await self._ensure(topic)
+            await self._heaps.log.append(topic, key, value)
+
+    async def _bind(self, queue: TemporaryQueue, exchange: str, routing_key: str, matches: Matches) -> None:
+        topic = self._topic(exchange)
+        await self._ensure(topic)
+        end = await self._heaps.log.end(topic)
+        reading = self._read(queue, topic, end, matches)
+        queue.readers[exchange, routing_key] = asyncio.ensure_future(reading)
+
+    async def _read(self, queue: TemporaryQueue, topic: str, offset: int, matches: Matches) -> None:
+        log = TopicLog(self._heaps.bootstrap)
+        try:
+            async for entry in log.follow(topic, offset):
+                if matches(entry.key.decode()):
+                    queue.put(decode(entry.value))
+        finally:
+            await log.close()
+
+    async def _delete(self, queue: TemporaryQueue) -> None:
+        readers, queue.readers = list(queue.readers.values()), {}
+        for reader in readers:
+            reader.cancel()
+        if readers:
+            await asyncio.wait(readers)
+
+
+def matcher(kind: str, routing_key: str, pattern: str | None) -> Matches:
+    """Which routing keys a binding matches."""
+    if kind == "fanout":
+        return lambda _: True
+    if kind == "topic" and pattern is not None:
+        compiled = re.compile(pattern)
+        return lambda key: compiled.match(key) is not None
+    return lambda key: key == routing_key
