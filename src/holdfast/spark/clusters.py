@@ -48,7 +48,10 @@ def discover_urls(cluster_address: ClusterAddress, *, contact_ms: int | None = C
     """
     if not cluster_address.bootstrap:
         return cluster_address
-    found: ClusterUrls = run(BrokerClient.fetch_cluster_urls(cluster_address.bootstrap, contact_ms=contact_ms))
+    asking = BrokerClient.fetch_cluster_urls(
+        cluster_address.bootstrap, contact_ms=contact_ms, login=cluster_address.login
+    )
+    found: ClusterUrls = run(asking)
     if cluster_address.store:
         return cluster_address
     if not found.store or not found.objects:
@@ -111,8 +114,9 @@ class _CachedCluster:
 @asynccontextmanager
 async def _open(cluster_address: ClusterAddress, clock: Clock, random: Random) -> AsyncIterator[ClusterAccess]:
     async with AsyncExitStack() as stack:
-        brokers = BrokerClient(cluster_address.bootstrap, clock=clock) if cluster_address.bootstrap else None
-        if brokers is not None:
+        brokers = None
+        if cluster_address.bootstrap:
+            brokers = BrokerClient(cluster_address.bootstrap, clock=clock, login=cluster_address.login)
             stack.push_async_callback(brokers.close)
         direct = None
         if cluster_address.store:

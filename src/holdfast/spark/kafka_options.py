@@ -1,7 +1,7 @@
 """The options of Spark's Kafka connector, as ours: a job moves by `format("kafka")` → `format("holdfast")`.
 
 The one rule: nothing is given twice, and nothing that matters is dropped. An option in both spellings is refused with both names;
-one without a meaning here, such as a consumer's tuning, is logged; one that asks for security is refused, because there is none.
+one without a meaning here, such as a consumer's tuning, is logged. Those of logins and TLS keep their names (`login_options`).
 """
 
 import json
@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.spark.login_options import PREFIXES
 from holdfast.vocabulary.errors import InvalidError
 
 SERVERS: Final = "kafka.bootstrap.servers"
 _PREFIX: Final = "kafka."
 _ASSIGN: Final = "assign"
 _ASSIGN_FORM: Final = 'JSON such as {"orders": [0, 2]}'
-_SECURITY: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-_PLAINTEXT: Final = ("kafka.security.protocol", "plaintext")
 _log: Final = logging.getLogger(__name__)
 
 
@@ -73,8 +72,8 @@ def from_kafka_options(given: Mapping[str, str], names: KafkaNames) -> dict[str,
         elif plain == _ASSIGN and names is SOURCE:
             for our_name, translated in _assigned(value).items():
                 _add(ours, spelled, our_name, translated, _ASSIGN)
-        elif plain.startswith(_SECURITY) and (plain, value.strip().lower()) != _PLAINTEXT:
-            raise InvalidError(f"option {name}", "…", "absent: connections to Holdfast have neither TLS nor SASL yet")
+        elif plain.startswith(PREFIXES):
+            ours[plain] = value
         elif plain in ignored or plain.startswith(_PREFIX):
             dropped.append(name)
         else:

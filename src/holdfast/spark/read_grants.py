@@ -28,7 +28,7 @@ def executor_address(cluster_address: ClusterAddress) -> ClusterAddress | None:
     """The address that executors get with grants; None: grants cannot be used, and they get the whole address."""
     if not cluster_address.bootstrap or not cluster_address.store or not can_sign(cluster_address.objects):
         return None
-    return ClusterAddress(bootstrap=cluster_address.bootstrap)
+    return ClusterAddress(bootstrap=cluster_address.bootstrap, login=cluster_address.login)
 
 
 def grant_reads(cluster_address: ClusterAddress, ranges: Sequence[PartitionRange]) -> list[ReadGrant]:

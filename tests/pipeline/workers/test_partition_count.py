@@ -9,6 +9,7 @@ from tests.support.broker import Broker, serving
 
 from holdfast.log.topics import Topics, UnknownTopicError
 from holdfast.pipeline.model.definition import KafkaConfig
+from holdfast.pipeline.model.secret_references import SecretReferences
 from holdfast.pipeline.workers.partition_count import count_partitions
 from holdfast.stores.memory import MemoryStore
 from holdfast.vocabulary.clock import RealClock
@@ -28,7 +29,7 @@ async def count(source: KafkaConfig) -> int:
     async with MemoryStore.open(clock=CLOCK, random=CHANCE) as store:
         topics = Topics(store, clock=CLOCK, random=CHANCE)
         await topics.create("orders", 6)
-        return await count_partitions(source, topics, clock=CLOCK)
+        return await count_partitions(source, topics, clock=CLOCK, secrets=SecretReferences())
 
 
 async def test_a_topic_of_this_cluster_is_counted_in_the_store() -> None:

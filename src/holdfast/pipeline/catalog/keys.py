@@ -20,6 +20,8 @@ REVISIONS: Final = "pipeline-recipe/"
 STATUS: Final = "pipeline-status/"
 REPLAYS: Final = "pipeline-replay/"
 DELETED: Final = "pipeline-gone/"
+SECRET_PREFIXES: Final = (PARTS, REVISIONS)
+"""Below which records hold secrets of users: they are sealed where there is a master key."""
 
 
 def pipeline_key(pipeline_id: str) -> str:

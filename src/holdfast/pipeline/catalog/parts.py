@@ -38,6 +38,7 @@ from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
 from holdfast.pipeline.model.partition_fields import parse_partition_field
 from holdfast.pipeline.model.query import QueryConfig
 from holdfast.pipeline.model.redaction import redacted_url
+from holdfast.pipeline.model.secret_references import masked
 from holdfast.pipeline.model.shapes import read_object, read_struct
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.vocabulary.errors import InvalidError
@@ -256,7 +257,7 @@ def _dsn_database(text: str) -> str:
     allowed = "http://user:password@host:port/database, or https, or empty for the embedded ClickHouse"
     _check_text("sink.dsn", text, TEXT_CHARS_MAX, shown=False)
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(masked(text)[0])
         port = parts.port
     except ValueError:
         raise InvalidError("sink.dsn", shown, allowed) from None

@@ -20,6 +20,7 @@ from holdfast.pipeline.catalog.keys import PIPELINES, name_key, parts_prefix, pi
 from holdfast.pipeline.catalog.settings import CatalogSettings
 from holdfast.pipeline.model.definition import Pipeline, Revision
 from holdfast.pipeline.model.errors import UnknownPipelineError
+from holdfast.pipeline.model.secret_references import SecretReferenceSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -37,8 +38,18 @@ class CatalogChange:
 class PipelineRecords:
     """The pipelines of a store, as they are stored. `store.PipelineStore` knows what may be done to them."""
 
-    def __init__(self, store: Store, *, clock: Clock, random: Random, settings: CatalogSettings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        random: Random,
+        settings: CatalogSettings | None = None,
+        references: SecretReferenceSettings | None = None,
+    ) -> None:
+        """`references`: what parts may refer to."""
         self.settings = settings or CatalogSettings()
+        self._references = references or SecretReferenceSettings()
         self._store, self._clock, self._random = store, clock, random
 
     async def get(self, pipeline_id: str) -> Pipeline:

@@ -22,6 +22,7 @@ from holdfast.pipeline.model.redaction import (
     split,
     unsplit,
 )
+from holdfast.pipeline.model.secret_references import is_reference
 from holdfast.vocabulary.errors import InvalidError
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -33,7 +34,7 @@ _CAMEL: Final = {"catalog_uri": "catalogUri"}
 def redacted(part: P) -> P:
     """The part without its secrets."""
     changes: dict[str, Any] = {}
-    if getattr(part, "password", ""):
+    if (password := getattr(part, "password", "")) and not is_reference(password):
         changes["password"] = REDACTED
     for name in URLS:
         if isinstance(text := getattr(part, name, None), str):

@@ -12,6 +12,7 @@ from holdfast.pipeline.model.column_mapping import COLUMNS_MAX
 from holdfast.pipeline.model.definition import CsvOptions, DebeziumOptions, KafkaConfig, SchemaRegistry
 from holdfast.pipeline.model.errors import MissingFieldError, Mistakes
 from holdfast.pipeline.model.redaction import REDACTED, redacted_url
+from holdfast.pipeline.model.secret_references import masked
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.settings import KIB, check_between
@@ -56,7 +57,7 @@ def _check_registry(registry: SchemaRegistry, mistakes: Mistakes) -> None:
             mistakes.add(MissingFieldError("source.schemaRegistry.url"))
         return
     try:
-        parts = urlsplit(registry.url)
+        parts = urlsplit(masked(registry.url)[0])
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         fits = False

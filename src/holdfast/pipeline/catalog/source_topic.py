@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.topic_reader import TopicReader, open_topic_reader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.pipeline.model.definition import KafkaConfig
@@ -11,15 +12,17 @@ from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 
 @contextmanager
-def open_source_topic(config: KafkaConfig, bootstrap: str, *, clock: Clock, timeout_ms: int) -> Iterator[TopicReader]:
-    """A reader of the source's topic for the body. `bootstrap` is this cluster's own address, for a source without brokers."""
+def open_source_topic(
+    config: KafkaConfig, bootstrap: str, *, clock: Clock, timeout_ms: int, login: BrokerLogin | None = None
+) -> Iterator[TopicReader]:
+    """A reader of the source's topic for the body. `bootstrap` and `login` are for a source without brokers: this cluster's own."""
     servers = ",".join(config.brokers) or bootstrap
     if not servers:
         raise UnavailableError("the topics of this cluster", "this process has no Kafka address of the cluster")
+    ours = login if not config.brokers else None
+    properties = ours.properties() if ours is not None else client_properties(config)
     try:
-        with open_topic_reader(
-            config.topic, servers, client_properties(config), clock=clock, timeout_ms=timeout_ms
-        ) as reader:
+        with open_topic_reader(config.topic, servers, properties, clock=clock, timeout_ms=timeout_ms) as reader:
             yield reader
     except UnknownTopicError:
         raise unknown_topic(config) from None

@@ -20,6 +20,7 @@ from holdfast.pipeline.catalog.keys import deleted_key, name_key, pipeline_key, 
 from holdfast.pipeline.catalog.parts import Given, Part, read_parts
 from holdfast.pipeline.catalog.records import CatalogChange, PipelineRecords
 from holdfast.pipeline.catalog.revisions import compose
+from holdfast.pipeline.catalog.secret_references import check_references
 from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, Revision
 from holdfast.pipeline.model.errors import (
     EditConflictError,
@@ -99,7 +100,7 @@ class PipelineStore(PipelineRecords):
 
         If the parts do not fit together, the pipeline's `problems` list why, and the last good revision stays in use.
         """
-        checked = read_parts(given)
+        checked = self._checked(given)
         saved: dict[str, StoredPart] = {}
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
@@ -123,9 +124,15 @@ class PipelineStore(PipelineRecords):
         await cleanup.prune_revisions(self._store, pipeline, kept=self.settings.recipes_kept, commit=self._commit)
         return pipeline, {**await self._parts(pipeline_id), **saved}
 
+    def _checked(self, given: Mapping[str, Given]) -> dict[str, Part]:
+        checked = read_parts(given)
+        for name, part in checked.items():
+            check_references(name, part, self._references)
+        return checked
+
     async def planned_parts(self, pipeline_id: str, given: Mapping[str, Given]) -> dict[str, StoredPart]:
         """All parts as they would be after `put_parts`. Nothing is saved."""
-        checked, before = read_parts(given), await self._parts(pipeline_id)
+        checked, before = self._checked(given), await self._parts(pipeline_id)
         return {**before, **edits.merged_parts(before, checked, {}, self._clock.now_ms())}
 
     async def set_state(

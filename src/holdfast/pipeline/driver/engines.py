@@ -23,6 +23,7 @@ def open_processor(run: RunSlot, resources: DriverResources, may_write: Callable
         generation=run.generation,
         consumer=run.slot,
         timeout_ms=resources.settings.store_timeout_ms,
+        secrets=resources.secrets,
     )
     try:
         engine = store.pipeline().engine

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from holdfast.client.loop_thread import loop_thread
+from holdfast.pipeline.catalog.keys import SECRET_PREFIXES
 from holdfast.pipeline.driver.log_messages import configure_logging
-from holdfast.pipeline.driver.settings import DriverStart, cluster_address_of, driver_settings, spark_of
+from holdfast.pipeline.driver.settings import DriverStart, cluster_address_of, driver_settings, secrets_of, spark_of
 from holdfast.pipeline.driver.slot_context import DriverResources
 from holdfast.pipeline.driver.slot_thread import SendMessage, SlotThread
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
@@ -31,6 +32,8 @@ from holdfast.pipeline.model.driver_protocol import (
     SlotFailed,
     ToDriver,
 )
+from holdfast.security.master_keys import parse_master_keys
+from holdfast.security.sealed_store import SealedStore
 from holdfast.spark.spark_session import session
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
@@ -149,7 +152,7 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
     spark = session(settings, app_name="holdfast-driver")
     jobs = SparkJobs(spark, remote=bool(settings.remote))
     jobs.warm_up()
-    store = _StoreOnLoopThread(start.store)
+    store = _StoreOnLoopThread(start.store, start.master_keys)
     resources = DriverResources(
         jobs=jobs,
         store=store.open(),
@@ -158,6 +161,7 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
         sink_roots=start.sink_roots,
         checkpoints=start.checkpoints,
         python_queries=start.python_queries,
+        secrets=secrets_of(start),
         settings=driver_settings(start),
         clock=clock,
         random=random,
@@ -175,12 +179,14 @@ def run_driver(start: DriverStart, lines: BinaryIO, out: BinaryIO) -> int:
 class _StoreOnLoopThread:
     """The store, on the loop thread of this process."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, master_keys: str) -> None:
         self._context: Any = open_store(url, clock=RealClock(), random=SystemRandom())
+        self._keys = parse_master_keys("master keys", master_keys) if master_keys else None
 
     def open(self) -> Any:
-        """Open it."""
-        return loop_thread().submit(self._context.__aenter__()).result()
+        """Open it; secrets in it are sealed."""
+        opened = loop_thread().submit(self._context.__aenter__()).result()
+        return SealedStore(opened, self._keys, prefixes=SECRET_PREFIXES, random=SystemRandom())
 
     def close(self) -> None:
         """Close it."""

@@ -4,15 +4,19 @@ The one rule: everything about its environment is in that line, which may hold p
 comes as messages (`model.driver_protocol`).
 """
 
+import os
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.cluster_address import ClusterAddress
+from holdfast.pipeline.model.secret_references import SecretReferences, SecretReferenceSettings
 from holdfast.spark.clusters import discover_urls
 from holdfast.spark.settings import LOCAL, SparkSettings
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import check_at_least, check_between, settings_from
 
 FAIR: Final = {"spark.scheduler.mode": "FAIR"}
@@ -35,12 +39,28 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
         return f"SparkOptions(master={self.master!r})"
 
 
+class DriverLogin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """See `BrokerLogin`: how the driver and its executors log in to the cluster's Kafka, as the node does."""
+
+    mechanism: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def __repr__(self) -> str:
+        return f"DriverLogin(mechanism={self.mechanism!r}, user={self.user!r})"
+
+
 class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The first line. Without `objects` the brokers at `bootstrap` are asked for it."""
 
     store: str
     objects: str = ""
     bootstrap: str = ""
+    login: DriverLogin | None = None
+    """How to log in at `bootstrap`, and TLS; None: neither."""
     clickhouse: str = ""
     """The embedded ClickHouse's URL, for sinks whose `dsn` is empty."""
     sink_roots: tuple[str, ...] = ()
@@ -52,6 +72,11 @@ class DriverStart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     settings: dict[str, float] = {}
     """What differs from the defaults of `DriverSettings`, by name."""
     log_level: str = "info"
+    env_prefix: str = ""
+    secret_dir: str = ""
+    """See `SecretReferenceSettings`."""
+    master_keys: str = ""
+    """What secrets in the store are sealed with; empty: they are not."""
 
     def __repr__(self) -> str:
         return f"DriverStart(bootstrap={self.bootstrap!r}, spark={self.spark!r})"
@@ -110,11 +135,18 @@ def driver_settings(start: DriverStart) -> DriverSettings:
     return settings_from(DriverSettings, {name: int(value) for name, value in start.settings.items()})
 
 
+def secrets_of(start: DriverStart) -> SecretReferences:
+    """What pipelines may refer to. The driver has the variables of the server that has started it."""
+    allowed = SecretReferenceSettings(env_prefix=start.env_prefix, secret_dir=start.secret_dir)
+    return SecretReferences(settings=allowed, environment=os.environ)  # noqa: TID251 (a process of its own)
+
+
 def cluster_address_of(start: DriverStart) -> ClusterAddress:
     """How executors reach the cluster; without the URL of its objects the brokers are asked for it."""
+    login = None if start.login is None else BrokerLogin(random=SystemRandom(), **msgspec.structs.asdict(start.login))
     if start.objects:
-        return ClusterAddress(bootstrap=start.bootstrap, store=start.store, objects=start.objects)
-    return discover_urls(ClusterAddress(bootstrap=start.bootstrap))
+        return ClusterAddress(bootstrap=start.bootstrap, store=start.store, objects=start.objects, login=login)
+    return discover_urls(ClusterAddress(bootstrap=start.bootstrap, login=login))
 
 
 def spark_of(start: DriverStart) -> SparkSettings:

@@ -5,7 +5,7 @@ The one rule: a partition that something went wrong with is dropped here, so tha
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.client.cluster_address import ClusterAddress
@@ -18,6 +18,7 @@ from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.driver.source_topic import GenerationTopic
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.driver_protocol import RunSlot, slot_title
+from holdfast.pipeline.model.secret_references import SecretReferences
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 
@@ -42,6 +43,8 @@ class DriverResources:
     """Below which streaming queries keep checkpoints and state; empty: where the cluster's objects are."""
     python_queries: bool = False
     """Whether a query may be a Python file, whose code runs in the driver."""
+    secrets: SecretReferences = field(default_factory=SecretReferences)
+    """What pipelines may refer to, as this process has it."""
 
 
 class SlotContext:
@@ -59,6 +62,7 @@ class SlotContext:
             generation=run.generation,
             consumer=run.slot,
             timeout_ms=settings.store_timeout_ms,
+            secrets=resources.secrets,
         )
         self.revisions = SlotRevisions(
             run,

@@ -179,7 +179,7 @@ class SlotRevisions:
             generation,
             opened,
             open_source(config, self._cluster_address),
-            GroupOffsets(config, bootstrap=self._cluster_address.bootstrap, pipeline_id=self._run.pipeline_id),
+            GroupOffsets(config, cluster_address=self._cluster_address, pipeline_id=self._run.pipeline_id),
             InsertRateLimiter(opened.inserts_per_second, now_ms=now_ms),
         )
         return (FOREIGN_SOURCE,) if config.brokers else ()

@@ -12,9 +12,11 @@ import msgspec
 
 from holdfast.client.loop_thread import loop_thread
 from holdfast.contracts.store import Store
+from holdfast.pipeline.catalog.secret_references import resolved
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, Revision, registry_namespace
 from holdfast.pipeline.model.errors import EditConflictError, UnknownPipelineError
+from holdfast.pipeline.model.secret_references import SecretReferences
 from holdfast.pipeline.sinks.contract import FencedRange
 from holdfast.registry import PARTITIONS_MAX, PartitionState, RegistrySettings, RegistryStore
 from holdfast.registry.model import SourceTopic
@@ -40,7 +42,9 @@ class SlotStore:
         generation: int,
         consumer: str,
         timeout_ms: int,
+        secrets: SecretReferences | None = None,
     ) -> None:
+        """`secrets`: how references of revisions are resolved."""
         self._catalog = PipelineStore(store, clock=clock, random=random)
         self._store, self._clock, self._random = store, clock, random
         self._namespace = registry_namespace(pipeline_id, generation)
@@ -48,6 +52,7 @@ class SlotStore:
         self._registry = RegistryStore(store, clock=clock, random=random, settings=settings)
         self._pipeline_id, self._generation, self._consumer = pipeline_id, generation, consumer
         self._timeout_s = timeout_ms / 1_000
+        self._secrets = secrets or SecretReferences()
         self._revisions: dict[int, Revision] = {}
 
     def pipeline(self) -> Pipeline:
@@ -63,9 +68,10 @@ class SlotStore:
         return True
 
     def revision(self, version: int) -> Revision:
-        """A revision; it never changes, so it is read once."""
+        """A revision with the secrets it refers to; it never changes, so it is read once."""
         if version not in self._revisions:
-            self._revisions[version] = self._wait(self._catalog.revision(self._pipeline_id, version))
+            stored = self._wait(self._catalog.revision(self._pipeline_id, version))
+            self._revisions[version] = resolved("revision", stored, self._secrets)
         return self._revisions[version]
 
     def save_mapping(self, mapping: Mapping[str, Any]) -> Pipeline:

@@ -173,14 +173,14 @@ def open_source(config: KafkaConfig, cluster_address: ClusterAddress) -> Pipelin
 class GroupOffsets:
     """Checkpoints mirrored as offsets of a consumer group, for lag tools. Nothing depends on them."""
 
-    def __init__(self, config: KafkaConfig, *, bootstrap: str, pipeline_id: str) -> None:
-        self._config, self._bootstrap = config, bootstrap
+    def __init__(self, config: KafkaConfig, *, cluster_address: ClusterAddress, pipeline_id: str) -> None:
+        self._config, self._cluster_address = config, cluster_address
         self._group = config.group_id or f"holdfast-{pipeline_id}"
         self._client: Any = None
 
     def mirror(self, checkpoints: dict[int, int]) -> str:
         """Commit them without waiting. An immediate failure is returned as a warning."""
-        if not checkpoints or not (self._config.brokers or self._bootstrap):
+        if not checkpoints or not (self._config.brokers or self._cluster_address.bootstrap):
             return ""
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -198,7 +198,10 @@ class GroupOffsets:
         from confluent_kafka import Consumer
 
         settings = client_settings(self._config)
-        settings["bootstrap.servers"] = settings["bootstrap.servers"] or self._bootstrap
+        if not self._config.brokers:
+            login = self._cluster_address.login
+            settings["bootstrap.servers"] = self._cluster_address.bootstrap
+            settings |= login.properties() if login is not None else {}
         return Consumer({**settings, "group.id": self._group})
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Secrets redacted from URLs, for display, logs and errors.
+"""Secrets redacted from URLs, for display, logs and errors. A reference to a secret is none, and stays.
 
 The one rule: of a text that is no URL, everything before an @ is redacted.
 """
@@ -6,6 +6,8 @@ The one rule: of a text that is no URL, everything before an @ is redacted.
 import re
 from typing import Final
 from urllib.parse import SplitResult, unquote_plus, urlsplit
+
+from holdfast.pipeline.model.secret_references import is_mask, is_reference, masked, unmasked
 
 REDACTED: Final = "***"
 URLS: Final = ("dsn", "url", "catalog_uri", "warehouse")
@@ -17,19 +19,22 @@ _USER_INFO: Final = re.compile("^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@", re.DOTALL)
 
 def redacted_url(text: str) -> str:
     """A URL without its password and without options that are secrets."""
-    parts = split(text)
+    shown, references = masked(text)
+    parts = split(shown)
     if parts is None:
         return _USER_INFO.sub(lambda found: f"{found[1] or ''}{REDACTED}@", text)
     netloc = parts.netloc
-    if parts.password:
+    if parts.password and not is_mask(parts.password):
         user = netloc.rpartition("@")[0].partition(":")[0]
         netloc = f"{user}:{REDACTED}@{netloc.rpartition('@')[2]}"
-    return unsplit(parts, netloc, {name: REDACTED for name, _ in secret_options(parts)})
+    hidden = {name: REDACTED for name, value in secret_options(parts) if not is_mask(value)}
+    return unmasked(unsplit(parts, netloc, hidden), references)
 
 
 def redacted_options(options: dict[str, str]) -> dict[str, str]:
     """Options without those that are secrets by their names."""
-    return {name: REDACTED if value and is_secret(name) else value for name, value in options.items()}
+    hidden = {name for name, value in options.items() if value and is_secret(name) and not is_reference(value)}
+    return {name: REDACTED if name in hidden else value for name, value in options.items()}
 
 
 def is_secret(name: str) -> bool:

@@ -8,11 +8,16 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.topic_reader import TopicReader
+from holdfast.pipeline.catalog.secret_references import resolved
 from holdfast.pipeline.catalog.source_topic import open_source_topic
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
+from holdfast.pipeline.model.secret_references import SecretReferences, masked
 from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.threads import BoundedThreads
 from holdfast.pipeline.sinks.clickhouse.tables import table_identity
@@ -21,15 +26,26 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 T = TypeVar("T")
+P = TypeVar("P", bound=msgspec.Struct)
 
 _GRACE_MS = 5_000  # for the response, once the server has timed out
 
 
 class ServerConnections:
-    """Calls of one process. `bootstrap`: this cluster's Kafka address; `embedded`: the URL of its own ClickHouse."""
+    """Calls of one process. `bootstrap`: this cluster's Kafka address, with `login`; `embedded`: the URL of its own ClickHouse."""
 
-    def __init__(self, *, bootstrap: str, embedded: str, clock: Clock, settings: ServiceSettings) -> None:
-        self.bootstrap, self.settings = bootstrap, settings
+    def __init__(
+        self,
+        *,
+        bootstrap: str,
+        embedded: str,
+        clock: Clock,
+        settings: ServiceSettings,
+        login: BrokerLogin | None = None,
+        secrets: SecretReferences | None = None,
+    ) -> None:
+        self._secrets = secrets or SecretReferences()
+        self.bootstrap, self.settings, self._login = bootstrap, settings, login
         self._embedded, self._clock = embedded, clock
         self._threads = BoundedThreads(threads_max=settings.threads_max, name="pipelines")
 
@@ -38,7 +54,13 @@ class ServerConnections:
         timeout_ms = self.settings.source_timeout_ms
 
         def run() -> T:
-            with open_source_topic(config, self.bootstrap, clock=self._clock, timeout_ms=timeout_ms) as topic:
+            with open_source_topic(
+                self._resolved("source", config),
+                self.bootstrap,
+                clock=self._clock,
+                timeout_ms=timeout_ms,
+                login=self._login,
+            ) as topic:
                 return call(topic)
 
         address = ",".join(config.brokers) or self.bootstrap
@@ -49,11 +71,11 @@ class ServerConnections:
     ) -> T:
         """Run a call against a sink's server."""
         limit_ms = timeout_ms or self.settings.clickhouse_timeout_ms
-        dsn = sink.dsn or self._embedded
-        if not dsn:
+        if not sink.dsn and not self._embedded:
             raise InvalidError("sink.dsn", "", "a URL: this cluster has no embedded ClickHouse")
 
         def run() -> T:
+            dsn = self._resolved("sink", sink).dsn or self._embedded
             with closing(ClickHouseClient(dsn, timeout_ms=limit_ms)) as connection:
                 try:
                     return call(connection)
@@ -64,7 +86,15 @@ class ServerConnections:
 
     def table_identity(self, sink: ClickHouseConfig) -> tuple[str, int, str, str] | None:
         """Server, database and table of a sink; None: it has no server."""
-        return table_identity(sink, embedded=self._embedded) if sink.dsn or self._embedded else None
+        given = msgspec.structs.replace(sink, dsn=masked(sink.dsn)[0])
+        return table_identity(given, embedded=self._embedded) if sink.dsn or self._embedded else None
+
+    def _resolved(self, name: str, part: P) -> P:
+        return resolved(name, part, self._secrets)
+
+    async def resolved(self, name: str, part: P) -> P:
+        """A copy of a part with the secrets that it refers to, for the call that uses them."""
+        return await self.work(lambda: self._resolved(name, part))
 
     async def work(self, call: Callable[[], T]) -> T:
         """Run a long computation off the event loop."""

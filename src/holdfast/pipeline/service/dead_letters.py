@@ -152,7 +152,8 @@ class DeadLetterService:
 
     async def _finish(self, pipeline_id: str, step: PendingReplay, number: int, tally: ReplayTally) -> str:
         """Execute a step. If the server rejects it, it is abandoned, and the reason is returned."""
-        revision = await self._catalog.revision(pipeline_id, step.revision)
+        stored = await self._catalog.revision(pipeline_id, step.revision)
+        revision = await self._connections.resolved("revision", stored)
         sink = _sink(revision)
 
         def execute(connection: ClickHouseClient) -> str:

@@ -203,7 +203,8 @@ class PipelineInspection:
 
     async def _parts(self, pipeline_id: str, unsaved: Mapping[str, Given] | None) -> dict[str, Part]:
         stored = {name: part.value for name, part in (await self._catalog.parts(pipeline_id)).items()}
-        return {**stored, **restored_parts(read_parts(unsaved or {}), stored)}
+        parts = {**stored, **restored_parts(read_parts(unsaved or {}), stored)}
+        return {name: await self._connections.resolved(name, part) for name, part in parts.items()}
 
     async def _inferred(self, source: KafkaConfig, taken: _RawSample) -> Inferred:
         payloads = [record.value for record in taken.records]

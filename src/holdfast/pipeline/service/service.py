@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
 
+from holdfast.client.broker_login import BrokerLogin
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.settings import CatalogSettings
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.catalog.worker_status import SlotAssignment, WorkerRecord, list_assignments, list_workers
 from holdfast.pipeline.model.definition import Pipeline
+from holdfast.pipeline.model.secret_references import SecretReferences
 from holdfast.pipeline.service import status
 from holdfast.pipeline.service.connections import ServerConnections
 from holdfast.pipeline.service.dead_letters import DeadLetterService
@@ -44,16 +46,26 @@ class PipelineService:
         random: Random,
         bootstrap: str = "",
         embedded: str = "",
+        login: BrokerLogin | None = None,
+        secrets: SecretReferences | None = None,
         settings: ServiceSettings | None = None,
         catalog: CatalogSettings | None = None,
     ) -> None:
-        """`bootstrap`: the Kafka address of this cluster; `embedded`: the URL of its own ClickHouse."""
+        """`bootstrap`: the Kafka address of this cluster, with `login`; `embedded`: the URL of its own ClickHouse; `secrets`: what
+        pipelines may refer to."""
         self.settings = settings or ServiceSettings()
         self._store, self._clock, self._random = store, clock, random
         self._connections = ServerConnections(
-            bootstrap=bootstrap, embedded=embedded, clock=clock, settings=self.settings
+            bootstrap=bootstrap,
+            embedded=embedded,
+            clock=clock,
+            settings=self.settings,
+            login=login,
+            secrets=secrets,
         )
-        self.catalog = PipelineStore(store, clock=clock, random=random, settings=catalog)
+        self.catalog = PipelineStore(
+            store, clock=clock, random=random, settings=catalog, references=secrets.settings if secrets else None
+        )
         self.inspection = PipelineInspection(self.catalog, self._connections)
         self.dead_letters = DeadLetterService(store, self.catalog, self._connections, clock=clock, random=random)
         self.reprocessing = Reprocessing(store, self.catalog, self._connections)

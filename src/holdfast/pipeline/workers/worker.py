@@ -19,6 +19,7 @@ from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.catalog.worker_status import WorkerRecord
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.driver_protocol import DriverReady, FromDriver
+from holdfast.pipeline.model.secret_references import SecretReferences
 from holdfast.pipeline.workers.cluster_view import WorkerClusterView, watching_cluster
 from holdfast.pipeline.workers.desired_slots import PartitionCounts
 from holdfast.pipeline.workers.driver_supervisor import DriverSupervisor, StartDriver
@@ -62,7 +63,9 @@ class PipelineWorker:
         clock: Clock,
         random: Random,
         leftovers: StreamLeftovers | None = None,
+        secrets: SecretReferences | None = None,
     ) -> None:
+        self._secrets = secrets or SecretReferences()
         self.id, self._identity = identity.id, identity
         self._store, self._settings, self._clock, self._random = store, settings, clock, random
         self._notify = Notify()
@@ -236,7 +239,7 @@ class PipelineWorker:
         return (await self._catalog.revision(pipeline_id, revision)).source
 
     async def _count(self, source: KafkaConfig) -> int:
-        return await count_partitions(source, self._topics, clock=self._clock)
+        return await count_partitions(source, self._topics, clock=self._clock, secrets=self._secrets)
 
     # --- the driver
 
@@ -264,6 +267,7 @@ async def running_worker(
     clock: Clock,
     random: Random,
     leftovers: StreamLeftovers | None = None,
+    secrets: SecretReferences | None = None,
 ) -> AsyncIterator[PipelineWorker]:
     """A worker for the body. Leaving it stops gracefully and releases everything; cancelling it kills the driver."""
     worker = PipelineWorker(
@@ -274,6 +278,7 @@ async def running_worker(
         clock=clock,
         random=random,
         leftovers=leftovers,
+        secrets=secrets,
     )
     async with background_tasks(worker.run()):
         try:

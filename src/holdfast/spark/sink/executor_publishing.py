@@ -72,7 +72,7 @@ class SendShares:
 
     async def _send(self, shares: list[PlanShare]) -> list[SendResult]:
         direct = direct_access(await open_cluster(self._cluster_address))
-        producer = KafkaIdempotentProducer(self._cluster_address.bootstrap)
+        producer = KafkaIdempotentProducer(self._cluster_address.bootstrap, login=self._cluster_address.login)
         try:
             return await send_shares(
                 shares, objects=direct.objects, producer=producer, clock=RealClock(), stall_ms_max=self._stall_ms_max

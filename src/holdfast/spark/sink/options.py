@@ -8,6 +8,7 @@ from holdfast.client.cluster_address import ClusterAddress
 from holdfast.log.batches.compression import codec_number
 from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
 from holdfast.spark.kafka_options import SINK, from_kafka_options
+from holdfast.spark.login_options import PREFIXES
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_between, settings_from
 
@@ -63,7 +64,7 @@ def parse_sink_options(given: Mapping[str, str]) -> tuple[SinkOptions, ClusterAd
         plain = name.lower()
         if plain in _NAMES:
             values[_NAMES[plain]] = value
-        elif plain in _ADDRESS_NAMES:
+        elif plain in _ADDRESS_NAMES or plain.startswith(PREFIXES):
             address[plain] = value
         elif plain not in _SPARK_OPTIONS:
             raise InvalidError("option", name, "one of " + ", ".join(sorted((*ADDRESS_OPTIONS, *_camel_case_names()))))

@@ -79,7 +79,7 @@ class TopicWriter:
     async def publish(self, query: str, batch: int, pieces: StagedPieceList, *, forget: bool = False) -> None:
         """The driver's work: publish what the tasks have staged."""
         direct = await self._direct()
-        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        producer = self._producer()
         try:
             publisher = self._publisher(direct, producer)
             await publisher.publish(query, batch, pieces)
@@ -92,12 +92,15 @@ class TopicWriter:
     def publish_from_executors(self, batches: Sequence[StagedBatch], executors: Executors) -> None:
         """The driver's work where it can run tasks: they send the bytes."""
         direct = run(self._direct())
-        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        producer = self._producer()
         try:
             publish_from_executors(self._publisher(direct, producer), batches, executors, self._send_shares)
         finally:
             run(producer.close())
         run(self._sweep(direct))
+
+    def _producer(self) -> KafkaIdempotentProducer:
+        return KafkaIdempotentProducer(self.cluster_address.bootstrap, login=self.cluster_address.login)
 
     def _send_shares(self, shares: list[list[PlanShare]]) -> SendShares:
         return SendShares(self.cluster_address, self.options.stall_ms_max, shares)
@@ -105,7 +108,7 @@ class TopicWriter:
     async def abort(self, query: str, batch: int, pieces: StagedPieceList) -> None:
         """The driver's work after a batch failed."""
         direct = await self._direct()
-        producer = KafkaIdempotentProducer(self.cluster_address.bootstrap)
+        producer = self._producer()
         try:
             await self._publisher(direct, producer).abort(query, batch, pieces)
         finally:

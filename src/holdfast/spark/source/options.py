@@ -15,6 +15,7 @@ from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import check_name
 from holdfast.spark.cluster_options import ADDRESS_OPTIONS, parse_cluster_address
 from holdfast.spark.kafka_options import SOURCE, from_kafka_options
+from holdfast.spark.login_options import PREFIXES
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import MIB
 
@@ -148,14 +149,14 @@ class _RawOptions:
     """Options by lower-case name, each parsed as its type."""
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool = False) -> None:
-        self.values = {name.lower(): value.strip() for name, value in given.items()}
+        self.values = {name.lower(): _stripped(name.lower(), value) for name, value in given.items()}
         known = [*_SELECTION_OPTIONS, *_READ_OPTIONS, *(_STREAM_OPTIONS if streaming else _BATCH_OPTIONS)]
         others = {name.lower(): name for name in (_BATCH_OPTIONS if streaming else _STREAM_OPTIONS)}
         for name in given:
             if name.lower() in others:
                 kind = "batch reads (spark.read)" if streaming else "streams (spark.readStream)"
                 raise InvalidError(f"option {others[name.lower()]}", given[name], f"absent: it is for {kind} only")
-            if name.lower() not in {each.lower() for each in known}:
+            if name.lower() not in {each.lower() for each in known} and not name.startswith(PREFIXES):
                 raise InvalidError("option", name, "one of " + ", ".join(sorted(known)))
 
     def text(self, name: str) -> str:
@@ -194,6 +195,10 @@ class _RawOptions:
         if not isinstance(read, dict):
             raise InvalidError(f"option {name}", text, allowed)
         return read
+
+
+def _stripped(name: str, value: str) -> str:
+    return value if name.startswith(PREFIXES) else value.strip()  # a password may end in a space
 
 
 def _topics(options: _RawOptions) -> tuple[tuple[str, ...], str]:

@@ -65,6 +65,7 @@ class StreamProcessor:
             generation=run.generation,
             consumer=run.slot,
             timeout_ms=settings.store_timeout_ms,
+            secrets=resources.secrets,
         )
         self._retries = RetryState(settings, clock=resources.clock, random=resources.random)
         self.counters = SlotCounters()
