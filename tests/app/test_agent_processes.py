@@ -36,6 +36,7 @@ class TestCommand:
         settings = replace(
             SETTINGS,
             http_listen=Address("127.0.0.1", 8080),
+            grpc_listen=Address("127.0.0.1", 50051),
             advertise=AdvertisedAddress("node", 19092),
             peer_listen=Address("10.0.0.1", 9300),
             peer_advertise=AdvertisedAddress("inside"),
@@ -49,12 +50,14 @@ class TestCommand:
             "--roles": "api,agent",
             "--kafka": "127.0.0.1:9094",
             "--http": "127.0.0.1:8082",
+            "--grpc": "127.0.0.1:50053",
             "--peer": "10.0.0.1:9302",
             "--advertise": "node:19094",
             "--advertise-peer": "inside",
             "--set": "kafka.replication_factor=refuse",
             "--agent-id": "node-3",
         }
+        assert options_of(replace(settings, grpc_default=True), 3)["--grpc"] == "off"
         command = agent_command(settings, 3, ())
         assert not any("secret" in word for word in command.argv)
         assert command.environment == {"HOLDFAST_STORE": settings.store, "HOLDFAST_OBJECTS": settings.objects}

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config import CATALOGUE, EffectiveSettings, effective_settings
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 HERE = Path("/srv")
 
@@ -141,10 +141,9 @@ def test_the_names_streamhouse_users_know_mean_what_they_mean_there() -> None:
     assert (settings.agent_id, settings.zone, settings.group) == ("agent-7", "az1", "writers")
     assert settings.roles == ("api",)
     assert [notice.partition(" is set: ")[0] for notice in effective.notices] == [
-        "GRPC_ADDR",
         "AGENT_ADDRESS",
     ]
-    assert "not served yet" in effective.notices[0]
+    assert (settings.grpc_listen, settings.grpc_default) == (Address("0.0.0.0", 50051), False)
 
 
 @pytest.mark.parametrize(
@@ -327,3 +326,23 @@ def test_agents_listen_beside_kafka_unless_told_otherwise(flags: dict[str, objec
 def test_a_wrong_address_for_agents_is_refused_by_name() -> None:
     with pytest.raises(InvalidError, match=r"peers\.listen \(from flag --peer\) 'nowhere': must be HOST:PORT"):
         settle({"peers.listen": "nowhere"})
+
+
+def test_one_certificate_is_for_every_port_and_each_may_have_its_own() -> None:
+    common: dict[str, object] = {"tls.cert": "node.pem", "tls.key": "node.key"}
+    settings = settle({**common, "http.tls_cert": "web.pem", "http.tls_key": "web.key"}).settings
+    assert (settings.kafka.tls_cert, settings.text.tls_key) == ("node.pem", "node.key")
+    assert (settings.http.tls_cert, settings.http.tls_key) == ("web.pem", "web.key")
+    assert settings.agent.peers.tls is None, "between agents it is mutual, which takes authorities"
+    settings = settle({**common, "tls.ca": "ca.pem", "kafka.tls_cert": "off"}).settings
+    peers = settings.agent.peers
+    assert (peers.tls_cert, peers.tls_key, peers.tls_ca) == ("node.pem", "node.key", "ca.pem")
+    assert (settings.kafka.tls, settings.text.tls_ca) == (None, "ca.pem")
+    refused: list[tuple[dict[str, object], str]] = [
+        ({"tls.cert": "node.pem"}, "tls.key"),
+        ({"peers.tls_cert": "a", "peers.tls_key": "b"}, "peers.tls_ca"),
+        ({"http.tls_cert": "a"}, "http.tls_key"),
+    ]
+    for flags, says in refused:
+        with pytest.raises(HoldfastError, match=says):
+            settle(flags)

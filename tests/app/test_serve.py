@@ -124,7 +124,7 @@ def test_a_stop_does_not_wait_for_a_client_that_waits_for_records(node: ServePro
 
 
 def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
-    node = ServeProcess(tmp_path, "--log", "json", "--log-level", "debug", env={"GRPC_ADDR": "127.0.0.1:9090"})
+    node = ServeProcess(tmp_path, "--log", "json", "--log-level", "debug", env={"AGENT_ADDRESS": "127.0.0.1:9090"})
     with started(node):
         produce(node.kafka, "orders", "a")
         assert node.terminate() == 0
@@ -132,7 +132,7 @@ def test_log_lines_are_json_when_asked_for(tmp_path: Path) -> None:
         assert all({"ts", "level", "logger", "message"} <= set(line) for line in lines)
         serving = next(line for line in lines if line["message"] == "serving")
         assert serving["fields"]["kafka"] == node.kafka
-        assert [line["level"] for line in lines if "GRPC_ADDR" in line["message"]] == ["warning"]
+        assert [line["level"] for line in lines if "AGENT_ADDRESS" in line["message"]] == ["warning"]
 
 
 def test_only_one_process_uses_a_data_directory(node: ServeProcess, tmp_path: Path) -> None:

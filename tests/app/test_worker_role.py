@@ -10,6 +10,7 @@ from holdfast.app.config import ServeSettings, effective_settings
 from holdfast.app.worker_role import why_no_worker, worker_role
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.pipeline.catalog.worker_status import WorkerRecord, list_workers
+from holdfast.security.oauth_settings import OAuthSettings
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
@@ -17,9 +18,16 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SystemRandom
 
 
-def test_a_node_with_logins_runs_no_pipelines(tmp_path: Path) -> None:
-    settings = ServeSettings(data=tmp_path, store="sqlite:///x", objects="", kafka=KafkaSettings(sasl="SCRAM-SHA-512"))
-    assert "cannot log in to Kafka" in why_no_worker(settings)
+@pytest.mark.parametrize("sasl", ["SCRAM-SHA-512,OAUTHBEARER", "OAUTHBEARER"])
+def test_a_node_with_logins_runs_pipelines(tmp_path: Path, sasl: str) -> None:
+    settings = ServeSettings(
+        data=tmp_path,
+        store="sqlite:///x",
+        objects="",
+        kafka=KafkaSettings(sasl=sasl),
+        oauth=OAuthSettings(jwks="{}", issuer="*", audience="*"),
+    )
+    assert why_no_worker(settings) == ""
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config import ServeSettings
 from holdfast.app.data_directory import ADDRESSES
 from holdfast.app.embedded_etcd.place import opened_store_url
+from holdfast.app.master_keys import key_file
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import Random, backoff_ms
@@ -56,6 +57,8 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
         *("--kafka", str(_moved(settings.listen, number - 1))),
         *("--http", "off" if settings.http_listen is None else str(_moved(settings.http_listen, number - 1))),
     ]
+    grpc = None if settings.grpc_default else settings.grpc_listen  # the default address is the first agent's
+    argv += ["--grpc", "off" if grpc is None else str(_moved(grpc, number - 1))]
     if settings.text_listen is not None:
         argv += ["--text", str(_moved(settings.text_listen, number - 1))]
     if settings.peer_listen is not None:
@@ -74,8 +77,12 @@ def agent_command(settings: ServeSettings, number: int, options: Sequence[str]) 
         ]  # `cap` is for an agent that is alone, as each would believe
     if settings.agent_id:
         argv += ["--agent-id", f"{settings.agent_id}-{number}"]
-    urls = {"HOLDFAST_STORE": opened_store_url(settings), "HOLDFAST_OBJECTS": settings.objects}
-    return AgentCommand(data, tuple(argv), urls)
+    environment = {"HOLDFAST_STORE": opened_store_url(settings), "HOLDFAST_OBJECTS": settings.objects}
+    if settings.master_key:
+        environment["HOLDFAST_MASTER_KEY"] = settings.master_key
+    elif path := key_file(settings):
+        environment["HOLDFAST_MASTER_KEY_FILE"] = path
+    return AgentCommand(data, tuple(argv), environment)
 
 
 def warn_of_agents_left_out(settings: ServeSettings) -> None:

@@ -14,6 +14,8 @@ from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.cursors.service import CursorService
 from holdfast.groups.service import GroupService
+from holdfast.heap.local_heaps import LocalHeaps
+from holdfast.heap.service import HeapService
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.maintenance import MaintenanceContext
@@ -49,6 +51,7 @@ class ApiNode:
     service: LogService
     groups: GroupService
     cursors: CursorService
+    heaps: HeapService
 
 
 @asynccontextmanager
@@ -80,6 +83,13 @@ async def running_api_node(
                 service=service,
                 groups=GroupService(store=store, settings=tuning.groups),
                 cursors=CursorService(store=store, settings=tuning.cursors),
+                heaps=HeapService(
+                    LocalHeaps(tuning.heaps, topic=cluster.topic, clock=clock, random=random),
+                    topics=service.topics,
+                    topic=cluster.topic,
+                    leader=cluster.leader,
+                    clock=clock,
+                ),
             )
         finally:
             await service.close()

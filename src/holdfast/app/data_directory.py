@@ -1,6 +1,7 @@
 """The data directory of one process: a lock, the agent's id, the cluster's id. The WAL is in it, and by default everything else.
 
     lock            held by the process that uses the directory; the operating system releases it when that process ends
+    master-key      seals secrets in the store, unless a key is given
     agent-id        generated once, so that a restarted node is the same node
     cluster-id      the cluster whose records the WAL holds: another store would discard them
     addresses.json  where the server listened last
@@ -10,10 +11,11 @@
     clickhouse/     the embedded ClickHouse
     etcd/           with etcd:embedded: the member, which one it is (etcd-member.json), and its log (etcd.log)
 
-Everything here blocks.
+The directory is for its owner alone (0700). Everything here blocks.
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,9 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableEr
 from holdfast.vocabulary.files import write_atomic
 from holdfast.vocabulary.random import Random
 
+_log: Final = logging.getLogger(__name__)
+
+STORE: Final = "store.db"
 ADDRESSES: Final = "addresses.json"
 _LOCK: Final = "lock"
 _AGENT_ID: Final = "agent-id"
@@ -77,7 +82,8 @@ class DataDirectory:
 def locked_data_directory(path: Path) -> Iterator[DataDirectory]:
     """The directory, created if missing, for this process alone. `UnavailableError` names the process that holds it."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _close_to_others(path)
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InvalidError("data directory", str(path), f"a writable directory ({error.strerror})") from None
@@ -86,6 +92,19 @@ def locked_data_directory(path: Path) -> Iterator[DataDirectory]:
         yield DataDirectory(path)
     finally:
         os.close(descriptor)
+
+
+def _close_to_others(path: Path) -> None:
+    """What is in the directory is for its owner alone, also in one that was made before."""
+    files = (path / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", _AGENT_ID, _CLUSTER_ID, ADDRESSES))
+    for each, mode in ((path, 0o700), *((file, 0o600) for file in files)):
+        try:
+            if each.stat().st_mode & 0o077:
+                each.chmod(mode)
+        except FileNotFoundError:
+            continue
+        except PermissionError:  # of a volume that somebody else has made for us
+            _log.warning("%s is open to other users, and not ours to change", each)
 
 
 def _lock(descriptor: int, path: Path) -> None:

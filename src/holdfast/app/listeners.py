@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.app.addresses import Address, bound_address, check_exposure
 from holdfast.vocabulary.errors import UnavailableError
-from holdfast.vocabulary.sockets import bind
+from holdfast.vocabulary.sockets import bind, is_loopback
 
 _log: Final = logging.getLogger(__name__)
 _FREE_PORT: Final = re.compile(r"; port (\d+) is free")
@@ -19,11 +19,15 @@ _FREE_PORT: Final = re.compile(r"; port (\d+) is free")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Bound sockets, not accepting yet. `exposed`: reachable from other machines, without authentication."""
+    """Bound sockets, not accepting yet. `exposed`: reachable from other machines, without authentication.
+
+    `loopback`: only this machine reaches it.
+    """
 
     sockets: Sequence[socket.socket]
     address: Address
     exposed: bool
+    loopback: bool
 
 
 @asynccontextmanager
@@ -42,7 +46,7 @@ async def bound_listener(
         exposed = not authenticates and check_exposure(address, sockets, insecure=insecure, remedy=remedy)
         if exposed:
             _log.warning("listening on %s without authentication: anyone who can reach it has full access", bound)
-        yield Listener(sockets, bound, exposed)
+        yield Listener(sockets, bound, exposed, all(map(is_loopback, sockets)))
 
 
 def _bind(flag: str, address: Address) -> list[socket.socket]:

@@ -3,6 +3,8 @@
 Facts belong into `extra=`, the sentence into the message: `log.info("partition opened", extra={"topic": "orders"})` is
 `… INFO holdfast.agent: partition opened topic=orders` as text and a field of its own as JSON.
 
+What is logged while a request is answered has its id as `request` and, if it belongs to a trace, `trace_id`.
+
 Messages may repeat what clients sent: control characters are escaped, so that none begins another line, and the length is bounded.
 """
 
@@ -13,6 +15,7 @@ from typing import Final, TextIO
 
 import msgspec
 
+from holdfast.vocabulary.correlation import correlation_fields
 from holdfast.vocabulary.text import single_line
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -50,7 +53,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {**given, **correlation_fields()}
 
 
 def _time_of(record: logging.LogRecord) -> str:

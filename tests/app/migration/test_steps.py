@@ -27,6 +27,8 @@ from holdfast.vocabulary.errors import CorruptError, FencedError, UsageError
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import Member
 
+pytestmark = pytest.mark.slow
+
 CLOCK, RANDOM = RealClock(), SystemRandom()
 STEPS = sorted(name for name in known_failpoints() if name.startswith("migrate."))
 ENTRIES, OBJECTS = 100, 40

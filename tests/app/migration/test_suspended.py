@@ -15,6 +15,8 @@ from holdfast.registry.store import RegistryStore
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import UsageError
 
+pytestmark = pytest.mark.slow
+
 
 def registry(store: Store) -> RegistryStore:
     settings = RegistrySettings(partitions=3, namespace="jobs")

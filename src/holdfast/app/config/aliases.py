@@ -1,6 +1,6 @@
 """StreamHouse's environment variables, and one of Walrus's, as aliases of our settings. Ours win over them; they win over the file.
 
-A variable of a gateway that does not exist yet is accepted and reported, so that an environment can be moved unchanged.
+A variable that has no setting here is accepted and reported, so that an environment can be moved unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,7 @@ from holdfast.vocabulary.errors import InvalidError
 _PLAIN: Final = {
     "KAFKA_ADDR": "kafka.listen",
     "HTTP_ADDR": "http.listen",
+    "GRPC_ADDR": "grpc.listen",
     "DATABASE_URL": "store",
     "AGENT_ID": "agent.id",
     "AGENT_ZONE": "agent.zone",
@@ -21,7 +22,6 @@ _PLAIN: Final = {
     "WALRUS_MAX_SEGMENT_ENTRIES": "text.rotation_entries",
 }
 _NOT_SERVED: Final = {
-    "GRPC_ADDR": "gRPC is not served yet",
     "AGENT_ADDRESS": "agents are reached at their Kafka address, which KAFKA_ADVERTISED_HOST and _PORT set",
 }
 _YES: Final = ("1", "true", "yes", "on")

@@ -12,11 +12,15 @@ from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.config.etcd_member import EtcdMemberSettings
 from holdfast.app.config.settings import LOG_FORMATS, LOG_LEVELS, ROLES, EmbeddedSettings
+from holdfast.app.tracing.settings import TraceSettings
 from holdfast.cursors.settings import CursorSettings
+from holdfast.gateways.grpc.settings import GrpcSettings
+from holdfast.gateways.http.metrics.settings import MetricsSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.gateways.text.settings import TextSettings
 from holdfast.groups.settings import GroupSettings
+from holdfast.heap.settings import HeapSettings
 from holdfast.kernel.early_takeover import EarlyTakeoverSettings
 from holdfast.kernel.membership import MembershipSettings
 from holdfast.kernel.plan_executor import PlanExecutorSettings
@@ -27,7 +31,10 @@ from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.settings import LogSettings, TopicSettings
 from holdfast.log.wal import WalSettings
 from holdfast.objects.cache import CacheSettings
+from holdfast.pipeline.model.secret_references import SecretReferenceSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.security.confirmations import ConfirmationSettings
+from holdfast.security.oauth_settings import OAuthSettings
 from holdfast.security.settings import SecuritySettings
 from holdfast.spark.settings import SparkSettings
 
@@ -46,12 +53,19 @@ SECTIONS: Final[Mapping[str, type]] = {
     "upkeep": MaintenanceSettings,
     "kafka": KafkaSettings,
     "security": SecuritySettings,
+    "oauth": OAuthSettings,
+    "confirmations": ConfirmationSettings,
     "topics": TopicSettings,
     "http": HttpSettings,
+    "grpc": GrpcSettings,
+    "metrics": MetricsSettings,
+    "traces": TraceSettings,
     "text": TextSettings,
     "groups": GroupSettings,
     "cursors": CursorSettings,
+    "heaps": HeapSettings,
     "cache": CacheSettings,
+    "pipelines": SecretReferenceSettings,
     "worker": WorkerSettings,
     "spark": SparkSettings,
     "embedded": EmbeddedSettings,
@@ -149,7 +163,7 @@ def _security_settings() -> Iterator[Setting]:
         "",
         "--sasl",
         "MECHANISMS",
-        "how Kafka's clients log in, of SCRAM-SHA-512,SCRAM-SHA-256,PLAIN; then ACLs say what they may do",
+        "how Kafka's clients log in, of SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER; then ACLs say what they may do",
     )
     yield everyday_setting(
         "kafka.tls_cert",
@@ -166,12 +180,103 @@ def _security_settings() -> Iterator[Setting]:
         "FILE",
         "authorities (PEM) of the certificates that Kafka's clients must have; without --sasl, their names are the principals",
     )
+    yield from _tls_settings()
+    yield everyday_setting(
+        "oauth.jwks",
+        "",
+        "--oauth-jwks",
+        "URL",
+        "the keys that OAuth tokens are signed with: a URL, a file or the JSON; needs --oauth-issuer and --oauth-audience",
+    )
+    yield everyday_setting(
+        "oauth.issuer", "", "--oauth-issuer", "NAME", "what tokens must name as their issuer; *: any"
+    )
+    yield everyday_setting(
+        "oauth.audience", "", "--oauth-audience", "NAMES", "what tokens must be for, one of NAME,NAME; *: anything"
+    )
+    yield everyday_setting(
+        "master_key_file",
+        "",
+        "--master-key-file",
+        "FILE",
+        "keys that seal secrets in the store, the first one in use (default: generated in the data directory, "
+        "if the store is sqlite); or the keys themselves in HOLDFAST_MASTER_KEY",
+    )
+    yield Setting(name="master_key", kind=str, default="", hidden=True, everyday=True, help="the keys themselves")
     yield everyday_setting(
         "security.super_users",
         "",
         "--super-users",
         "PRINCIPALS",
         "who needs no ACL: User:NAME, separated by semicolons",
+    )
+    yield everyday_setting(
+        "security.bootstrap_token_file",
+        "",
+        "--bootstrap-token-file",
+        "FILE",
+        "has the token with which the first administrator is made (default: one is made up and printed, once)",
+    )
+    yield everyday_setting("security.audit", "stderr", "--audit", "FILE", "where audit lines go: a file, stderr or off")
+
+
+def _trace_settings() -> Iterator[Setting]:
+    default = TraceSettings()
+    yield everyday_setting(
+        "traces.export",
+        default.export,
+        "--traces",
+        "URL",
+        "OpenTelemetry collector for traces: otlp:http://host:4318; or off",
+        url=True,
+    )
+    yield everyday_setting(
+        "traces.ratio",
+        default.ratio,
+        "--trace-ratio",
+        "SHARE",
+        "share of requests that begin a trace, from 0 to 1; those that carry one follow it",
+        kind=float,
+    )
+
+
+def _tls_settings() -> Iterator[Setting]:
+    yield everyday_setting(
+        "tls.cert",
+        "",
+        "--tls-cert",
+        "FILE",
+        "certificate of every port that has none of its own, with its chain (PEM); read again when it changes",
+    )
+    yield everyday_setting("tls.key", "", "--tls-key", "FILE", "its private key (PEM)")
+    yield everyday_setting(
+        "tls.ca",
+        "",
+        "--tls-ca",
+        "FILE",
+        "authorities (PEM) of the certificates of this cluster's nodes; with it, agents ask each other for theirs",
+    )
+    for section, flag, port in (
+        ("http", "http", "HTTP"),
+        ("text", "text", "the text protocol"),
+        ("peers", "peer", "other agents"),
+    ):
+        cert_help = (
+            f"certificate of the port for {port} (PEM), or off"
+            if flag == "peer"
+            else f"certificate of {port} (PEM), or off"
+        )
+        yield everyday_setting(f"{section}.tls_cert", "", f"--{flag}-tls-cert", "FILE", cert_help)
+        yield everyday_setting(f"{section}.tls_key", "", f"--{flag}-tls-key", "FILE", "its private key (PEM)")
+    yield everyday_setting(
+        "peers.tls_ca",
+        "",
+        "--peer-tls-ca",
+        "FILE",
+        "authorities (PEM) of agents' certificates; agents need one of theirs",
+    )
+    yield everyday_setting(
+        "text.tls_ca", "", "--text-tls-ca", "FILE", "authorities (PEM) of the text ports that requests are forwarded to"
     )
 
 
@@ -253,6 +358,13 @@ def _everyday() -> Iterator[Setting]:
         "HTTP listen address: administration, health, metrics; port 0 picks a free one; or off",
     )
     yield everyday_setting(
+        "grpc.listen",
+        "auto",
+        "--grpc",
+        "HOST:PORT",
+        "gRPC listen address; port 0 picks a free one; or off; auto is 127.0.0.1:50051, if that can be served",
+    )
+    yield everyday_setting(
         "text.listen",
         "off",
         "--text",
@@ -277,7 +389,7 @@ def _everyday() -> Iterator[Setting]:
         1,
         "--agents",
         "N",
-        "agents on this host, each a process with a WAL and an address of its own: ports count up from --kafka, --http and --text",
+        "agents on this host, each a process with its WAL and addresses: ports count up from --kafka, --http, --grpc and --text",
         kind=int,
     )
     yield everyday_setting("agent.zone", "", "--zone", "ZONE", "availability zone: Kafka's rack")
@@ -309,6 +421,7 @@ def _everyday() -> Iterator[Setting]:
     yield from _etcd_settings()
     yield from _worker_settings()
     yield from _security_settings()
+    yield from _trace_settings()
     yield everyday_setting(
         "insecure",
         False,

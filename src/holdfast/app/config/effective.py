@@ -30,9 +30,12 @@ T = TypeVar("T")
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 DEFAULT: Final = "default"
+_AUTO: Final = "auto"
+_GRPC_LISTEN: Final = "127.0.0.1:50051"
+OFF: Final = "off"
 _AGENT_PARTS: Final = (
     *("session", "membership", "planner", "early_takeover", "follower"),
-    *("log", "wal", "upkeep", "groups", "cursors", "peers", "replica"),
+    *("log", "wal", "upkeep", "groups", "cursors", "heaps", "peers", "replica"),
 )
 # What ServeSettings calls a field in an error → the setting, and → the field where the two differ.
 _SERVE_NAMES: Final = {
@@ -105,6 +108,10 @@ class _Values:
         """Set a default that depends on other settings."""
         if not self[name]:
             self._by_name[name] = _Value(value, self.origin(name))
+
+    def clear(self, name: str) -> None:
+        """Leave a setting empty."""
+        self._by_name[name] = _Value("", self.origin(name))
 
     def fill_default(self, name: str, value: int) -> None:
         """Lower a default that must fit another setting."""
@@ -197,7 +204,8 @@ def effective_settings(
     values.fill("objects", "file://" + quote(str(data / "objects")))
     _check_urls(values)
     _follow_ttls(values)
-    settings = values.attempt(lambda: _built(values, data), None)
+    _share_certificates(values)
+    settings = values.attempt(lambda: _built(values, data, directory), None)
     values.raise_mistakes()
     assert settings is not None  # otherwise there was a mistake
     return EffectiveSettings(settings=settings, shown=values.shown(), notices=tuple(notices(environment)))
@@ -212,7 +220,22 @@ def _follow_ttls(values: _Values) -> None:
     values.fill_default("membership.heartbeat_ms", membership.heartbeat_ms * shown_ms // membership.shown_ms)
 
 
-def _built(values: _Values, data: Path) -> ServeSettings:
+def _share_certificates(values: _Values) -> None:
+    """A port without a certificate has the common one; `off` is none. Between agents it takes the authorities, too."""
+    for section in ("kafka", "http", "text", "peers"):
+        certificate, key = f"{section}.tls_cert", f"{section}.tls_key"
+        if values[certificate] == OFF:
+            values.clear(certificate)
+        elif not values[certificate] and not values[key] and (section != "peers" or values["tls.ca"]):
+            values.fill(certificate, values["tls.cert"])
+            values.fill(key, values["tls.key"])
+        if section in ("text", "peers") and values[certificate]:
+            values.fill(f"{section}.tls_ca", values["tls.ca"])
+    if values["tls.cert"] and not values["tls.key"]:
+        values.mistakes.append(InvalidError(values.title("tls.key"), "", "a file: tls.cert is given"))
+
+
+def _built(values: _Values, data: Path, directory: Path) -> ServeSettings:
     agent: AgentSettings = values.section(
         "agent", id="unnamed", **{part: values.section(part) for part in _AGENT_PARTS}
     )
@@ -245,6 +268,15 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         "http_listen": values.attempt(
             lambda: address_or_off(values.title("http.listen"), values["http.listen"], usual_port=8080), None
         ),
+        "grpc_listen": values.attempt(
+            lambda: address_or_off(
+                values.title("grpc.listen"),
+                _GRPC_LISTEN if values["grpc.listen"] == _AUTO else values["grpc.listen"],
+                usual_port=50051,
+            ),
+            None,
+        ),
+        "grpc_default": values["grpc.listen"] == _AUTO,
         "text_listen": values.attempt(
             lambda: address_or_off(values.title("text.listen"), values["text.listen"], usual_port=9095), None
         ),
@@ -254,15 +286,25 @@ def _built(values: _Values, data: Path) -> ServeSettings:
         ),
         "clickhouse": values["clickhouse"],
         "agent_id": values["agent.id"],
+        "master_key_file": str(directory / Path(values["master_key_file"]).expanduser())
+        if values["master_key_file"]
+        else "",
+        "master_key": values["master_key"],
         "zone": values["agent.zone"],
         "group": values["agent.group"],
         "agent": agent,
         "kafka": values.section("kafka"),
         "security": values.section("security"),
+        "oauth": values.section("oauth"),
+        "confirmations": values.section("confirmations"),
         "topics": values.section("topics"),
         "http": values.section("http"),
+        "grpc": values.section("grpc"),
+        "metrics": values.section("metrics"),
+        "traces": values.section("traces"),
         "text": values.section("text"),
         "cache": values.section("cache"),
+        "pipelines": values.section("pipelines"),
         "worker": values.section("worker"),
         "spark": values.section("spark", conf=_spark_conf(values)),
         "embedded": values.section("embedded"),

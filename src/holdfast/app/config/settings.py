@@ -8,12 +8,19 @@ from typing import Final
 from holdfast.agent.settings import AgentSettings
 from holdfast.app.addresses import Address, AdvertisedAddress
 from holdfast.app.config.etcd_member import EtcdMemberSettings
+from holdfast.app.tracing.settings import TraceSettings
+from holdfast.gateways.grpc.settings import GrpcSettings
+from holdfast.gateways.http.metrics.settings import MetricsSettings
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.gateways.text.settings import TextSettings
 from holdfast.log.settings import TopicSettings
 from holdfast.objects.cache import CacheSettings
+from holdfast.pipeline.model.secret_references import SecretReferenceSettings
 from holdfast.pipeline.workers.settings import WorkerSettings
+from holdfast.security.confirmations import ConfirmationSettings
+from holdfast.security.oauth_settings import OAuthSettings
+from holdfast.security.oauthbearer import OAUTHBEARER
 from holdfast.security.settings import SecuritySettings
 from holdfast.spark.settings import SparkSettings
 from holdfast.vocabulary.errors import InvalidError
@@ -52,9 +59,10 @@ class ServeSettings:
     """What `holdfast serve` does.
 
     `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
-    stays in the WAL. `print_addresses` is empty or a file. `http_listen`, `text_listen`: None if
-    HTTP or the text protocol is off.
+    stays in the WAL. `print_addresses` is empty or a file. `http_listen`, `grpc_listen`, `text_listen`: None if
+    HTTP, gRPC or the text protocol is off. `grpc_default`: nobody asked for gRPC, which is served if it can be.
     `agents`: how many agents of this host, this process included.
+    `master_key_file`, `master_key`: what secrets in the store are sealed with (`app.master_keys`).
     `peer_listen` is None for a free port of the host where Kafka is served.
     `clickhouse` is `embedded`, `off`, or the URL of another for sinks that name none.
     `agent` has no name and no address of its own yet: see `as_agent`.
@@ -75,30 +83,39 @@ class ServeSettings:
     peer_listen: Address | None = None
     peer_advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     http_listen: Address | None = None
+    grpc_listen: Address | None = None
+    grpc_default: bool = False
     text_listen: Address | None = None
     text_advertise: AdvertisedAddress = field(default_factory=AdvertisedAddress)
     clickhouse: str = "embedded"
     agent_id: str = ""
+    master_key_file: str = ""
+    master_key: str = field(default="", repr=False)
     zone: str = ""
     group: str = "default"
     agent: AgentSettings = field(default_factory=lambda: AgentSettings(id="unnamed"))
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    oauth: OAuthSettings = field(default_factory=OAuthSettings)
+    confirmations: ConfirmationSettings = field(default_factory=ConfirmationSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    grpc: GrpcSettings = field(default_factory=GrpcSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
     text: TextSettings = field(default_factory=TextSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    pipelines: SecretReferenceSettings = field(default_factory=SecretReferenceSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
     etcd: EtcdMemberSettings = field(default_factory=EtcdMemberSettings)
 
     def __post_init__(self) -> None:
-        if self.text_listen is not None and self.kafka.authenticates and not self.insecure:
-            allowed = (
-                "off: the text protocol has no logins, and Kafka's clients need one. --insecure serves it all the same"
+        if OAUTHBEARER in self.kafka.sasl_mechanisms and not self.oauth.is_configured:
+            raise InvalidError(
+                "oauth.jwks", "", f"the issuer's keys (--oauth-jwks): Kafka's clients log in with {OAUTHBEARER}"
             )
-            raise InvalidError("text", str(self.text_listen), allowed)
         if not self.roles:
             raise InvalidError("roles", "", "one or more of " + ", ".join(ROLES))
         for role in self.roles:
@@ -120,6 +137,7 @@ class ServeSettings:
         given = {
             "--kafka": self.listen,
             "--http": self.http_listen,
+            "--grpc": None if self.grpc_default else self.grpc_listen,
             "--peer": self.peer_listen,
             "--text": self.text_listen,
         }
