@@ -23,6 +23,7 @@ def test_it_says_what_holds_and_where_it_came_from(tmp_path: Path) -> None:
         HOLDFAST_STORE="postgresql://me:s3cr3t@db/x",
         KAFKA_ADDR="127.0.0.1:19092",
         GRPC_ADDR="127.0.0.1:9090",
+        AGENT_ADDRESS="127.0.0.1:9091",
     )
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.stdout.splitlines()}
@@ -32,7 +33,8 @@ def test_it_says_what_holds_and_where_it_came_from(tmp_path: Path) -> None:
     assert lines["wal.file_bytes"] == ["1048576", "node.toml:2"]
     assert lines["objects"] == [f"file://{tmp_path}/holdfast-data/objects", "default"]
     assert "wal.read_bytes" not in lines
-    assert "GRPC_ADDR" in done.stderr
+    assert lines["grpc.listen"] == ["127.0.0.1:9090", "alias GRPC_ADDR"]
+    assert "AGENT_ADDRESS" in done.stderr
     assert not (tmp_path / "holdfast-data").exists()
 
 

@@ -126,3 +126,65 @@ def test_what_cannot_be_an_acl_is_refused_as_a_whole(
     done = run("acl", "create", *argv, *at)
     assert (done.code, says in done.err) == (2, True), done.err
     assert run("acl", "list", *at, "--json").rows == []
+
+
+def test_keys_are_created_listed_and_revoked(run: Run, at: tuple[str, str]) -> None:
+    (made,) = run("key", "create", "report", "--scopes", "read", "--expires", "90d", *at, "--json").rows
+    assert made["secret"].startswith(f"hf_{made['prefix']}_")
+    assert (made["principal"], made["scopes"]) == ("User:report", ["read"])
+    assert made["expires_at_ms"] - made["created_at_ms"] == 90 * 86_400_000
+    shown = run("key", "create", "ingest", "--principal", "User:ann", *at).text
+    assert "acts for User:ann, to read, write" in shown
+    assert "cannot be shown again" in shown
+    listed = run("key", "list", *at, "--json").rows
+    assert [row["name"] for row in listed] == ["report", "ingest"]
+    assert made["secret"] not in str(listed)
+    assert "argon2" not in str(listed)
+    assert run("key", "revoke", made["prefix"], *at).code == 2, "not without a confirmation"
+    assert run("key", "revoke", made["prefix"], "--yes", *at, "--json").rows == [
+        {"prefix": made["prefix"], "revoked": True}
+    ]
+    assert run("key", "revoke", made["prefix"], "--yes", *at).code == 2
+    assert [row["name"] for row in run("key", "list", *at, "--json").rows] == ["ingest"]
+
+
+@pytest.mark.parametrize("argv", [("--scopes", "root"), ("--expires", "soon"), ("--principal", "ann")])
+def test_what_cannot_be_a_key_is_refused(run: Run, at: tuple[str, str], argv: tuple[str, ...]) -> None:
+    assert run("key", "create", "x", *argv, *at).code == 2
+    assert run("key", "list", *at, "--json").rows == []
+
+
+def test_quotas_are_set_listed_and_removed(run: Run, at: tuple[str, str]) -> None:
+    (made,) = run("quota", "set", "--user", "ann", "--produce", "1000000", "--request", "50", *at, "--json").rows
+    assert made == {
+        "user": "ann",
+        "client_id": None,
+        "producer_byte_rate": 1_000_000,
+        "consumer_byte_rate": None,
+        "request_percentage": 50,
+    }
+    run("quota", "set", "--user-default", "--client-id", "app", "--consume", "2000", *at)
+    assert "(default)" in run("quota", "list", *at).text
+    rows = run("quota", "list", *at, "--json").rows
+    assert [(row["user"], row["client_id"]) for row in rows] == [("", "app"), ("ann", None)]
+    run("quota", "remove", "--user", "ann", "--request", "--yes", *at)
+    assert run("quota", "list", *at, "--json").rows[1]["request_percentage"] is None
+    assert run("quota", "remove", "--user", "ann", "--yes", *at).text == "quotas of user ann removed\n"
+    assert len(run("quota", "list", *at, "--json").rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("set", "--produce", "1"), "whose quota"),
+        (("set", "--user", "ann"), "nothing to set"),
+        (("set", "--user", "", "--produce", "1"), "an empty name"),
+        (("set", "--user", "ann", "--produce", "0"), "--produce"),
+        (("set", "--user", "ann", "--produce", "1.5"), "whole number"),
+        (("remove", "--user", "nobody", "--yes"), "one that has such a quota"),
+        (("remove", "--user", "ann"), "--yes"),
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused(run: Run, at: tuple[str, str], argv: tuple[str, ...], why: str) -> None:
+    refused = run("quota", *argv, *at)
+    assert (refused.code, why in refused.err) == (2, True), refused.err

@@ -29,7 +29,10 @@ _log = logging.getLogger(__name__)
 
 SHARED_BY_AGENTS = (
     *("agent.zone", "agent.group", "session.ttl_ms", "membership.shown_ms"),
-    *("kafka.sasl", "kafka.tls_cert", "kafka.tls_key", "kafka.client_ca", "security.super_users"),
+    *("kafka.sasl", "kafka.tls_cert", "kafka.tls_key", "kafka.client_ca", "security.super_users", "security.audit"),
+    *("oauth.jwks", "oauth.issuer", "oauth.audience", "traces.export", "traces.ratio"),
+    *("tls.cert", "tls.key", "tls.ca", "http.tls_cert", "http.tls_key", "text.tls_cert", "text.tls_key", "text.tls_ca"),
+    *("peers.tls_cert", "peers.tls_key", "peers.tls_ca"),
     *("insecure", "logging.format", "logging.level", "stop_ms"),
 )
 
@@ -38,7 +41,7 @@ Every flag is also a variable: --kafka is HOLDFAST_KAFKA, --log-level is HOLDFAS
 --config or HOLDFAST_CONFIG. Later wins: default, file, variable, flag. `holdfast config show` prints the result and origins.
 
 examples:
-  holdfast serve                                       everything in ./holdfast-data, Kafka on 127.0.0.1:9092, HTTP on :8080
+  holdfast serve                                       all in ./holdfast-data, on 127.0.0.1: Kafka 9092, HTTP 8080, gRPC 50051
   holdfast serve --data /var/lib/holdfast --kafka 127.0.0.1:0 --http off --print-addresses addresses.json
   holdfast serve --agents 4                            four agents, one for each core, on ports 9092 to 9095
   holdfast serve --store postgresql://me@db/holdfast --objects s3://bucket/prefix --advertise node-1:9092
@@ -135,7 +138,12 @@ def banner(settings: ServeSettings, served: "RunningServer") -> Iterator[str]:
     yield _line("kafka", f"{served.kafka}" + (f" as {served.advertised}" if served.advertised != served.kafka else ""))
     for each in served.further_agents:
         yield _line("", each)
-    yield _line("http", _off(served, "http") or f"http://{served.http}")
+    if served.bootstrap_token:
+        yield _line(
+            "admin", f"token {served.bootstrap_token} makes the first administrator, once: POST /api/v1/bootstrap"
+        )
+    yield _line("http", _off(served, "http") or f"{'https' if settings.http.tls else 'http'}://{served.http}")
+    yield _line("grpc", _off(served, "grpc") or f"{served.grpc}")
     yield _line("pipelines", _off(served, "pipelines") or f"on Spark {settings.spark.remote or settings.spark.master}")
     if served.clickhouse is not None:
         password = shlex.quote(str(settings.data / "clickhouse" / "password"))

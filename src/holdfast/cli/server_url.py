@@ -8,6 +8,7 @@ from holdfast.vocabulary.errors import InvalidError
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8080"
 ADDRESS_VARIABLE: Final = "HOLDFAST_HTTP"
+AUTHORITIES_VARIABLE: Final = "HOLDFAST_TLS_CA"
 NOT_CONNECTED_HINT: Final = f"is `holdfast serve` running? --http or {ADDRESS_VARIABLE} gives its address"
 
 
@@ -30,5 +31,11 @@ def server_url(given: str) -> str:
     ):
         raise InvalidError("--http", text, allowed)
     if parts.hostname in ("0.0.0.0", "::"):  # noqa: S104 - a listen address, which clients cannot connect to
-        return f"{parts.scheme}://127.0.0.1:{port or 80}{parts.path}"
+        usual = 443 if parts.scheme == "https" else 80
+        return f"{parts.scheme}://127.0.0.1:{port or usual}{parts.path}"
     return url
+
+
+def tls_authorities(given: str) -> str:
+    """The file of authorities for an https server: `--tls-ca`, else `$HOLDFAST_TLS_CA`; empty: the system's."""
+    return given or os.environ.get(AUTHORITIES_VARIABLE, "")

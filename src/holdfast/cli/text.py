@@ -10,9 +10,11 @@ from typing import Final
 
 import msgspec
 
+from holdfast.cli.api_key import add_api_key, api_key
 from holdfast.cli.arguments import parse_number
 from holdfast.cli.output import OK, OUTCOME_UNKNOWN, UNAVAILABLE, USAGE, print_json
 from holdfast.gateways.text.frames import encode_frames
+from holdfast.gateways.text.requests import NO_SECURITY
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.host_port import split_host_port
 from holdfast.vocabulary.text import escape_controls
@@ -34,6 +36,8 @@ examples:
   printf 'PUT logs a\\nPUT logs b\\n' | holdfast text 127.0.0.1:9095
   holdfast text 127.0.0.1:9095                          interactive; Ctrl-D ends it
 
+  HOLDFAST_API_KEY=hf_… holdfast text node-1:9095 GET logs      where connections need a key
+
 Requests: REGISTER topic · PUT topic payload · GET topic · FETCH topic partition offset [records] · STATE topic · METRICS
 """
 
@@ -51,6 +55,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     made.add_argument("address", metavar="HOST:PORT", help="any node that serves the text protocol (`serve --text`)")
     made.add_argument("request", nargs="*", metavar="WORD", help="a request; its words are joined by spaces")
     made.add_argument("--timeout-s", metavar="S", default="30", help="how long to wait for an answer (default: 30)")
+    add_api_key(made)
     made.add_argument("--json", action="store_true", help="one JSON object per answer")
     made.set_defaults(run=run_text)
 
@@ -87,6 +92,12 @@ class TextSession:
         except OSError as error:
             raise OutcomeUnknownError(request[:40].decode(errors="replace"), f"{self._address}: {error}") from None
 
+    def log_in(self, key: str) -> None:
+        """Send AUTH. `InvalidError`: the key is refused. A server without security needs none, and says so: that is no error."""
+        answer = self.ask(b"AUTH " + key.encode()).decode(errors="replace")
+        if answer != "OK" and NO_SECURITY not in answer:
+            raise InvalidError("API key", "of the file or the environment", f"a valid one ({escape_controls(answer)})")
+
     def _read(self, count: int) -> bytes:
         data = self._answers.read(count)
         if len(data) < count:
@@ -98,7 +109,10 @@ def run_text(args: argparse.Namespace) -> int:
     """Send the requests, print the answers."""
     timeout_s = parse_number(args.timeout_s, "--timeout-s", above=0, most=86_400)
     exit_code = OK
+    key = api_key(args.api_key_file)
     with TextSession(args.address, timeout_s) as session:
+        if key:
+            session.log_in(key)
         for request in _requests(args.request):
             reply = session.ask(request)
             _print(reply, as_json=args.json)

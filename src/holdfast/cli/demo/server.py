@@ -99,7 +99,7 @@ def own_server(data: str) -> Iterator[DemoServer]:
     addresses, log = folder / "addresses.json", folder / "server.log"
     addresses.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "holdfast", "serve", "--data", str(folder / "data"), "--kafka", "127.0.0.1:0"]
-    argv += ["--http", "127.0.0.1:0", "--print-addresses", str(addresses), "--log-level", "info"]
+    argv += ["--http", "127.0.0.1:0", "--grpc", "off", "--print-addresses", str(addresses), "--log-level", "info"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     with log.open("wb") as lines:
         # In a session of its own: Ctrl-C is for the demo, which stops the server later.

@@ -5,11 +5,12 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line, print_warning
 from holdfast.cli.pipeline.changes import changed_secrets, declared_parts, part_changes
 from holdfast.cli.pipeline.file import PipelineFile, read_pipeline_file
 from holdfast.cli.pipeline.infer import infer_mapping
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import HttpClient, ProblemError, pipeline_path
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -90,7 +91,7 @@ def _create(client: HttpClient, args: argparse.Namespace, file: PipelineFile) ->
         return _apply_file(client, args, file, created, "created", file.parts)
     except HoldfastError:
         with suppress(HoldfastError):  # half a pipeline would be in the way of the next try
-            client.delete(pipeline_path(created["id"]))
+            client.delete_confirmed(pipeline_path(created["id"]), "pipeline.delete", created["id"])
         raise
 
 

@@ -3,8 +3,9 @@
 import argparse
 
 from holdfast.cli.arguments import Parser, Parsers, add_yes, confirmed
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, USAGE, print_json, print_line
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 
@@ -25,7 +26,7 @@ def run_delete(args: argparse.Namespace) -> int:
         print_line("Nothing was deleted.")
         return USAGE
     for name in args.names:
-        client.delete(pipeline_path(name))
+        client.delete_confirmed(pipeline_path(name), "pipeline.delete", name)
         if args.json:
             print_json({"name": name, "deleted": True})
         else:

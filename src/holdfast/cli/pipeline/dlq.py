@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.cli.arguments import Parser, Parsers, parse_int
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line, print_rows, print_table
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import HttpClient, pipeline_path
 
 _COLUMNS: Final = ("generation", "partition", "offset", "reason", "payload", "replayed")

@@ -3,8 +3,9 @@
 import argparse
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_rows
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 
 _COLUMNS = ("name", "state", "desired", "replicas", "rows", "lagRows", "dlqRows", "recipe")
 

@@ -4,8 +4,9 @@ import argparse
 from typing import Any
 
 from holdfast.cli.arguments import Parser, Parsers, add_yes
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line, print_warning
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 

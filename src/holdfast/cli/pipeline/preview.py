@@ -4,10 +4,11 @@ import argparse
 from typing import Any
 
 from holdfast.cli.arguments import Parser, Parsers, parse_int
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line, print_table, print_warning
 from holdfast.cli.pipeline.dlq import dead_letter_row
 from holdfast.cli.pipeline.file import read_pipeline_file
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from holdfast.cli.arguments import Parser, Parsers, parse_int
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line
-from holdfast.cli.pipeline.options import add_command, http_client_for, print_pipeline_state
+from holdfast.cli.pipeline.options import add_command, print_pipeline_state
 from holdfast.client.admin.positions import AtTime, Beginning, End, parse_position
 from holdfast.client.http_client import pipeline_path
 from holdfast.pipeline.model.timestamps import parse_iso_ns

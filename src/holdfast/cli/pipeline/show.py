@@ -4,9 +4,10 @@ import argparse
 import sys
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json
 from holdfast.cli.pipeline.file import pipeline_yaml
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 

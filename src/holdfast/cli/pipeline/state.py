@@ -3,7 +3,8 @@
 import argparse
 
 from holdfast.cli.arguments import Parser, Parsers, parse_int
-from holdfast.cli.pipeline.options import add_command, http_client_for, print_pipeline_state
+from holdfast.cli.http_commands import http_client_for
+from holdfast.cli.pipeline.options import add_command, print_pipeline_state
 from holdfast.client.http_client import pipeline_path
 
 

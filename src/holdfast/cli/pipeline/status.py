@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, console, print_json, table
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import HttpClient, pipeline_path
 from holdfast.vocabulary.text import escape_controls
 

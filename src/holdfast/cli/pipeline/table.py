@@ -3,8 +3,9 @@
 import argparse
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import FAILED, OK, print_json, print_line, print_warning
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 

@@ -4,8 +4,9 @@ import argparse
 from typing import Final
 
 from holdfast.cli.arguments import Parser, Parsers
+from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import FAILED, OK, print_json, print_table
-from holdfast.cli.pipeline.options import add_command, http_client_for
+from holdfast.cli.pipeline.options import add_command
 from holdfast.client.http_client import pipeline_path
 
 _CHECKED: Final = ("kafka", "clickhouse", "clickhouse-table")

@@ -19,7 +19,7 @@ _PASSWORD_BYTES_MAX: Final = 1_024
 
 def add_commands(commands: "Parsers[Parser]") -> None:
     """Register this family's commands."""
-    family = add_family(commands, "user", "create, list and delete users of Kafka's clients")
+    family = add_family(commands, "user", "create, list and delete users")
     create = add_cluster_command(
         family,
         "create",

@@ -1,0 +1,1 @@
+"""`holdfast heap`: heaps, over HTTP."""
