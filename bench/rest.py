@@ -1,7 +1,8 @@
-"""The log over HTTP: requests and events a second, against a handler of the same server that does nothing (`/live`).
+"""The log over HTTP and gRPC: requests and events a second, against a handler of the same server that does nothing (`/live`).
 
 One real server on its defaults, 16 connections that send a request as soon as the one before is answered. Events a second and core
-are events over the processor time of the server. `--quick` is a smoke run.
+are events over the processor time of the server. Then single records with an API key, at a server with logins, in turns with
+anonymous ones: the ratio is the median of the turns. `--quick` is a smoke run.
 """
 
 import argparse
@@ -16,9 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import uvloop
+
+from bench import grpc_produce
 
 CONNECTIONS = 16
 EVENT = {"user": "ann", "page": "/catalogue/shoes", "ms": 12.5, "tags": ["a", "b"], "session": "5f3a9c1b7d"}
@@ -27,11 +31,13 @@ _JSON, _NDJSON = "application/json", "application/x-ndjson"
 
 
 class Served(NamedTuple):
-    """A running server: where it listens, and its process."""
+    """A running server: where it listens, its process, and its data."""
 
     host: str
     port: int
     pid: int
+    data: str
+    grpc: str
 
     def cpu_s(self) -> float:
         """The processor time it has used."""
@@ -47,8 +53,9 @@ class Figure(NamedTuple):
     events_per_core: float
 
 
-def request(method: str, path: str, body: bytes = b"", media: str = _JSON) -> bytes:
+def request(method: str, path: str, body: bytes = b"", media: str = _JSON, key: str = "") -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+    head += f"authorization: Bearer {key}\r\n" if key else ""
     return (head + (f"content-type: {media}\r\n" if body else "") + "\r\n").encode() + body
 
 
@@ -80,13 +87,13 @@ async def measure(served: Served, sent: bytes, events: int, seconds: float) -> F
 
 
 @contextmanager
-def serving() -> Iterator[Served]:
+def serving(*options: str) -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-rest-") as folder:
         addresses = Path(folder) / "addresses.json"
         argv = [
             *(sys.executable, "-m", "holdfast", "serve", "--data", f"{folder}/data", "--kafka", "127.0.0.1:0"),
-            *("--http", "127.0.0.1:0", "--roles", "api,agent", "--log-level", "error"),
-            *("--print-addresses", str(addresses)),
+            *("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--roles", "api,agent", "--log-level", "error"),
+            *("--print-addresses", str(addresses), *options),
         ]
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
         try:
@@ -94,8 +101,9 @@ def serving() -> Iterator[Served]:
                 if process.poll() is not None:
                     raise SystemExit(f"the server ended with {process.returncode}")
                 time.sleep(0.02)
-            host, _, port = json.loads(addresses.read_text())["http"].rpartition(":")
-            yield Served(host, int(port), process.pid)
+            told = json.loads(addresses.read_text())
+            host, _, port = told["http"].rpartition(":")
+            yield Served(host, int(port), process.pid, f"{folder}/data", told["grpc"])
         finally:
             process.terminate()
             process.wait()
@@ -116,7 +124,49 @@ async def figures_of(served: Served, seconds: float) -> dict[str, Figure]:
     read = len(json.loads(await ask(*stream, request("GET", consume)))["records"])
     found["consume, 500"] = await measure(served, request("GET", consume), read, seconds)
     stream[1].close()
+    over_grpc = await grpc_produce.figures(served.grpc, "bench", json.dumps(EVENT).encode(), seconds, served.cpu_s)
+    found |= {name: Figure(*figure) for name, figure in over_grpc.items()}
     return found
+
+
+def key_of(served: Served) -> str:
+    """A key of somebody who may do everything."""
+    told = [sys.executable, "-m", "holdfast", "key", "create", "bench", "--scopes", "read,write,admin", "--json"]
+    made = subprocess.run([*told, "--data", served.data], check=True, capture_output=True)
+    return str(json.loads(made.stdout)["secret"])
+
+
+async def authenticated(anonymous: Served, secured: Served, seconds: float, turns: int) -> list[tuple[Figure, Figure]]:
+    """Single records without and with a key, turn by turn."""
+    one = json.dumps({"topic": "bench", "value": EVENT}).encode()
+    key = key_of(secured)
+    sent = {
+        anonymous: request("POST", "/api/v1/produce", one),
+        secured: request("POST", "/api/v1/produce", one, key=key),
+    }
+    for served in sent:
+        stream = await asyncio.open_connection(served.host, served.port)
+        given = key if served is secured else ""
+        await ask(*stream, request("POST", "/api/v1/topics", b'{"name": "bench", "partitions": 8}', key=given))
+        stream[1].close()
+        await measure(served, sent[served], 1, seconds / 4)
+    found = []
+    for _ in range(turns):
+        without = await measure(anonymous, sent[anonymous], 1, seconds)
+        found.append((without, await measure(secured, sent[secured], 1, seconds)))
+    return found
+
+
+def run_authenticated(seconds: float, turns: int, say: Callable[[str], None]) -> float:
+    """The share of anonymous requests a second that authenticated ones reach."""
+    logins = ("--sasl", "SCRAM-SHA-512", "--super-users", "User:bench", "--audit", "off")
+    with serving() as anonymous, serving(*logins) as secured:
+        found = uvloop.run(authenticated(anonymous, secured, seconds, turns))
+    ratio = median(with_key.requests / without.requests for without, with_key in found)
+    per_core = median(with_key.events_per_core / without.events_per_core for without, with_key in found)
+    figure = median(with_key.requests for _, with_key in found)
+    say(f"{'with a key':14s} {figure:8,.0f} requests/s  {ratio:5.2f} of anonymous, {per_core:.2f} a core")
+    return ratio
 
 
 def run(seconds: float, say: Callable[[str], None]) -> dict[str, Figure]:
@@ -135,6 +185,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     arguments = parser.parse_args()
     run(0.3 if arguments.quick else 5.0, print)
+    run_authenticated(0.3 if arguments.quick else 3.0, 1 if arguments.quick else 5, print)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,18 @@ def servers(count: int) -> Iterator[list[dict[str, str]]]:
                 data.mkdir()
                 argv = [
                     *(sys.executable, "-m", "holdfast", "serve", "--data", str(data), "--kafka", "127.0.0.1:0"),
-                    *("--http", "off", "--roles", "api,agent", "--text", "127.0.0.1:0", "--log-level", "error"),
+                    *(
+                        "--http",
+                        "off",
+                        "--grpc",
+                        "off",
+                        "--roles",
+                        "api,agent",
+                        "--text",
+                        "127.0.0.1:0",
+                        "--log-level",
+                        "error",
+                    ),
                     *("--store", f"sqlite:///{folder}/store.db", "--objects", f"file://{folder}/objects"),
                     *("--print-addresses", str(data / "addresses.json")),
                 ]

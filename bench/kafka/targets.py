@@ -94,7 +94,16 @@ class HoldfastServer(ServerProcess):
     name = "holdfast"
 
     def argv(self) -> list[str]:
-        told = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--print-addresses", str(self._addresses)]
+        told = [
+            "--kafka",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "off",
+            "--print-addresses",
+            str(self._addresses),
+        ]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told]
 
     def ready(self) -> bool:

@@ -1,0 +1,137 @@
+"""`python -m bench.heap`: our heap through its SDK, beside other queues with priorities, each durable before it answers.
+
+One process with 1 or 64 clients, messages of 256 bytes with 1,000 priorities, one by one or 100 to a call. A peer's clients have a
+connection each; ours share the client of their process. Ratios are ours to the peer, of one run. `--cluster` measures latencies of
+20 partitions with three replicas on three agent processes. `--quick` is a smoke run.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from rich.console import Console
+
+from bench.figures import Figure, table
+from bench.heap import beanstalkd, ours, postgres, valkey
+from bench.heap.queue import OURS, Clients, Queue
+from bench.heap.runs import Latencies, latencies, rates
+from holdfast.vocabulary.errors import UnavailableError
+
+CASES: Final = ((1, 1), (1, 100), (64, 1), (64, 100))  # clients, messages of a call
+RATE: Final = 1_000.0
+AIM: Final = 40_000
+QUEUES: Final = (
+    Queue(OURS, "Holdfast, one partition", ours.serving),
+    Queue("skip-locked", "PostgreSQL, SKIP LOCKED", postgres.serving),
+    Queue("pgmq", "PostgreSQL, pgmq's statements", partial(postgres.serving, pgmq=True)),
+    Queue("valkey", "Valkey, sorted set", valkey.serving),
+    Queue("beanstalkd", "beanstalkd -f 0", beanstalkd.serving, batches=False),
+)
+
+
+async def measured(queue: Queue, directory: Path, seconds: float, cases: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """Every figure of one queue."""
+    found: dict[str, float] = {}
+    async with queue.serving(directory) as clients:
+        for number, batch in cases if queue.batches else [case for case in cases if case[1] == 1]:
+            rate = await rates(clients, number=number, batch=batch, seconds=seconds)
+            label = f"{number} client{'s' if number > 1 else ''}, " + (
+                "one by one" if batch == 1 else f"{batch} a call"
+            )
+            for name, value in rate._asdict().items():
+                found[f"{name.replace('_', ' + ')}, {label}"] = value
+        for name, value in (await _latencies(clients, seconds))._asdict().items():
+            found[name.replace("_", " ")] = value
+    return found
+
+
+async def _latencies(clients: Clients, seconds: float) -> Latencies:
+    return await latencies(clients, number=64, rate=RATE, seconds=seconds)
+
+
+async def compare(
+    directory: Path, seconds: float, names: Sequence[str], cases: Sequence[tuple[int, int]], say: Callable[[str], None]
+) -> list[Figure]:
+    """Our figures, and those of each peer that can be started."""
+    found: dict[str, dict[str, float]] = {}
+    for queue in QUEUES:
+        if queue.name == OURS or queue.name in names:
+            try:
+                found[queue.name] = await measured(queue, directory / queue.name, seconds, cases)
+            except UnavailableError as error:
+                say(f"{queue.title}: not measured: {error}")
+    mine, figures = found.pop(OURS), []
+    for what, value in mine.items():
+        rate = "p50" not in what and "p95" not in what and what != "behind"
+        unit = "messages/s" if rate else "cycles" if what == "behind" else "ms"
+        aimed = what == "cycle, 64 clients, 100 a call"
+        aim = {"aim": f"≥ {AIM:,}", "met": value >= AIM} if aimed else {}
+        figures.append(Figure(OURS, what, unit, value, **aim))  # type: ignore[arg-type]
+        for queue in QUEUES:
+            if what not in found.get(queue.name, ()) or what == "behind":
+                continue
+            theirs = found[queue.name][what]
+            ratio = value / theirs if rate else theirs / value
+            ahead = {"aim": "> 1", "met": ratio > 1} if rate and "64 clients" in what else {}
+            figures.append(Figure(queue.name, what, unit, value, theirs, ratio, **ahead))  # type: ignore[arg-type]
+    return sorted(figures, key=lambda figure: [queue.name for queue in QUEUES].index(figure.part))
+
+
+async def replicated(directory: Path, seconds: float, *, partitions: int = 20, agents: int = 3) -> list[Figure]:
+    """Latencies of a heap with replicas on every agent."""
+    serving = ours.serving(directory, agents=agents, partitions=partitions, log=ours.QUORUM)
+    async with serving as clients:
+        found = await _latencies(clients, seconds)
+    part, note = f"{partitions} partitions, {agents} agents, quorum", f"{RATE:,.0f} cycles/s, {found.behind} behind"
+    aims = {"enqueue_p95": 20.0, "pop_p95": 50.0}
+    return [
+        Figure(
+            part,
+            name.replace("_", " "),
+            "ms",
+            value,
+            aim=f"< {aims[name]:.0f} ms" if name in aims else "",
+            met=value < aims[name] if name in aims else None,
+            note=note,
+        )
+        for name, value in found._asdict().items()
+        if name != "behind"
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.heap", description=__doc__)
+    peers = [queue.name for queue in QUEUES if queue.name != OURS]
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--peers", default=",".join(peers), help=f"which of {', '.join(peers)}; empty: none")
+    parser.add_argument("--cluster", action="store_true", help="20 partitions with replicas on three agents")
+    parser.add_argument("--quick", action="store_true", help="a smoke run")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    seconds = 0.1 if given.quick else given.seconds
+    console = Console(stderr=given.json)
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-heap-") as folder:
+        for queue in QUEUES:
+            Path(folder, queue.name).mkdir()
+        if given.cluster:
+            work = replicated(Path(folder, OURS), seconds, partitions=3 if given.quick else 20)
+        else:
+            work = compare(Path(folder), seconds, given.peers.split(","), CASES, console.print)
+        figures = uvloop.run(work)
+    console.print(f"load average {load:.1f} at the begin, {os.getloadavg()[0]:.1f} at the end, {os.cpu_count()} cores")
+    if given.json:
+        print("\n".join(figure.json() for figure in figures))
+    else:
+        console.print(table(figures, "Heaps"))
+    return 0 if given.quick or all(figure.met is not False for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
