@@ -70,6 +70,7 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.rest
+	$(BIN)/python -m bench.observability
 	$(BIN)/python -m bench.mapping
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.failover
@@ -77,8 +78,8 @@ bench: $(VENV)/.dev ## measure, as ratios to a reference measured in the same ru
 conformance: $(VENV)/.dev ## foreign test suites and programs against a server; writes docs/conformance.md
 	$(BIN)/python -m conformance
 
-proto: $(VENV)/.dev ## generate the etcd messages from proto/etcd.proto
-	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/holdfast/stores/etcd --pyi_out=src/holdfast/stores/etcd proto/etcd.proto
+proto: $(VENV)/.dev ## generate the messages of gRPC and etcd from proto/
+	$(BIN)/python proto/generate.py
 
 lock: $(VENV)/.dev ## write constraints.txt from the installed versions
 	$(BIN)/uv pip freeze --python $(BIN)/python --exclude-editable | grep -v '^pip==' > constraints.txt

@@ -4,8 +4,8 @@
         lease = await session.acquire("nightly-report")
         await lease.commit(holdfast.Put("report/done", b"true"))
 
-What `__all__` lists here, and in `holdfast.client`, `holdfast.registry`, `holdfast.spark` and `holdfast.testing`, is public; the
-rest is private. Names are loaded when they are first used: the import itself costs nothing.
+What `__all__` lists here, and in `holdfast.client`, `holdfast.heaps`, `holdfast.registry`, `holdfast.spark` and `holdfast.testing`,
+is public; the rest is private. Names are loaded when they are first used: the import itself costs nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from holdfast import client, registry, spark, testing
+    from holdfast import client, heaps, registry, spark, testing
     from holdfast.contracts.store import (
         Absent,
         AtVersion,
@@ -71,12 +71,13 @@ __all__ = [
     "__version__",
     "client",
     "connect",
+    "heaps",
     "registry",
     "spark",
     "testing",
 ]
 
-_MODULES = frozenset({"client", "registry", "spark", "testing"})
+_MODULES = frozenset({"client", "heaps", "registry", "spark", "testing"})
 _HOMES = {
     "holdfast.contracts.store": (
         "Absent AtVersion Committed Conflict Delete Entry Operation Put Requirement Scan Store"

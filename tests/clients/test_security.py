@@ -1,16 +1,13 @@
 """Every client × every mechanism × TLS, and certificates: each logs in, writes and reads, and gets no further than its ACLs."""
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AiokafkaTokenProvider
 from aiokafka.errors import TopicAuthorizationFailedError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -22,119 +19,37 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from tests.support.broker import CHOICE, Broker, serving
-from tests.support.certificates import certificate
+from tests.support.broker import CHOICE
 from tests.support.clients.java import runner
-from tests.support.kafka_python_import import KafkaConsumer, KafkaProducer
+from tests.support.kafka_python_import import KafkaConsumer, KafkaProducer, KafkaPythonTokenProvider
+from tests.support.oauth import CLIENT_SECRET
+from tests.support.secured_listener import (
+    LOGINS,
+    OAUTH,
+    PASSWORD,
+    PASSWORDS,
+    TIMEOUT_S,
+    USER,
+    Listener,
+    starting_listeners,
+)
 from tests.support.waiting import until
 
-from holdfast.security import acls, scram
-from holdfast.security.principals import Principal
-from holdfast.security.store import SecurityStore
-from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
-from holdfast.vocabulary.random import SystemRandom
 
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("secured"),
     pytest.mark.skipif(CHOICE != "holdfast", reason="users and ACLs are made by Holdfast's own means"),
 ]
 
-USER, PASSWORD, TIMEOUT_S = "ann", "s3cret", 30
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-LOGINS = [
-    *(("SASL_PLAINTEXT", each) for each in MECHANISMS),
-    *(("SASL_SSL", each) for each in MECHANISMS),
-    ("SSL", ""),
-]
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A server with logins. `server` and `client`: a certificate and its key each."""
-
-    protocol: str
-    broker: Broker
-    server: tuple[Path, Path]
-    client: tuple[Path, Path]
-
-    @property
-    def bootstrap(self) -> str:
-        return self.broker.bootstrap
-
-    def context(self) -> ssl.SSLContext | None:
-        """For Python's clients."""
-        if not self.protocol.endswith("SSL"):
-            return None
-        context = ssl.create_default_context(cafile=str(self.server[0]))
-        if self.protocol == "SSL":
-            context.load_cert_chain(*self.client)
-        return context
-
-    def librdkafka(self, mechanism: str, user: str = USER, password: str = PASSWORD) -> dict[str, Any]:
-        settings = {"bootstrap.servers": self.bootstrap, "security.protocol": self.protocol, "log_level": 0}
-        if mechanism:
-            settings |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-        if self.protocol.endswith("SSL"):
-            settings |= {"ssl.ca.location": str(self.server[0])}
-        if self.protocol == "SSL":
-            settings |= {"ssl.certificate.location": str(self.client[0]), "ssl.key.location": str(self.client[1])}
-        return settings
-
-    def java(self, mechanism: str) -> str:
-        """A file of properties."""
-        lines = [f"security.protocol={self.protocol}"]
-        if mechanism:
-            module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-            login = f'org.apache.kafka.common.security.{module} required username="{USER}" password="{PASSWORD}";'
-            lines += [f"sasl.mechanism={mechanism}", f"sasl.jaas.config={login}"]
-        if self.protocol.endswith("SSL"):
-            lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={self.server[0]}"]
-        if self.protocol == "SSL":
-            pair = self.client[0].with_name("pair.pem")
-            pair.write_text(self.client[1].read_text() + self.client[0].read_text())
-            lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={pair}"]
-        return "\n".join(lines) + "\n"
-
-
-async def prepare(data: Path) -> None:
-    """The user, and what the user may do, whether known by name or by certificate."""
-    clock, random = RealClock(), SystemRandom()
-    async with open_store(f"sqlite:///{data / 'store.db'}", clock=clock, random=random, create=False) as store:
-        security = SecurityStore(store, clock=clock, random=random)
-        made = [scram.credential_of(each, PASSWORD, salt=b"salt", iterations=4_096) for each in scram.ScramMechanism]
-        for name in (USER, "admin"):
-            await security.set_credentials(name, made)
-        prefixed = acls.PatternType.PREFIXED
-        await security.create_acls(
-            acls.Acl(acls.ResourcePattern(kind, prefix, prefixed), who, acls.Operation.ALL)
-            for who in (Principal(USER), Principal(f"CN={USER}"))
-            for kind, prefix in ((acls.ResourceType.TOPIC, "mine-"), (acls.ResourceType.GROUP, "mine-"))
-        )
-
 
 @pytest.fixture(scope="session")
 def listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Listener]]:
     """Starts the server of a protocol when it is first asked for."""
-    with ExitStack() as started:
-
-        @cache
-        def start(protocol: str, session_ms: int = 0) -> Listener:
-            folder = tmp_path_factory.mktemp(protocol)
-            server, client = certificate(folder, "node"), certificate(folder, USER)
-            options = ["--super-users", "User:admin"]
-            if protocol.startswith("SASL"):
-                options += ["--sasl", ",".join(MECHANISMS), "--set", f"kafka.sasl_session_ms={session_ms}"]
-            if protocol.endswith("SSL"):
-                options += ["--kafka-tls-cert", str(server[0]), "--kafka-tls-key", str(server[1])]
-            if protocol == "SSL":
-                options += ["--kafka-client-ca", str(client[0])]
-            broker = started.enter_context(serving(folder, *options))
-            asyncio.run(prepare(folder / "data"))
-            return Listener(protocol, broker, server, client)
-
+    with starting_listeners(tmp_path_factory.mktemp) as start:
         yield start
 
 
@@ -164,6 +79,38 @@ def test_librdkafka(login: tuple[Listener, str]) -> None:
     consumer.close()
 
 
+def test_librdkafka_gets_its_tokens_from_the_issuer(listener: Callable[..., Listener]) -> None:
+    broker = listener("SASL_SSL")
+    settings = {
+        **{key: value for key, value in broker.librdkafka(OAUTH).items() if key != "oauth_cb"},
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": USER,
+        "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+        "sasl.oauthbearer.token.endpoint.url": f"{broker.issuer.url}/token",
+    }
+    told: list[KafkaError | None] = []
+    producer = Producer(settings)
+    producer.produce(broker.broker.unique("mine-oidc"), b"x", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert told == [None]
+
+
+class KafkaPythonTokens(KafkaPythonTokenProvider):  # type: ignore[misc]  # the client has no types
+    def __init__(self, broker: Listener) -> None:
+        self._broker = broker
+
+    def token(self) -> str:
+        return self._broker.issuer.token(USER)
+
+
+class AiokafkaTokens(AiokafkaTokenProvider):  # type: ignore[misc]
+    def __init__(self, broker: Listener) -> None:
+        self._broker = broker
+
+    async def token(self) -> str:
+        return self._broker.issuer.token(USER)
+
+
 def test_kafka_python(login: tuple[Listener, str]) -> None:
     broker, mechanism = login
     topic = broker.broker.unique("mine-kp")
@@ -172,7 +119,9 @@ def test_kafka_python(login: tuple[Listener, str]) -> None:
         "security_protocol": broker.protocol,
         "ssl_context": broker.context(),
     }
-    if mechanism:
+    if mechanism == OAUTH:
+        settings |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": KafkaPythonTokens(broker)}
+    elif mechanism:
         settings |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
     producer = KafkaProducer(**settings)
     assert producer.send(topic, b"x").get(TIMEOUT_S).offset == 0
@@ -190,7 +139,9 @@ def test_aiokafka(login: tuple[Listener, str]) -> None:
         "security_protocol": broker.protocol,
         "ssl_context": broker.context(),
     }
-    if mechanism:
+    if mechanism == OAUTH:
+        settings |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": AiokafkaTokens(broker)}
+    elif mechanism:
         settings |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
 
     async def round_trip() -> Any:
@@ -205,11 +156,15 @@ def test_aiokafka(login: tuple[Listener, str]) -> None:
 
 
 @pytest.fixture(scope="session")
-def java() -> Iterator[runner.Tools]:
-    try:
-        started = runner.Tools()
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
+def java(listener: Callable[..., Listener]) -> Iterator[runner.Tools]:
+    issuer = listener("SASL_SSL").issuer
+    with pytest.MonkeyPatch.context() as environment:
+        # The client asks nobody for tokens whom this does not name.
+        environment.setenv("JAVA_TOOL_OPTIONS", f"-D{ALLOWED_URLS}={issuer.url}/token")
+        try:
+            started = runner.Tools()
+        except UnavailableError as missing:
+            pytest.skip(str(missing))
     yield started
     started.close()
 
@@ -239,7 +194,7 @@ def test_java(login: tuple[Listener, str], java: runner.Tools, tmp_path: Path) -
 # ── what is refused, and administration ──
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORDS)
 def test_a_wrong_password_is_refused_in_words(listener: Callable[..., Listener], mechanism: str) -> None:
     told: list[KafkaError] = []
     settings = listener("SASL_PLAINTEXT").librdkafka(mechanism, password="wrong")
@@ -249,11 +204,12 @@ def test_a_wrong_password_is_refused_in_words(listener: Callable[..., Listener],
     assert "invalid credentials" in told[0].str()
 
 
-def test_a_producer_outlives_its_sessions(listener: Callable[..., Listener]) -> None:
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", OAUTH])
+def test_a_producer_outlives_its_sessions(listener: Callable[..., Listener], mechanism: str) -> None:
     """librdkafka logs in again in between, or connects again if it was too late for that; it loses nothing."""
     broker = listener("SASL_PLAINTEXT", session_ms=1_000)
     told: list[KafkaError | None] = []
-    producer = Producer(broker.librdkafka("SCRAM-SHA-512"))
+    producer = Producer(broker.librdkafka(mechanism))
     clock = RealClock()
     until_ms = clock.boot_ms() + 2_000
     topic = broker.broker.unique("mine-long")

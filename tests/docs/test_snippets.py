@@ -42,9 +42,12 @@ PAGE_TESTS = {
     ("docs/how-to/lost-disk.md", "sh"): "tests/docs/test_lost_disk_page.py",
     ("docs/how-to/migrate.md", "sh"): "tests/docs/test_migrate_page.py",
     ("docs/how-to/spark-to-clickhouse.md", "python"): "tests/docs/test_spark_to_clickhouse_page.py",
+    ("docs/grpc.md", "python"): "tests/docs/test_grpc_page.py",
+    ("docs/heaps.md", "python"): "tests/docs/test_heaps_page.py",
     ("docs/http.md", "sh"): "tests/docs/test_http_page.py",
     ("docs/kernel.md", "python"): "tests/docs/test_kernel_pages.py",
     ("docs/pipelines.md", "python"): "tests/docs/test_pipelines_page.py",
+    ("docs/python-client.md", "python"): "tests/docs/test_python_client_page.py",
     ("docs/registry.md", "python"): "tests/docs/test_kernel_pages.py",
     ("docs/security.md", "sh"): "tests/docs/test_security_page.py",
 }
@@ -99,6 +102,7 @@ SNIPPETS = [block for block in BLOCKS if block.language in LANGUAGES]
 RUN_HERE = [each for each in SNIPPETS if not each.reason and (each.page, each.language) not in PAGE_TESTS]
 SHELL_PAGES = sorted({each.page for each in RUN_HERE if each.language == "sh"})
 PYTHON = [each for each in RUN_HERE if each.language == "python" and each.page != "docs/spark.md"]
+CLIENTS = [each for each in PYTHON if "127.0.0.1:9092" in each.code]
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -222,10 +226,20 @@ def test_the_commands_of_a_page_about_pipelines_run(page: str, server: ServeProc
     run_script(page, server, tmp_path, timeout_s=400)
 
 
-@pytest.mark.parametrize("snippet", PYTHON, ids=str)
+@pytest.mark.parametrize("snippet", [each for each in PYTHON if each not in CLIENTS], ids=str)
 def test_the_python_of_a_page_runs(snippet: Snippet, tmp_path: Path) -> None:
-    argv = [sys.executable, "-W", "error", "-c", snippet.code]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    run_python(snippet.code, tmp_path)
+
+
+@pytest.mark.xdist_group("snippets")
+@pytest.mark.parametrize("snippet", CLIENTS, ids=str)
+def test_the_python_of_a_page_about_clients_runs(snippet: Snippet, server: ServeProcess, tmp_path: Path) -> None:
+    run_python(replaced(snippet.code, server, tmp_path), tmp_path)
+
+
+def run_python(code: str, folder: Path) -> None:
+    argv = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(argv, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from holdfast.contracts.store import Store
+from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.http.access_policy import AccessPolicy
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
@@ -19,6 +20,7 @@ from holdfast.gateways.http.middleware import RequestMiddleware
 from holdfast.gateways.http.server import ApplicationFactory, HttpServer, serving_http
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.pipeline.service.service import PipelineService
+from holdfast.security.confirmations import Confirmations, ConfirmationSettings
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
@@ -65,33 +67,40 @@ async def running_http_gateway(
     store: Store | None = None,
     bootstrap: str = "",
     clickhouse: str = "",
+    confirmations: str = "",
+    heaps: HeapCalls | None = None,
     **settings: Any,
 ) -> AsyncIterator[RunningHttpGateway]:
     """A server with these limits, for the body. Without a `store` it has one of its own, in memory."""
     clock, random = RealClock(), SystemRandom()
-    opened: list[Store] = []
     tuned = HttpSettings(**settings)
     counters = RequestCounters()
-    backend = HttpBackend(
-        access_policy=AccessPolicy.of(tuned, loopback=loopback),
-        checks=checks,
-        metrics=[*metrics, counters.families],
-        open_pipelines=lambda: PipelineService(
-            opened[0], clock=clock, random=random, bootstrap=bootstrap, embedded=clickhouse
-        ),
-        clock=clock,
-        random=random,
-        settings=tuned,
-        counters=counters,
-    )
     sockets = bind("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     async with AsyncExitStack() as stack:
         for each in sockets:
             stack.callback(each.close)
-        if store is None:
-            store = await stack.enter_async_context(open_store("memory:", clock=clock, random=random))
-        opened.append(store)
+        opened: Store = (
+            store
+            if store is not None
+            else await stack.enter_async_context(open_store("memory:", clock=clock, random=random))
+        )
+        backend = HttpBackend(
+            access_policy=AccessPolicy.of(tuned, loopback=loopback),
+            checks=checks,
+            metrics=[*metrics, counters.families],
+            open_pipelines=lambda: PipelineService(
+                opened, clock=clock, random=random, bootstrap=bootstrap, embedded=clickhouse
+            ),
+            confirmations=Confirmations(
+                opened, clock=clock, random=random, settings=ConfirmationSettings(required=confirmations)
+            ),
+            clock=clock,
+            random=random,
+            heaps=heaps,
+            settings=tuned,
+            counters=counters,
+        )
         server = await stack.enter_async_context(serving_http(backend, sockets, factory=factory))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S))
         await server.listening.wait()

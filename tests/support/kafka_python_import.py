@@ -20,6 +20,7 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+    from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors
 
@@ -30,6 +31,7 @@ __all__ = [
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
+    "KafkaPythonTokenProvider",
     "MemberToRemove",
     "OffsetAndMetadata",
     "OffsetSpec",

@@ -18,6 +18,11 @@ from tests.support.waiting import async_until
 
 from holdfast.agent.access_control import watching_access_control
 from holdfast.agent.administration import ClusterAdministration
+from holdfast.agent.agent import Agent
+from holdfast.agent.client_quotas import watching_client_quotas
+from holdfast.app.node_security import node_login
+from holdfast.client.broker_login import BrokerLogin
+from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.leaders import broker
@@ -26,12 +31,17 @@ from holdfast.gateways.kafka.placement_wait import PlacementWait
 from holdfast.gateways.kafka.server import KafkaServer, serving_kafka
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.groups.service import GroupService
+from holdfast.heap.service import HeapService
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.wire import encode_string
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.settings import TopicSettings
 from holdfast.log.wal import WalSettings
+from holdfast.security.audit import AuditLog, AuditSettings
+from holdfast.security.authenticator import Authenticator
+from holdfast.security.cluster_secret import cluster_secret
 from holdfast.security.principals import Principal
+from holdfast.security.settings import SecuritySettings
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.sockets import bind
 
@@ -107,12 +117,12 @@ class WireClient:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self._correlation = 0
+        self._correlation, self.client_id = 0, "tests"
 
     async def send(self, key: int, version: int, given: Mapping[str, Any]) -> int:
         """Send a request; its correlation id."""
         self._correlation += 1
-        frame = request_frame(key, version, given, correlation=self._correlation, client_id="tests")
+        frame = request_frame(key, version, given, correlation=self._correlation, client_id=self.client_id)
         await self.send_bytes(len(frame).to_bytes(4, "big") + frame)
         return self._correlation
 
@@ -187,7 +197,10 @@ async def gateway_of(
     def me() -> Broker | None:
         return broker(agent.member) if agent.member is not None else None
 
-    async with _security(cluster, settings, super_users) as security:
+    async with (
+        _security(cluster, settings, super_users) as security,
+        watching_client_quotas(cluster.store, clock=cluster.clock, random=cluster.random) as quotas,
+    ):
         backend = KafkaBackend(
             cluster_id="tests",
             cluster=agent.cluster,
@@ -201,6 +214,10 @@ async def gateway_of(
             settings=settings,
             topic_settings=topic_settings or TopicSettings(),
             security=security,
+            quotas=quotas,
+            heaps=_heap_calls(
+                agent, cluster, node_login(settings, security.secret if security else None, cluster.random)
+            ),
         )
         async with serving_kafka(backend, sockets) as server:
             gateway = KafkaGateway(cluster, node, backend, server, port)
@@ -208,6 +225,15 @@ async def gateway_of(
                 yield gateway
             finally:
                 gateway.hang_up()
+
+
+def _heap_calls(agent: Agent, cluster: LocalCluster, login: BrokerLogin | None) -> HeapCalls | None:
+    heaps: HeapService | None = getattr(agent, "heaps", None)
+    if heaps is None:
+        return None
+    return HeapCalls(
+        HeapBackend(heaps=heaps, cluster=agent.cluster, login=login, clock=cluster.clock, random=cluster.random)
+    )
 
 
 @asynccontextmanager
@@ -219,7 +245,20 @@ async def _security(
         return
     clock, random = cluster.clock, cluster.random
     async with watching_access_control(cluster.store, super_users=super_users, clock=clock, random=random) as control:
-        yield ListenerSecurity(control, settings, clock=clock, random=random)
+        secret = await cluster_secret(cluster.store, clock=clock, random=random)
+        tuning = SecuritySettings(login_failures_max=1_000)
+        authenticator = Authenticator(control, tuning, session_key=secret.session_key, clock=clock, random=random)
+        with AuditLog(AuditSettings(to="off"), clock=clock) as audit:
+            yield ListenerSecurity(
+                control,
+                settings,
+                authenticator=authenticator,
+                secret=secret,
+                audit=audit,
+                clock=clock,
+                random=random,
+            )
+        authenticator.close()
 
 
 @asynccontextmanager

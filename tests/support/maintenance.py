@@ -34,6 +34,7 @@ from holdfast.log.partition.published_tail_cache import PublishedTailCache
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.takeover import open_partition
+from holdfast.log.partition_snapshots import read_snapshot_list
 from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
@@ -225,6 +226,8 @@ class MaintenanceWorld:
             if entry.key.endswith("/state"):
                 starts[entry.key.removesuffix("state")] = msgspec.json.decode(entry.value, type=PartitionRecord).start
         for entry in entries:
+            if entry.key.endswith("/snapshots"):
+                named |= {each.object for each in read_snapshot_list(entry.value).snapshots}
             if "/seg/" in entry.key:
                 named.add(msgspec.json.decode(entry.value, type=SegmentRecord).object)
             elif "/idx/" in entry.key:

@@ -1,7 +1,6 @@
 """Agents that have nothing but streams: real sockets, a table of members instead of a store."""
 
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from holdfast.agent.peers.observations import Observation, Outcome
 from holdfast.agent.peers.peers import PeerEndpoint, Peers
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.peers.stream import PeerStream
+from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.sockets import bind_one
@@ -176,8 +176,8 @@ async def listening_node(
     *,
     settings: PeerSettings = QUICK,
     versions: Versions = VERSIONS,
-    client_tls: ssl.SSLContext | None = None,
-    server_tls: ssl.SSLContext | None = None,
+    client_tls: CurrentContext | None = None,
+    server_tls: CurrentContext | None = None,
     cluster: str = CLUSTER,
     register: bool = True,
     host: str = "127.0.0.1",

@@ -1,6 +1,6 @@
 """Clusters of several agents with gateways, and replica sets as leaders write them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,16 @@ from holdfast.log.metadata import PartitionRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.replica_sets import replica_set_write
 from holdfast.log.topics import Topic
+from holdfast.security.principals import Principal
 
 
 @asynccontextmanager
 async def admins_of(
-    directory: Path, *agents: str, zones: str = "", settings: KafkaSettings | None = None
+    directory: Path,
+    *agents: str,
+    zones: str = "",
+    settings: KafkaSettings | None = None,
+    super_users: Collection[Principal] = (),
 ) -> AsyncIterator[list[Admin]]:
     """A gateway on each of these agents, which know each other, and a client of each."""
     cluster = LocalCluster(directory)
@@ -28,7 +33,9 @@ async def admins_of(
         async with AsyncExitStack() as stack:
             gateways = [
                 await stack.enter_async_context(
-                    gateway_of(cluster, name, settings or KafkaSettings(), zone=zones[at : at + 1])
+                    gateway_of(
+                        cluster, name, settings or KafkaSettings(), zone=zones[at : at + 1], super_users=super_users
+                    )
                 )
                 for at, name in enumerate(agents)
             ]

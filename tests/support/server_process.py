@@ -23,7 +23,7 @@ from holdfast.vocabulary.settings import MIB
 SHORT_SESSIONS = ("--set", "session.ttl_ms=8000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
 
 # A server for tests of Kafka alone: it imports no HTTP and no pipelines, and makes no WAL files of 64 MiB, twice, at each start.
-BROKER_ONLY = ("--roles", "api,agent", "--http", "off", "--set", f"wal.file_bytes={8 * MIB}")
+BROKER_ONLY = ("--roles", "api,agent", "--http", "off", "--grpc", "off", "--set", f"wal.file_bytes={8 * MIB}")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -61,6 +61,11 @@ class ServeProcess:
         return f"http://{json.loads(self.addresses.read_text())['http']}"
 
     @property
+    def grpc(self) -> str:
+        """Where it speaks gRPC, this time; it is off unless its options say otherwise."""
+        return str(json.loads(self.addresses.read_text())["grpc"])
+
+    @property
     def out(self) -> str:
         return (self.directory / "out").read_text()
 
@@ -69,7 +74,8 @@ class ServeProcess:
         return (self.directory / "log").read_text()
 
     def argv(self) -> list[str]:
-        told = ["--kafka", self.kafka, "--http", "127.0.0.1:0", "--print-addresses", str(self.addresses)]
+        told = ["--kafka", self.kafka, "--http", "127.0.0.1:0", "--grpc", "off"]
+        told += ["--print-addresses", str(self.addresses)]
         return [sys.executable, "-m", "holdfast", "serve", "--data", str(self.data), *told, *self.options]
 
     def launch(self) -> "ServeProcess":

@@ -14,6 +14,7 @@ from holdfast.cursors.keys import shard_resource
 from holdfast.cursors.settings import CursorSettings
 from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.frames import encode_frames
+from holdfast.gateways.text.security import TextSecurity
 from holdfast.gateways.text.server import TextServer, serving_text
 from holdfast.gateways.text.settings import TextSettings
 from holdfast.vocabulary.host_port import split_host_port
@@ -84,6 +85,7 @@ class TextCluster(LocalCluster):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.text: dict[str, TextNode] = {}
+        self.security: TextSecurity | None = None
 
     async def text_node(
         self, name: str, settings: TextSettings = PATIENT, cursors: CursorSettings = FEW_CURSORS, **changes: object
@@ -104,6 +106,7 @@ class TextCluster(LocalCluster):
             store=node.store,
             clock=self.clock,
             random=self.random,
+            security=self.security,
             settings=settings,
         )
         stack = AsyncExitStack()

@@ -47,6 +47,7 @@ LeaseKind = NewType("LeaseKind", str)
 """What a placed lease is about: an agent has a handler for each kind."""
 
 LOG_PARTITION: Final = LeaseKind("partition")
+_OTHER_KINDS: Final = f"{PLACED}~"
 
 
 def holder_key(resource: str) -> str:
@@ -136,6 +137,11 @@ def parse_placed_resource(resource: str) -> tuple[LeaseKind, str, int]:
         raise InvalidError("resource", resource, f"{PLACED}{{workload}}/{{number}}")
     kind = LeaseKind(workload[1:]) if workload.startswith("~") else LOG_PARTITION
     return kind, workload, int(number)
+
+
+def is_log_partition(resource: str) -> bool:
+    """Whether a placed lease is that of a log partition: `parse_placed_resource` for thousands at a time."""
+    return not resource.startswith(_OTHER_KINDS)
 
 
 def partition_from_resource(resource: str) -> TopicPartition:

@@ -13,8 +13,9 @@ from typing import Final, TypeVar
 
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.objects.errors import ThrottledError
-from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.settings import check_at_least
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class ObjectCounters:
 
     def __init__(self, *, prices: Prices = CLOUD_PRICES) -> None:
         self.prices = prices
+        self.latencies = Latencies()  # by operation
         self._totals: dict[tuple[str, str], RequestTotals] = {}
 
     def of(self, operation: str, cause: str | None = None) -> RequestTotals:
@@ -104,7 +106,7 @@ class CountingObjects:
     async def put(self, key: str, body: Sequence[Buffer]) -> Stored | AlreadyExists:
         totals = self._counters.of("put")
         totals.bytes_written += sum(memoryview(part).nbytes for part in body)
-        return await self._count(totals, self._objects.put(key, body), self._counters.prices.put_usd_per_1000)
+        return await self._count("put", totals, self._objects.put(key, body), self._counters.prices.put_usd_per_1000)
 
     async def get(self, key: str, *, start: int = 0, end: int | None = None) -> Buffer | Missing:
         return await self._count_read("get", self._objects.get(key, start=start, end=end))
@@ -137,20 +139,22 @@ class CountingObjects:
     async def delete(self, keys: Sequence[str]) -> None:
         requests = max(1, -(-len(keys) // _DELETE_PAGE_KEYS))
         price = self._counters.prices.delete_usd_per_1000
-        await self._count(self._counters.of("delete"), self._objects.delete(keys), price, requests)
+        await self._count("delete", self._counters.of("delete"), self._objects.delete(keys), price, requests)
 
     async def _count_read(self, operation: str, work: Awaitable[Found]) -> Found:
         totals, prices = self._counters.of(operation), self._counters.prices
-        found = await self._count(totals, work, prices.get_usd_per_1000)
+        found = await self._count(operation, totals, work, prices.get_usd_per_1000)
         if not isinstance(found, Missing):
             totals.bytes_read += len(found)
             totals.cost_usd += prices.read_usd_per_gib * len(found) / (1 << 30)
         return found
 
-    async def _count(self, totals: RequestTotals, work: Awaitable[T], price: float, requests: int = 1) -> T:
+    async def _count(
+        self, operation: str, totals: RequestTotals, work: Awaitable[T], price: float, requests: int = 1
+    ) -> T:
         totals.calls += requests
         totals.cost_usd += price * requests / 1_000
-        started_ms = self._clock.boot_ms()
+        started_ms, started_ns = self._clock.boot_ms(), stopwatch_ns()
         try:
             return await work
         except UnavailableError as error:
@@ -158,6 +162,7 @@ class CountingObjects:
             raise
         finally:
             totals.took_ms += self._clock.boot_ms() - started_ms
+            self._counters.latencies[operation].observe((stopwatch_ns() - started_ns) / 1e9)
 
     def _failed(self, totals: RequestTotals, error: UnavailableError) -> None:
         totals.errors += 1

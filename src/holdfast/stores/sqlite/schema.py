@@ -4,10 +4,13 @@ Several processes may open a new file at once: the one that holds the write lock
 """
 
 import hashlib
+import os
 import re
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -35,6 +38,27 @@ def check_file_system(path: Path) -> None:
         raise not_writable(path, error) from None
     if path.is_dir():
         raise InvalidError("database path", str(path), "a file, not a directory")
+    try:
+        _create_private(path)
+    except OSError as error:
+        raise not_writable(path, error) from None
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner alone, if it is not there; SQLite gives its other files the same mode.
+
+    A database is never opened beside SQLite: closing it would give up every lock that this process has on it. So an empty file is
+    made under another name and linked.
+    """
+    if path.exists():
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+    os.close(descriptor)
+    try:
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        Path(name).unlink()
 
 
 def not_writable(path: Path, error: Exception) -> InvalidError:

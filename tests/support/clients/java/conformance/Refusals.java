@@ -92,10 +92,24 @@ final class Refusals {
 
     @Scenario
     static void whatNobodyHasSetIsEmpty(World world) throws Exception {
-        Expect.same(Map.of(), world.admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get(), "quotas");
         Expect.same(Map.of(), world.admin.describeUserScramCredentials().all().get(), "credentials");
         Expect.same(Map.of(), world.admin.listPartitionReassignments().reassignments().get(), "reassignments");
         if (!world.isApacheKafka()) Expect.same(List.of(), List.copyOf(world.admin.listTransactions().all().get()), "transactions");
+    }
+
+    @Scenario
+    static void quotasAreSetDescribedAndRemoved(World world) throws Exception {
+        var somebody = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, world.fresh("client")));
+        var limits = Map.of("producer_byte_rate", 1_000_000.0, "consumer_byte_rate", 2_000_000.0, "request_percentage", 50.0);
+        var set = limits.entrySet().stream().map(each -> new ClientQuotaAlteration.Op(each.getKey(), each.getValue())).toList();
+        world.admin.alterClientQuotas(List.of(new ClientQuotaAlteration(somebody, set))).all().get();
+        Expect.same(limits, world.admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().get(somebody), "quotas");
+        var gone = limits.keySet().stream().map(each -> new ClientQuotaAlteration.Op(each, null)).toList();
+        world.admin.alterClientQuotas(List.of(new ClientQuotaAlteration(somebody, gone))).all().get();
+        Expect.same(null, world.admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().get(somebody), "quotas");
+        var wrong = new ClientQuotaAlteration(somebody, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", -1.0)));
+        Throwable refusal = refusedSoon(() -> world.admin.alterClientQuotas(List.of(wrong)).all().get());
+        Expect.that(!refusal.getMessage().isEmpty(), "the error says so: " + refusal);
     }
 
     @Scenario
@@ -114,14 +128,10 @@ final class Refusals {
 
     @Scenario
     static void whatCannotBeSetIsRefusedWithTheReason(World world) throws Exception {
-        onlyHere(world, "quotas, replicas and a quorum");
-        var everybody = new ClientQuotaEntity(java.util.Collections.singletonMap(ClientQuotaEntity.USER, null));
-        var quota = new ClientQuotaAlteration(everybody, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", 1.0)));
-        Throwable refusal = refusedSoon(() -> world.admin.alterClientQuotas(List.of(quota)).all().get());
-        Expect.that(refusal.getMessage().contains("quotas are not supported"), "the error says so: " + refusal);
+        onlyHere(world, "replicas and a quorum");
         var partition = new TopicPartition(world.topic(1), 0);
         var moved = Map.of(partition, Optional.of(new NewPartitionReassignment(List.of(4711))));
-        refusal = refusedSoon(() -> world.admin.alterPartitionReassignments(moved).all().get());
+        Throwable refusal = refusedSoon(() -> world.admin.alterPartitionReassignments(moved).all().get());
         Expect.that(refusal.getMessage().contains("includes broker 4711, but no such broker is registered"), "the error says so: " + refusal);
         refusal = refusedSoon(() -> world.admin.describeMetadataQuorum().quorumInfo().get());
         Expect.that(refusal instanceof UnsupportedVersionException, "the error says so: " + refusal);
