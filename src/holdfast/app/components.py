@@ -21,6 +21,7 @@ from holdfast.app.listeners import Listener, bound_listener
 from holdfast.app.tracing.running import running_traces
 from holdfast.contracts.measured_store import MeasuredStore, StoreCounters
 from holdfast.contracts.store import Store
+from holdfast.kernel.unmoved_store import UnmovedStore
 from holdfast.objects.cache import CachingObjects, cached
 from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import counters_for, open_objects
@@ -62,6 +63,7 @@ class Components:
     settings: ServeSettings
     directory: DataDirectory
     store: Store
+    client_store: Store  # for what clients ask to be written
     objects: CachingObjects
     requests: ObjectCounters
     store_calls: StoreCounters
@@ -140,6 +142,7 @@ async def open_components(
         settings=settings,
         directory=directory,
         store=store,
+        client_store=UnmovedStore(store),
         objects=await stack.enter_async_context(cached(opened, settings=settings.cache)),
         requests=requests,
         store_calls=store_calls,

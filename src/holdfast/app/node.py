@@ -82,7 +82,7 @@ async def join(stack: AsyncExitStack, parts: Components) -> Node:
     await asyncio.to_thread(parts.directory.bind_to_cluster, cluster_id)
     owner = await claim_objects(store, parts.objects, clock=clock, random=random, place=redacted(settings.objects))
     name = settings.agent_id or await asyncio.to_thread(parts.directory.agent_id, random)
-    security = await stack.enter_async_context(node_security(settings, store, clock=clock, random=random))
+    security = await stack.enter_async_context(node_security(settings, parts.client_store, clock=clock, random=random))
     login = node_login(settings.kafka, security.secret if security is not None else None, random)
     if settings.leads:
         agent = await stack.enter_async_context(_joined_agent(parts, owner, name))
@@ -99,7 +99,9 @@ async def join(stack: AsyncExitStack, parts: Components) -> Node:
             login=login,
         )
     services = await stack.enter_async_context(
-        running_api_node(settings, store=store, objects=parts.objects, owner=owner, clock=clock, random=random)
+        running_api_node(
+            settings, store=parts.client_store, objects=parts.objects, owner=owner, clock=clock, random=random
+        )
     )
     number = await node_id(store, name, clock=clock, random=random)
     heaps = _heap_calls(stack, parts, services, login)

@@ -41,8 +41,8 @@ async def kafka_gateway(
         cluster=node.services.cluster,
         log=node.services.service,
         groups=node.services.groups,
-        producer_ids=ProducerIds(parts.store, clock=clock, random=random),
-        administration=ClusterAdministration(parts.store, clock=clock, random=random),
+        producer_ids=ProducerIds(parts.client_store, clock=clock, random=random),
+        administration=ClusterAdministration(parts.client_store, clock=clock, random=random),
         me=lambda: broker,
         clock=clock,
         random=random,
@@ -71,7 +71,7 @@ async def text_gateway(
         cluster=node.services.cluster,
         log=node.services.service,
         cursors=node.services.cursors,
-        store=parts.store,
+        store=parts.client_store,
         clock=parts.clock,
         random=parts.random,
         security=security.text if security is not None else None,
@@ -92,7 +92,7 @@ def http_services(
     """What HTTP and gRPC serve."""
     security = node.security
     return HttpServices(
-        store=parts.store,
+        store=parts.client_store,
         pipelines=pipelines,
         objects=parts.objects,
         requests=parts.requests,
@@ -100,7 +100,7 @@ def http_services(
         metrics_settings=parts.settings.metrics,
         cluster=node.services.cluster,
         log=node.services.service,
-        administration=ClusterAdministration(parts.store, clock=parts.clock, random=parts.random),
+        administration=ClusterAdministration(parts.client_store, clock=parts.clock, random=parts.random),
         groups=node.services.groups,
         heaps=node.heaps,
         agent=node.agent,
@@ -112,7 +112,7 @@ def http_services(
         security=security.http if security is not None else None,
         login=node.login,
         confirmations=Confirmations(
-            parts.store, clock=parts.clock, random=parts.random, settings=parts.settings.confirmations
+            parts.client_store, clock=parts.clock, random=parts.random, settings=parts.settings.confirmations
         ),
         secrets=secret_references(parts.settings),
         clickhouse=parts.clickhouse.url,

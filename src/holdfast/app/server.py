@@ -96,12 +96,12 @@ async def _running_node(parts: Components) -> AsyncIterator[RunningServer]:
     async with AsyncExitStack() as stack:
         node = await join(stack, parts)
         security = node.security
-        watching = watching_client_quotas(parts.store, clock=parts.clock, random=parts.random)
+        watching = watching_client_quotas(parts.client_store, clock=parts.clock, random=parts.random)
         quotas = await stack.enter_async_context(watching)
         logins = security.kafka if security else None
         kafka = await stack.enter_async_context(kafka_gateway(parts, node, logins, quotas))
         text = await stack.enter_async_context(text_gateway(parts, parts.text, node, security)) if parts.text else None
-        pipelines = await sealed_pipelines(parts.settings, parts.store, clock=parts.clock, random=parts.random)
+        pipelines = await sealed_pipelines(parts.settings, parts.client_store, clock=parts.clock, random=parts.random)
         services = http_services(parts, node, kafka, text, pipelines)
         await stack.enter_async_context(parts.grpc.serving(services))
         if parts.http is not None:

@@ -14,6 +14,7 @@ from holdfast.contracts.store import Store
 from holdfast.kernel.lease import Held
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.kernel.session import HeldSession
+from holdfast.kernel.unmoved_store import UnmovedStore
 from holdfast.log.append_traces import AppendTraces
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.figures import TopicTraffic
@@ -122,7 +123,7 @@ class LocalLog:
         reading = self._reading = LogReader(objects, clock=clock, settings=log)
         self.service = LogService(
             self,
-            topics=Topics(store, clock=clock, random=random),
+            topics=Topics(UnmovedStore(store), clock=clock, random=random),
             reading=reading,
             context=self._context,
             clock=clock,

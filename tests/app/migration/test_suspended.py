@@ -1,15 +1,22 @@
 """Whoever was suspended while its cluster moved is refused at the source: what it had not sent yet, and its next beginning."""
 
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
+from confluent_kafka import KafkaException
 from tests.app.migration.test_steps import CLOCK, RANDOM, STEPS, act_at, end, fill, migrate
 from tests.support.failpoints import FailpointError, fail_at
+from tests.support.server_process import ServeProcess, create_topic, started
 
 from holdfast.contracts.store import Store
 from holdfast.kernel.cluster_move import ClusterMovedError
 from holdfast.kernel.lease import Held, Lease, acquire
 from holdfast.kernel.objects_owner import adopt_objects
+from holdfast.kernel.unmoved_store import UnmovedStore
+from holdfast.log.topics import Topics, UnknownTopicError
 from holdfast.registry.settings import RegistrySettings
 from holdfast.registry.store import RegistryStore
 from holdfast.vocabulary import failpoints
@@ -91,3 +98,34 @@ async def test_a_migration_that_runs_on_while_its_source_is_taken_back_fences_no
             await migrate(source, target)
         session = await source.store.open_session(30_000)
         assert isinstance(await acquired(source.store, session.id), Lease)
+
+
+async def test_nothing_that_a_client_asks_for_is_written_at_the_source(tmp_path: Path) -> None:
+    async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
+        await fill(source)
+        topics = Topics(UnmovedStore(source.store), clock=CLOCK, random=RANDOM)
+        await topics.create("before", 1)
+        assert (await migrate(source, target)).finished
+        with pytest.raises(ClusterMovedError, match="has moved: start servers with"):
+            await topics.create("after", 1)
+        with pytest.raises(UnknownTopicError):
+            await topics.get("after")
+        here = Topics(UnmovedStore(target.store), clock=CLOCK, random=RANDOM)
+        assert (await here.get("before")).partitions == 1
+        await here.create("after", 1)
+
+
+def test_a_node_that_leads_nothing_refuses_its_clients_once_the_cluster_has_moved(tmp_path: Path) -> None:
+    shared = ("--store", f"sqlite:///{tmp_path}/store.db", "--objects", f"file://{tmp_path}/objects")
+    node = ServeProcess(tmp_path / "node", "--roles", "api", *shared)
+    with started(node):
+        argv = [sys.executable, "-m", "holdfast", "migrate", "--yes", *shared]
+        argv += ["--to-store", f"sqlite:///{tmp_path}/new.db", "--to-objects", f"file://{tmp_path}/new"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        answer = httpx.post(f"{node.http}/api/v1/topics", json={"name": "late", "partitions": 1}, timeout=60)
+        assert answer.is_client_error
+        assert "has moved" in answer.text
+        with pytest.raises(KafkaException, match="has moved"):
+            create_topic(node.kafka, "late", 1)
+        assert httpx.get(f"{node.http}/api/v1/topics/late", timeout=60).status_code == 404
