@@ -58,7 +58,7 @@ def run_create(args: argparse.Namespace) -> int:
     if args.json:
         print_json(made)
     else:
-        print_line(f"{args.name} created: {made['mode']}, {made['partitions']} partitions")
+        print_line(f"{args.name} created: {made['mode']}, partitions: {made['partitions']}")
     return OK
 
 

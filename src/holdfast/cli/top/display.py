@@ -78,9 +78,9 @@ def _tables(snapshot: Snapshot) -> list[tuple[str, Sequence[str], Cells]]:
         )
         for each in snapshot.pipelines
     ]
-    node_columns = ("node", "leads", "req/s", "clients", "cpu", "memory", "backlog", "fsync p99", "stall p99")
+    node_columns = ("node", "leads", "req/s", "clients", "cpu", "memory", "backlog", "fsync", "stall")
     return [
-        ("nodes", node_columns, nodes),
+        ("nodes (fsync and stalls: p99)", node_columns, nodes),
         ("topics", ("topic", "records/s", "in/s", "out/s", "backlog"), topics),
         ("groups", ("group", "lag", "lag/s", "most behind"), groups),
         ("agents", ("agent", "leases"), agents),
@@ -117,12 +117,13 @@ def _table(title: str, columns: Sequence[str], rows: Cells, total: int) -> "Rend
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        collapse_padding=True,
         show_edge=False,
         expand=True,
     )
     for at, column in enumerate(columns):
         if at == 0:
-            made.add_column(Text(column), no_wrap=True, overflow="ellipsis", ratio=1)
+            made.add_column(Text(column), no_wrap=True, overflow="ellipsis", ratio=1, min_width=14)
         else:
             made.add_column(Text(column), no_wrap=True, justify="right")
     for row in rows:
