@@ -13,10 +13,11 @@ from functools import partial
 from struct import Struct
 from typing import Final, cast
 
-from holdfast.gateways.kafka.api import Api, ClientInfo, RequestContext, ResponseChunks
+from holdfast.gateways.kafka.api import ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
+from holdfast.gateways.kafka.in_flight_request import InFlightRequest
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
 from holdfast.gateways.kafka.produce_responses import as_named
 from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run, topic_of
@@ -25,39 +26,20 @@ from holdfast.gateways.kafka.request_spans import begin_request_span
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
-from holdfast.kafka.codec import decode, encode
-from holdfast.kafka.wire import INT32, MalformedRequestError, WireReader
+from holdfast.kafka.wire import MalformedRequestError, WireReader
 from holdfast.security.client_quotas import Quota
 from holdfast.security.principals import ANONYMOUS
 from holdfast.vocabulary.clock import stopwatch_ns
-from holdfast.vocabulary.tracing import Span, Tracer
+from holdfast.vocabulary.tracing import Tracer
 
 _log: Final = logging.getLogger(__name__)
 
 _REQUEST_HEADER: Final = Struct(">hhi")  # key, version, correlation id
-_RESPONSE_HEADER: Final = Struct(">ii")  # size, correlation id
-_RESPONSE_HEADER_FLEXIBLE: Final = Struct(">iix")
 _NO_BODY: Final = memoryview(b"")
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
-# Encoded by hand: from which version on the first field of the response is the throttle time.
-_THROTTLE_FIRST: Final = {ApiKey.FETCH: 1, ApiKey.METADATA: 3, ApiKey.DESCRIBE_CONFIGS: 0}
 
 
-class _InFlightRequest:
-    """A request, or a run of them, from its arrival to its response."""
-
-    __slots__ = ("api", "arrived_ns", "body", "call", "count", "done", "response", "size", "span", "task")
-
-    def __init__(self, api: Api, call: RequestContext, body: memoryview, size: int, count: int = 1) -> None:
-        self.api, self.call, self.body, self.size, self.count = api, call, body, size, count
-        self.arrived_ns = stopwatch_ns()
-        self.span: Span | None = None
-        self.task: asyncio.Future[ResponseChunks | None] | None = None
-        self.response: ResponseChunks | BaseException | None = None
-        self.done = False
-
-
-class _InFlightRun(_InFlightRequest):
+class _InFlightRun(InFlightRequest):
     """A run: `ProduceRuns` calls back."""
 
     __slots__ = ("_connection", "run")
@@ -93,8 +75,8 @@ class KafkaConnection(FrameReceiver):
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo("", 0)
         self._access: ConnectionAccess | None = None  # None: no authentication
-        self._queued: deque[_InFlightRequest] = deque()
-        self._in_flight: deque[_InFlightRequest] = deque()
+        self._queued: deque[InFlightRequest] = deque()
+        self._in_flight: deque[InFlightRequest] = deque()
         self._requests = 0  # in both
         self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
@@ -176,7 +158,7 @@ class KafkaConnection(FrameReceiver):
         if self._backend.quotas.any and not api.rule.before_login:
             limits = self._limits_of(client_id)
             call.meter = None if limits is None else RequestMeter(limits)
-        self._queue(_InFlightRequest(api, call, frame[header.at :], len(frame)))
+        self._queue(InFlightRequest(api, call, frame[header.at :], len(frame)))
 
     def _take_run(self, data: memoryview, at: int) -> int:
         settings = self._settings
@@ -219,7 +201,7 @@ class KafkaConnection(FrameReceiver):
         self._pump()
         self._update_flow_control()
 
-    def _queue(self, request: _InFlightRequest) -> None:
+    def _queue(self, request: InFlightRequest) -> None:
         self.active_at_ms = self._backend.clock.boot_ms()
         self._requests += request.count
         self._queued.append(request)
@@ -253,7 +235,7 @@ class KafkaConnection(FrameReceiver):
                 continue
             meter = request.call.meter
             if request.api.direct is None:
-                handling = _handle(request) if meter is None else MeteredCoroutine(_handle(request), meter)
+                handling = request.handle() if meter is None else MeteredCoroutine(request.handle(), meter)
                 request.task = asyncio.ensure_future(handling)
                 request.task.add_done_callback(partial(self._task_done, request))
                 continue
@@ -271,20 +253,20 @@ class KafkaConnection(FrameReceiver):
                     self._mute(meter.throttle_ms)
         return not self._closing
 
-    def _begin_span(self, request: _InFlightRequest, tracer: Tracer) -> None:
+    def _begin_span(self, request: InFlightRequest, tracer: Tracer) -> None:
         body = request.run.payload if isinstance(request, _InFlightRun) else request.body
         request.span = begin_request_span(tracer, request.call, body, request.count)
         if not isinstance(request, _InFlightRun):  # the context of a run is that of the next one, too
             request.call.span, request.call.arrived_ns = request.span, request.arrived_ns
 
-    def _is_admitted(self, request: _InFlightRequest, access: ConnectionAccess) -> bool:
+    def _is_admitted(self, request: InFlightRequest, access: ConnectionAccess) -> bool:
         """Whether the client has logged in, where the request needs that; otherwise the connection is closed."""
         refusal = None if request.api.rule.before_login else access.login.refusal()
         if refusal is not None:
             self._fail(NotLoggedInError(request.api.name, refusal))
         return refusal is None
 
-    def _split(self, request: _InFlightRequest, run: ProduceRun) -> Callable[[], None]:
+    def _split(self, request: InFlightRequest, run: ProduceRun) -> Callable[[], None]:
         """A run cannot be appended as a whole: its requests take its place, and start one by one. See `WaitingRun`."""
         at = self._in_flight.index(request)
         del self._in_flight[at]
@@ -294,7 +276,7 @@ class KafkaConnection(FrameReceiver):
         split = []
         for correlation, size, batch in zip(run.correlations, sizes, run.batches(), strict=True):
             call = dataclasses.replace(request.call, correlation=correlation, span=request.span)
-            split.append((_InFlightRequest(request.api, call, _NO_BODY, size), batch))
+            split.append((InFlightRequest(request.api, call, _NO_BODY, size), batch))
             self._in_flight.insert(at + len(split) - 1, split[-1][0])
         pumping, self._pumping = self._pumping, True
         try:
@@ -316,7 +298,7 @@ class KafkaConnection(FrameReceiver):
                 self._pump()
             self._update_flow_control()
 
-    def _task_done(self, request: _InFlightRequest, task: "asyncio.Future[ResponseChunks | None]") -> None:
+    def _task_done(self, request: InFlightRequest, task: "asyncio.Future[ResponseChunks | None]") -> None:
         if request.call.throttle_ms and not self._closing:
             self._mute(request.call.throttle_ms)
         if task.cancelled():
@@ -324,7 +306,7 @@ class KafkaConnection(FrameReceiver):
         else:
             self._respond(request, task.exception() or task.result())
 
-    def _respond(self, request: _InFlightRequest, response: ResponseChunks | BaseException | None) -> None:
+    def _respond(self, request: InFlightRequest, response: ResponseChunks | BaseException | None) -> None:
         if request.done:
             return
         request.done, request.response = True, response
@@ -348,7 +330,7 @@ class KafkaConnection(FrameReceiver):
             sent = True
         return sent
 
-    def _send(self, request: _InFlightRequest) -> None:
+    def _send(self, request: InFlightRequest) -> None:
         transport = self._transport
         assert transport is not None
         try:
@@ -369,7 +351,7 @@ class KafkaConnection(FrameReceiver):
             # Last: requests that waited for the room start now, also of this connection, and it sends what else is done.
             self._server.released(request.size)
 
-    def _write(self, request: _InFlightRequest, transport: asyncio.Transport) -> None:
+    def _write(self, request: InFlightRequest, transport: asyncio.Transport) -> None:
         response = request.response
         if isinstance(response, asyncio.CancelledError):
             self.close()
@@ -382,11 +364,7 @@ class KafkaConnection(FrameReceiver):
         if isinstance(request, _InFlightRun):
             transport.writelines(response)
             return
-        # An ApiVersions response always has the oldest header: the client does not know the server's versions yet.
-        flexible = request.api.is_flexible(request.call.version) and request.api.key != _API_VERSIONS
-        header = _RESPONSE_HEADER_FLEXIBLE if flexible else _RESPONSE_HEADER
-        size = header.size - 4 + sum(map(len, response))
-        transport.writelines([header.pack(size, request.call.correlation), *response])
+        transport.writelines([request.response_header(response), *response])
         if self._access is not None and request.api.rule.before_login:
             self._login_answered(self._access)
 
@@ -396,7 +374,7 @@ class KafkaConnection(FrameReceiver):
         elif access.login.principal is not None:
             self._request_bytes_max = self._settings.request_bytes_max
 
-    def _give_back(self, request: _InFlightRequest) -> None:
+    def _give_back(self, request: InFlightRequest) -> None:
         """The room taken for the response: it is written, or never will be."""
         if request.call.taken_bytes:
             self._responses.give_back(request.call.taken_bytes)
@@ -502,27 +480,3 @@ class KafkaConnection(FrameReceiver):
             name = f"{call.api.name} v{call.version} of {call.client_id!r}{software}" if call else "a request"
             _log.error("closing connection from %s: %s failed", peer, name, exc_info=error)
         self.close()
-
-
-async def _handle(request: _InFlightRequest) -> ResponseChunks | None:
-    api, call, body = request.api, request.call, request.body
-    if api.raw is not None:
-        chunks = await api.raw(call, body)
-        return chunks if call.meter is None or chunks is None else _throttled(call, call.meter, chunks)
-    assert api.control is not None
-    response = await api.control(call, decode(api.key, call.version, body))
-    if call.meter is not None:
-        call.meter.charge_time()
-        response = {**response, "throttle_time": call.throttle_ms}
-    return (encode(api.key, call.version, response),)
-
-
-def _throttled(call: RequestContext, meter: RequestMeter, chunks: ResponseChunks) -> ResponseChunks:
-    """The response of a metered request, with its throttle time where it has one."""
-    if call.api.key is ApiKey.FETCH:
-        meter.charge(Quota.FETCH, sum(map(len, chunks)))
-    meter.charge_time()
-    first_from = _THROTTLE_FIRST.get(call.api.key)
-    if not meter.throttle_ms or first_from is None or call.version < first_from:
-        return chunks
-    return (INT32.pack(meter.throttle_ms), memoryview(chunks[0])[INT32.size :], *chunks[1:])
