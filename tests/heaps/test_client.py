@@ -192,7 +192,12 @@ async def test_a_heap_is_created_described_and_deleted_by_its_client(
     await client.enqueue("made", b"high", priority=2)
     [first] = await client.pop("made", wait=10)
     assert first.payload == b"high"
-    await client.delete("made")
+    with pytest.raises(heaps.UnconfirmedError):
+        await client.delete("made")
+    with pytest.raises(heaps.UnconfirmedError):
+        await client.purge("made", confirmation_token=await client.confirm("heap.delete", "made"))
+    assert await client.purge("made", confirmation_token=await client.confirm("heap.purge", "made")) == 2
+    await client.delete("made", confirmation_token=await client.confirm("heap.delete", "made"))
     with pytest.raises(UnknownTopicError):
         await client.describe("made")
     with pytest.raises(InvalidError):

@@ -115,9 +115,13 @@ class HeapClient:
         """Give a message another priority."""
         self._run(self._client.reprioritise(topic, message_id, priority))
 
-    def purge(self, topic: str) -> int:
-        """Withdraw every message; how many there were."""
-        return self._run(self._client.purge(topic))
+    def confirm(self, action: str, topic: str) -> str:
+        """See `holdfast.heaps.HeapClient.confirm`."""
+        return self._run(self._client.confirm(action, topic))
+
+    def purge(self, topic: str, *, confirmation_token: str = "") -> int:
+        """Withdraw every message; how many there were. See `holdfast.heaps.HeapClient.purge`."""
+        return self._run(self._client.purge(topic, confirmation_token=confirmation_token))
 
     def close(self) -> None:
         """Finish what is on its way, and close."""
