@@ -11,6 +11,7 @@
 
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.errors import (
+    BatchAbortedError,
     LeaseLostError,
     MessageNotFoundError,
     NotAHeapError,
@@ -24,6 +25,7 @@ from holdfast.heaps.message import Message
 from holdfast.heaps.worker import Worker, worker
 
 __all__ = [
+    "BatchAbortedError",
     "Enqueued",
     "HeapClient",
     "LeaseLostError",

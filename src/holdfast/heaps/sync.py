@@ -4,14 +4,14 @@ The one rule: the loop runs on a thread of its own, and belongs to the process t
 """
 
 import os
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.client.loop_thread import LoopThread
-from holdfast.heap.model import Enqueued, PartitionStats, PeekedMessage
+from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage
 from holdfast.heaps import client as asynchronous
 from holdfast.heaps.message import Message
 from holdfast.vocabulary.errors import UsageError
@@ -82,6 +82,10 @@ class HeapClient:
     def enqueue(self, topic: str, payload: bytes, **options: Any) -> Enqueued:
         """See `holdfast.heaps.HeapClient.enqueue`."""
         return self._run(self._client.enqueue(topic, payload, **options))
+
+    def enqueue_batch(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """See `holdfast.heaps.HeapClient.enqueue_batch`."""
+        return self._run(self._client.enqueue_batch(topic, messages))
 
     def pop(
         self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0

@@ -15,6 +15,7 @@ from holdfast.heap.wire import (
     DeliverRequest,
     Denied,
     DescribeRequest,
+    EnqueueBatchRequest,
     EnqueueRequest,
     HeapRequest,
     MoveRequest,
@@ -33,6 +34,7 @@ from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableE
 
 _OPERATIONS: Final[dict[type[HeapRequest], Operation]] = {
     EnqueueRequest: Operation.WRITE,
+    EnqueueBatchRequest: Operation.WRITE,
     StatsRequest: Operation.DESCRIBE,
     PlacesRequest: Operation.DESCRIBE,
     CancelRequest: Operation.ALTER,
