@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.heap.batch.model import Forgotten, Prepared, Resolved
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.message_id import OFFSET_MAX, MessagePlace, message_id, parse_message_id
 from holdfast.heap.records import (
@@ -22,6 +23,7 @@ from holdfast.heap.records import (
     Purge,
     Ready,
     Reprioritise,
+    Reserve,
     Retry,
     decode_operation,
     encode_operation,
@@ -60,6 +62,10 @@ OPERATIONS = st.one_of(
     st.builds(Reprioritise, pairs),
     st.builds(Purge, offsets),
     st.builds(Forget, longs, st.booleans()),
+    st.builds(Reserve, texts, st.builds(Enqueue, longs, st.binary(max_size=9), times, producer=st.none())),
+    st.builds(Prepared, texts, numbers, numbers, numbers, st.lists(numbers, min_size=1, max_size=5).map(tuple)),
+    st.builds(Resolved, texts, st.booleans()),
+    st.builds(Forgotten, texts),
 )
 
 

@@ -14,7 +14,7 @@ from tests.support.waiting import async_until
 
 from holdfast import heaps
 from holdfast.client.heap_connection import HeapConnection
-from holdfast.heap.wire import AckRequest, HeapRequest
+from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest
 from holdfast.heaps import sync
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.log.topics import TopicExistsError, UnknownTopicError
@@ -63,6 +63,34 @@ async def test_one_bad_message_takes_no_other_with_it(nodes: list[KafkaGateway],
     found = await asyncio.gather(*sent, return_exceptions=True)
     assert [isinstance(each, InvalidError) for each in found] == [at == 3 for at in range(6)]
     assert sum(each.ready for each in await client.stats("small")) == 5
+
+
+async def test_a_batch_is_whole_or_absent_over_partitions_of_both_nodes_and_happens_once(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(nodes, "wide", 4, payload_bytes_max=10)
+    messages = [heaps.NewMessage(payload=b"%d" % at, partition_key=f"key-{at}") for at in range(12)]
+    with pytest.raises(InvalidError):
+        await client.enqueue_batch("wide", [*messages, heaps.NewMessage(payload=b"x" * 11)])
+    assert sum(each.ready for each in await client.stats("wide")) == 0
+    lost: list[HeapRequest] = []
+    call = HeapConnection.call
+
+    async def lose_the_first_answer(connection: HeapConnection, request: HeapRequest) -> Any:
+        found = await call(connection, request)
+        if isinstance(request, EnqueueBatchRequest) and not request.forwarded and not lost:
+            lost.append(request)
+            raise OutcomeUnknownError("batch", "its answer was lost")
+        return found
+
+    monkeypatch.setattr(HeapConnection, "call", lose_the_first_answer)
+    enqueued = await client.enqueue_batch("wide", messages)
+    assert len(lost) == 1
+    assert {each.duplicate for each in enqueued} == {True}
+    assert {each.partition for each in enqueued} == {0, 1, 2, 3}
+    assert sum(each.ready for each in await client.stats("wide")) == 12
+    plain = await client.enqueue_batch("wide", [heaps.NewMessage(payload=b"p")] * 3)
+    assert len({each.partition for each in plain}) == 1
 
 
 async def test_a_lease_is_renewed_until_it_is_settled(nodes: list[KafkaGateway], client: heaps.HeapClient) -> None:

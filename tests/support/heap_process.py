@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import fast_settings
+from tests.support.heap_batches import QUICK, batch_over
 from tests.support.waiting import async_until
 
 from holdfast.agent import Agent, running_agent
@@ -26,6 +27,7 @@ from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import SystemRandom
 
 TOPIC = "jobs"
+WIDE, PARTITIONS = "wide", 3
 CONFIG = {"max_retries": 0, "visibility_timeout_ms": 3_600_000, "retention_ms": 0}
 
 
@@ -96,8 +98,26 @@ async def answer(agent: Agent, asked: dict[str, Any]) -> object:
         case "dead":
             (letters,) = await heaps.stats(TOPIC + ".dlq")
             return [letters.enqueued, [each.payload.decode() for each in await heaps.dead_letters.list(TOPIC)]]
+        case "batch":
+            await wide_heap(agent)
+            made_all = await heaps.enqueue_batch(WIDE, batch_over(PARTITIONS, asked["number"]))
+            return [[each.message_id, each.duplicate] for each in made_all]
+        case "wide":  # once nothing is undecided
+            await wide_heap(agent)
+            mine = [view for which, view in agent.local_heaps.open.items() if which.topic == WIDE]
+            await async_until(
+                lambda: not any(view.state.reserved.prepared or view.state.reserved.to_forget for view in mine)
+            )
+            return [[each.ready, each.enqueued, each.reserved] for each in await heaps.stats(WIDE)]
         case _:
             return (await heaps.stats(TOPIC))[0]._asdict()
+
+
+async def wide_heap(agent: Agent) -> None:
+    """A heap of several partitions, served here."""
+    with suppress(TopicExistsError):
+        await agent.heaps.administration.create(WIDE, PARTITIONS, {"dlq": False})
+    await async_until(lambda: sum(which.topic == WIDE for which in agent.local_heaps.open) == PARTITIONS)
 
 
 async def main(folder: str) -> None:
@@ -106,12 +126,17 @@ async def main(folder: str) -> None:
         open_store(f"sqlite:///{folder}/store.db", clock=clock, random=random) as store,
         open_objects(f"file://{folder}/objects", clock=clock, random=random) as objects,
         running_agent(
-            fast_settings("ann"), Path(folder) / "wal", store=store, objects=objects, clock=clock, random=random
+            fast_settings("ann", heaps=QUICK),
+            Path(folder) / "wal",
+            store=store,
+            objects=objects,
+            clock=clock,
+            random=random,
         ) as agent,
     ):
         with suppress(TopicExistsError):
             await agent.heaps.administration.create(TOPIC, 1, CONFIG)
-        await async_until(lambda: len(agent.local_heaps.open) == 2)
+        await async_until(lambda: sum(which.topic.startswith(TOPIC) for which in agent.local_heaps.open) == 2)
         print('"ready"', flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             try:

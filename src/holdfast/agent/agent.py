@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.agent.cluster import Cluster, watching_cluster
+from holdfast.agent.heap_batches import KEY as HEAP_BATCH_KEY
+from holdfast.agent.heap_batches import HeapBatchNetwork
 from holdfast.agent.heap_network import KEY as HEAP_KEY
 from holdfast.agent.heap_network import HeapNetwork
 from holdfast.agent.lease_handlers import LeaseHandlerFactory
@@ -29,6 +31,7 @@ from holdfast.cursors.service import CursorService
 from holdfast.groups.keys import GROUP_SHARD
 from holdfast.groups.local_groups import LocalGroups
 from holdfast.groups.service import GroupService
+from holdfast.heap.batch.local_batches import LocalBatches
 from holdfast.heap.local_heaps import LocalHeaps
 from holdfast.heap.service import HeapService
 from holdfast.heap.spine.keys import SPINE_SHARD
@@ -142,8 +145,12 @@ class Agent:
             shards=settings.heaps.spine_shards,
             topics=lambda: cluster.topics,
         )
+        batch_network = HeapBatchNetwork(
+            settings.id, self.local_heaps, peers, topic=self.topic, leader=cluster.leader, member=cluster.member
+        )
+        self.local_heaps.batches = LocalBatches(batch_network, settings.heaps, store=store, clock=clock, random=random)
         if isinstance(self.replica_network, PeerReplicaNetwork):  # not in the simulator
-            self.replica_network.others = {HEAP_KEY: heap_network.take}
+            self.replica_network.others = {HEAP_KEY: heap_network.take, HEAP_BATCH_KEY: batch_network.take}
         self.handlers: Mapping[LeaseKind, LeaseHandlerFactory] = {
             LOG_PARTITION: self.log,
             GROUP_SHARD: local_groups,

@@ -8,7 +8,10 @@ from typing import Final
 
 import msgspec
 
+from holdfast.heap.batch.model import Prepared
+from holdfast.heap.batch.reservations import ReservationsImage
 from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
+from holdfast.heap.records import enqueue_key
 
 _FORMAT: Final = 1
 
@@ -29,6 +32,7 @@ class _Encoded(msgspec.Struct, array_like=True):
     counters: Counters
     spine_epoch: int
     copies: list[tuple[int, int]]
+    reserved: tuple[list[Prepared], list[Prepared], list[tuple[int, str, int, bytes]]]
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -55,5 +59,11 @@ def encode_state(state: PartitionState) -> bytes:
             state.counters,
             state.spine_epoch,
             sorted(state.copies.items()),
+            _reserved(state.reserved.image()),
         )
     )
+
+
+def _reserved(image: ReservationsImage) -> tuple[list[Prepared], list[Prepared], list[tuple[int, str, int, bytes]]]:
+    messages = [(offset, batch, time_ms, enqueue_key(each)) for offset, (batch, time_ms, each) in image.messages]
+    return sorted(image.prepared), sorted(image.to_forget), sorted(messages)

@@ -64,6 +64,17 @@ class ProducerFencedError(HoldfastError):
         return f"producer {self.producer!r} is at epoch {self.current}, this one is at epoch {self.epoch}"
 
 
+class BatchAbortedError(HoldfastError):
+    """Nothing was enqueued: another batch that is not decided is in the way, or a partition got another leader. Try again."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic, self.reason = topic, reason
+
+    def __str__(self) -> str:
+        return f"aborted, nothing was enqueued in {self.topic}: {self.reason}"
+
+
 class SequenceForgottenError(HoldfastError):
     """Whether this sequence number was enqueued is no longer known: there were too many since. Nothing was enqueued."""
 

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from holdfast.heap.batch.local_batches import LocalBatches
+from holdfast.heap.batch.resolver import BatchResolver
 from holdfast.heap.config import UNLIMITED, HeapConfig, config_from_record
 from holdfast.heap.decisions import HeapRules
 from holdfast.heap.figures import HeapFigures
@@ -71,6 +73,7 @@ class LocalHeaps:
         self.histories: dict[PartitionId, HistoryKeeper] = {}  # of those that are open
         self.failures: dict[PartitionId, str] = {}
         self.deliver: Deliver | None = None  # where moved messages go; the service sets it
+        self.batches: LocalBatches | None = None  # those over several partitions; set where there is an agent
         self.knock: Callable[[str, int], None] = lambda topic, partition: None  # asks a spine to introduce itself
         self._topic, self._clock, self._random = topic, clock, random
         self._payloads = PayloadCache(settings.payload_cache_bytes_max)
@@ -113,6 +116,8 @@ class LocalHeaps:
         """Serve what the log opens, until cancelled."""
         async with task_group() as group:
             group.create_task(self._tell_spines())
+            if self.batches is not None:
+                group.create_task(self.batches.run())
             while True:
                 new, self._new = self._new, []
                 for partition in new:
@@ -176,7 +181,10 @@ class LocalHeaps:
                 if self.deliver is not None:
                     mover = Mover(view, self.deliver, clock=self._clock, retry_ms=self.settings.move_retry_ms)
                     group.create_task(mover.run())
-                async with background_tasks(view.snapshots.run(), history.run()):
+                background = [view.snapshots.run(), history.run()]
+                if self.batches is not None:
+                    background.append(BatchResolver(view, self.batches).run())
+                async with background_tasks(*background):
                     await view.run()
         finally:
             self._end(which, "its view has ended")

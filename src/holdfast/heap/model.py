@@ -74,6 +74,7 @@ class PeekedMessage(NamedTuple):
 class PartitionStats(NamedTuple):
     """A partition as of now, and what happened in it since its first record.
 
+    `reserved`: messages of batches over several partitions that are not decided; nobody sees them yet.
     Of its newest snapshot: how large and how old it is (-1: there is none), and how long the last one taken here held up the loop.
     """
 
@@ -94,3 +95,4 @@ class PartitionStats(NamedTuple):
     snapshot_bytes: int = 0
     snapshot_age_ms: int = -1
     snapshot_pause_ms: float = 0.0
+    reserved: int = 0

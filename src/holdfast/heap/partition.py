@@ -11,6 +11,10 @@ from typing import Final
 
 import msgspec
 
+from holdfast.heap.batch.coordinator import Promise
+from holdfast.heap.batch.messages import Prepare, Promised
+from holdfast.heap.batch.model import Prepared, Resolved
+from holdfast.heap.batch.reserving import check_not_reserved, decide_reservation
 from holdfast.heap.decisions import (
     HeapRules,
     decide_due,
@@ -39,6 +43,7 @@ from holdfast.heap.records import (
     Operation,
     Purge,
     Reprioritise,
+    Reserve,
     Retry,
 )
 from holdfast.heap.settings import HeapSettings
@@ -77,6 +82,7 @@ class HeapPartition:
     ) -> None:
         self.log, self.state, self.number = log, state, log.partition_id.number
         self.outbox_changed = Notify()
+        self.batches_changed = Notify()  # a batch was prepared, or is to be ended
         self.duplicates = 0
         self.snapshots: SnapshotKeeper | None = None  # set where snapshots are taken
         self.spine: SpineLink | None = None  # None: no spine knows this partition
@@ -219,13 +225,14 @@ class HeapPartition:
     async def enqueue(self, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Enqueue messages, all or none. Returns when they are durable. The caller has checked them.
 
-        `ProducerFencedError`, `SequenceForgottenError`: nothing was enqueued.
+        `ProducerFencedError`, `SequenceForgottenError`, `BatchAbortedError`: nothing was enqueued.
         """
         self._journal.check()
         now_ms, state = self._journal.now_ms(), self.state
+        reserved = state.reserved.keys
         window_ms, dedup, next_offset = self.rules.config.dedup_window_ms, state.dedup, state.next_offset
         keys = [message.producer for message in messages]
-        if not any(keys) or dedup.is_next_run(keys):
+        if not any(keys) or (not reserved and dedup.is_next_run(keys)):
             new = _records(messages, now_ms)
             first = self._add_messages(new, now_ms)
             self._reader.keep(first, new, now_ms)
@@ -241,6 +248,8 @@ class HeapPartition:
         for message in messages:
             key = message.producer
             if key is not None:
+                if reserved:
+                    check_not_reserved(state, self.rules.topic, key)
                 known = None if dedup.is_next(key) else known_enqueue(state, key, window_ms, now_ms)
                 if known is not None or key in here:
                     places.append(known if known is not None else (here[key], now_ms))
@@ -259,6 +268,53 @@ class HeapPartition:
         offsets_known, times = zip(*places, strict=True)
         ids = message_ids(self._topic_id, self.number, offsets_known, times)
         return [Enqueued(each, again, self.number) for each, again in zip(ids, duplicates, strict=True)]
+
+    # ── batches over several partitions ──
+
+    async def prepare(self, prepare: Prepare) -> Promised:
+        """Reserve messages of a batch; returns when that is durable. The caller has checked them.
+
+        `ProducerFencedError`, `SequenceForgottenError`, `BatchAbortedError`, `ResourceExhaustedError`: nothing was reserved.
+        """
+        self._journal.check()
+        config, settings, now_ms = self.rules.config, self._settings, self._journal.now_ms()
+        found = decide_reservation(
+            self.state,
+            self.rules.topic,
+            prepare.messages,
+            window_ms=config.dedup_window_ms,
+            count_max=settings.reserved_messages_max,
+            now_ms=now_ms,
+        )
+        new, first = _records(found.new, now_ms), self.state.next_offset
+        if new or prepare.always:
+            prepared = Prepared(
+                prepare.batch, self.number, self.log.epoch, prepare.coordinator_epoch, prepare.partitions
+            )
+            records: list[Operation] = [Reserve(prepare.batch, each) for each in new]
+            records.append(prepared)
+            self._add(records, self._journal.checked_bytes(new) if new else 0)
+            self.batches_changed.notify()
+        enqueued_ms = self.state.reserved.messages[first].enqueued_ms if new else now_ms
+        self._reader.keep(first, new, enqueued_ms)
+        self.duplicates += sum(found.duplicates)
+        await self._journal.durable()
+        places = [(first + at, enqueued_ms) if isinstance(at, int) else at for at in found.places]
+        offsets, times = [offset for offset, _ in places], [time_ms for _, time_ms in places]
+        ids = message_ids(self._topic_id, self.number, offsets, times)
+        lease = self.log.lease
+        enqueued = [Enqueued(each, again, self.number) for each, again in zip(ids, found.duplicates, strict=True)]
+        return Promised(Promise(lease.resource, lease.epoch, lease.version), enqueued, len(new))
+
+    async def resolve(self, resolved: Resolved) -> None:
+        """Make the messages of a batch ready, or drop them; returns when that is durable. The same again changes nothing."""
+        self._journal.check()
+        if resolved.batch not in self.state.reserved.prepared:
+            await self._journal.durable()
+            return
+        self._add((resolved,))
+        self.batches_changed.notify()
+        await self._answerable()
 
     # ── consumers ──
 
@@ -558,6 +614,7 @@ class HeapPartition:
             snapshot_bytes=newest.size_bytes if newest is not None else 0,
             snapshot_age_ms=max(0, self.now_ms() - newest.taken_at_ms) if newest is not None else -1,
             snapshot_pause_ms=self.snapshots.figures.pause_ms if self.snapshots is not None else 0.0,
+            reserved=len(state.reserved.messages),
             **msgspec.structs.asdict(counters),
         )
 

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved
+from holdfast.heap.batch.reservations import Reservations
 from holdfast.heap.config import PRIORITY_MAX
 from holdfast.heap.dedup import Dedup
 from holdfast.heap.packed_heap import PackedHeap
@@ -31,6 +33,7 @@ from holdfast.heap.records import (
     Purge,
     Ready,
     Reprioritise,
+    Reserve,
     Retry,
     SpineEpoch,
 )
@@ -92,6 +95,7 @@ class PartitionState:
         self.ranks: dict[int, int] = {}  # of delayed messages that were reprioritised
         self.outbox: dict[int, Outgoing] = {}  # by the offset of the MOVE, in order
         self.copies: dict[int, int] = {}  # where messages are now that were written again
+        self.reserved = Reservations()  # messages of batches that are not decided
         self.dedup = Dedup()
         self.spine_epoch = 0  # of the newest spine that was obeyed
         self.counters = Counters()
@@ -113,6 +117,10 @@ class PartitionState:
             Forget: self._forget,
             SpineEpoch: self._spine,
             Copy: self._copy,
+            Reserve: lambda at, timestamp_ms, operation: self.reserved.reserve(at, timestamp_ms, operation),
+            Prepared: self._batch,
+            Resolved: self._batch,
+            Forgotten: self._batch,
             GrantBasis: lambda at, timestamp_ms, operation: None,  # for those who read the history
         }
 
@@ -178,15 +186,15 @@ class PartitionState:
             yield number >> _RANK_BITS, self.ranks.get(offset, number & _RANK_MASK), offset
 
     def needs(self, offset: int) -> bool:
-        """Whether a message waits, is leased, or is on its way to another heap."""
-        return offset in self or offset in self._moving
+        """Whether a message waits, is leased, is reserved, or is on its way to another heap."""
+        return offset in self or offset in self._moving or offset in self.reserved.messages
 
     def place(self, offset: int) -> int:
         """Where the record of a message is: its ENQUEUE, or its last COPY."""
         return self.copies.get(offset, offset)
 
     def lowest_place(self) -> int:
-        """No record below is needed for its payload: of no message that waits, is leased, or is on its way to another heap."""
+        """No record below is needed for its payload: of no message that waits, is leased, reserved, or on its way elsewhere."""
         lowest = min(self.copies.values(), default=self.next_offset)
         for offsets in self._by_offset(0):
             first = next((offset for offset in offsets if offset not in self.copies), lowest)
@@ -210,6 +218,7 @@ class PartitionState:
         yield self.delayed.from_offset(start)
         yield iter(sorted(offset for offset in self.leases if offset >= start))
         yield iter(sorted(offset for offset in self._moving if offset >= start))
+        yield iter(sorted(offset for offset in self.reserved.messages if offset >= start))
 
     def rebuild(self) -> None:
         """Derive what follows from the rest, after a snapshot was read."""
@@ -359,7 +368,7 @@ class PartitionState:
             self.ready, self.delayed = PackedHeap(), PackedHeap()
             for kept in (self.leases, self._expiring, self.consumers, self.attempts, self.retries, self.ranks):
                 kept.clear()
-            self.copies = {offset: at for offset, at in self.copies.items() if offset in self._moving}
+            self.copies = {offset: at for offset, at in self.copies.items() if self.needs(offset)}
             return
         gone = [offset for _, offset in self.ready if offset < operation.below]
         gone += [offset for _, offset in self.delayed if offset < operation.below]
@@ -371,6 +380,13 @@ class PartitionState:
     def _copy(self, at: int, timestamp_ms: int, operation: Copy) -> None:
         if self.needs(operation.offset):
             self.copies[operation.offset] = at
+
+    def _batch(self, at: int, timestamp_ms: int, operation: BatchRecord) -> None:
+        for offset, message in self.reserved.apply(operation):
+            if isinstance(operation, Resolved) and operation.committed:
+                self._enqueue(offset, message.enqueued_ms, message.enqueue)
+            else:
+                self.copies.pop(offset, None)
 
     def _spine(self, at: int, timestamp_ms: int, operation: SpineEpoch) -> None:
         self.spine_epoch = max(self.spine_epoch, operation.epoch)

@@ -10,7 +10,7 @@ from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.records import Copy, Enqueue, decode_operation
+from holdfast.heap.records import Copy, Enqueue, Reserve, decode_operation
 from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError
@@ -165,6 +165,8 @@ class MessageReader:
                 operation = decode_operation(record.key, record.value, record.headers)
                 if isinstance(operation, Enqueue):
                     offset, message = record.offset, StoredMessage(operation, record.timestamp_ms)
+                elif isinstance(operation, Reserve):
+                    offset, message = record.offset, StoredMessage(operation.enqueue, record.timestamp_ms)
                 elif isinstance(operation, Copy):
                     offset, message = operation.offset, StoredMessage(operation.enqueue, operation.enqueued_ms)
                 else:

@@ -13,6 +13,18 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.heap.batch.model import (
+    BatchRecord,
+    Forgotten,
+    Prepared,
+    Resolved,
+    pack_batch_name,
+    pack_prepared,
+    pack_resolved,
+    unpack_batch_name,
+    unpack_prepared,
+    unpack_resolved,
+)
 from holdfast.vocabulary.errors import CorruptError
 
 VERSION: Final = 1
@@ -41,6 +53,10 @@ class Op(IntEnum):
     SPINE = 15
     BASIS = 16
     COPY = 17
+    RESERVE = 48
+    PREPARE = 49
+    RESOLVE = 50
+    BATCH_FORGOTTEN = 51
 
 
 class ProducerSequence(NamedTuple):
@@ -79,6 +95,13 @@ class Copy(NamedTuple):
 
     offset: int
     enqueued_ms: int
+    enqueue: Enqueue
+
+
+class Reserve(NamedTuple):
+    """A message of a batch over several partitions: it waits for the RESOLVE of the batch, and is nothing before."""
+
+    batch: str
     enqueue: Enqueue
 
 
@@ -190,6 +213,8 @@ Operation: TypeAlias = (
     | SpineEpoch
     | GrantBasis
     | Copy
+    | Reserve
+    | BatchRecord
 )
 
 _HEAD: Final = struct.Struct(">BB")
@@ -227,6 +252,9 @@ def encode_operation(operation: Operation) -> Encoded:
     if isinstance(operation, Copy):
         head = _COPY.pack(VERSION, Op.COPY, operation.offset, operation.enqueued_ms)
         return Encoded(head + enqueue_key(operation.enqueue), operation.enqueue.payload, operation.enqueue.headers)
+    if isinstance(operation, Reserve):
+        head = _KEYS[Op.RESERVE] + pack_batch_name(operation.batch)
+        return Encoded(head + enqueue_key(operation.enqueue), operation.enqueue.payload, operation.enqueue.headers)
     kind = type(operation)
     if isinstance(operation, Ack | Moved | Cancel):
         return Encoded(_KEYS[_OFFSETS[kind]], _pack_offsets(operation.offsets))
@@ -248,6 +276,12 @@ def encode_operation(operation: Operation) -> Encoded:
     if isinstance(operation, GrantBasis):
         numbers_of_basis = (operation.spine_epoch, operation.sequence, operation.bound, *operation.offsets)
         return Encoded(_KEYS[Op.BASIS], _pack_offsets(numbers_of_basis))
+    if isinstance(operation, Prepared):
+        return Encoded(_KEYS[Op.PREPARE], pack_prepared(operation))
+    if isinstance(operation, Resolved):
+        return Encoded(_KEYS[Op.RESOLVE], pack_resolved(operation))
+    if isinstance(operation, Forgotten):
+        return Encoded(_KEYS[Op.BATCH_FORGOTTEN], pack_batch_name(operation.batch))
     if isinstance(operation, Purge):
         return Encoded(_KEYS[Op.PURGE], _pack_offsets((operation.below,)))
     return Encoded(_KEYS[Op.FORGET], _FORGET.pack(operation.before_ms, operation.keep_floor))
@@ -307,7 +341,8 @@ def enqueue_keys(operations: Sequence[Enqueue]) -> list[bytes]:
     return list(map(enqueue_key, operations))
 
 
-def _read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
+def read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
+    """The ENQUEUE of a key."""
     _, _, flags, priority, not_before_ms, max_retries = _ENQUEUE.unpack_from(key)
     if not flags:
         return Enqueue(priority, value, not_before_ms, max_retries, headers=headers)
@@ -329,7 +364,12 @@ def _read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
 
 def _read_copy(key: bytes, value: bytes, headers: Headers) -> Copy:
     _, _, offset, enqueued_ms = _COPY.unpack_from(key)
-    return Copy(offset, enqueued_ms, _read_enqueue(key[_COPY.size :], value, headers))
+    return Copy(offset, enqueued_ms, read_enqueue(key[_COPY.size :], value, headers))
+
+
+def _read_reserve(key: bytes, value: bytes, headers: Headers) -> Reserve:
+    batch, at = unpack_batch_name(key, _HEAD.size)
+    return Reserve(batch, read_enqueue(key[at:], value, headers))
 
 
 def _read_grant(key: bytes, value: bytes, headers: Headers) -> Grant:
@@ -363,7 +403,7 @@ def _read_forget(key: bytes, value: bytes, headers: Headers) -> Forget:
 _Decoder: TypeAlias = Callable[[bytes, bytes, Headers], Operation]
 
 _DECODERS: Final[dict[int, _Decoder]] = {
-    Op.ENQUEUE: _read_enqueue,
+    Op.ENQUEUE: read_enqueue,
     Op.GRANT: _read_grant,
     Op.ACK: lambda key, value, headers: Ack(_unpack_offsets(value, 0)),
     Op.NACK: _read_retry,
@@ -380,6 +420,10 @@ _DECODERS: Final[dict[int, _Decoder]] = {
     Op.SPINE: lambda key, value, headers: SpineEpoch(_unpack_offsets(value, 0)[0]),
     Op.BASIS: _read_basis,
     Op.COPY: _read_copy,
+    Op.RESERVE: _read_reserve,
+    Op.PREPARE: lambda key, value, headers: unpack_prepared(value),
+    Op.RESOLVE: lambda key, value, headers: unpack_resolved(value),
+    Op.BATCH_FORGOTTEN: lambda key, value, headers: Forgotten(unpack_batch_name(value)[0]),
 }
 
 

@@ -1,7 +1,7 @@
 """Which partition a message goes to: rendezvous hashing, so that more partitions move as few keys as possible. Pure."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Final
@@ -38,3 +38,15 @@ class MessageRouter:
         if message.producer is not None:  # the same enqueue again must find the first one
             return partition_of_key("\0".join(map(str, message.producer)), partitions)
         return next(self._turns) % partitions
+
+    def batch(self, messages: Sequence[NewMessage], partitions: int) -> list[int]:
+        """The partitions of messages that are enqueued together: those without key and producer go with the first that has one,
+        or to one partition all of them, so that a plain batch is in as few partitions as it can be."""
+        bound = [message.partition_key is not None or message.producer is not None for message in messages]
+        if not any(bound):
+            return [self.partition(messages[0], partitions)] * len(messages) if messages else []
+        first = self.partition(messages[bound.index(True)], partitions)
+        return [
+            self.partition(message, partitions) if is_bound else first
+            for message, is_bound in zip(messages, bound, strict=True)
+        ]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from holdfast.heap.administration import HeapAdministration, existing
+from holdfast.heap.batch.model import check_partitions
 from holdfast.heap.config import HeapConfig
 from holdfast.heap.dead_letters import DeadLetters
 from holdfast.heap.decisions import REASON_CHARS_MAX
@@ -63,33 +64,50 @@ class HeapService:
         return (await self.enqueue_batch(topic, (message,), partition=partition))[0]
 
     async def enqueue_batch(
-        self, topic: str, messages: Sequence[NewMessage], *, partition: int | None = None
+        self,
+        topic: str,
+        messages: Sequence[NewMessage],
+        *,
+        partition: int | None = None,
+        places: Sequence[int] | None = None,
     ) -> list[Enqueued]:
-        """Enqueue messages of one partition, all or none, in their order; returns when they are durable.
+        """Enqueue messages, all or none; returns when they are durable. Those of one partition keep their order.
 
-        Without `partition`, the first message decides, and `InvalidError` if another one belongs elsewhere.
+        `partition`: of all of them; `places`: of each; without both they go where they belong. A batch over several partitions is
+        served by the leader of the lowest. `BatchAbortedError`: see `LocalBatches.enqueue`.
         """
         heap = await self._heap(topic)
         check_messages(messages, heap_config(heap), self._heaps.settings)
-        if partition is None:
-            partition = self._one_partition(heap, messages)
+        if partition is None or places is not None:
+            places = self._router.batch(messages, heap.partitions) if places is None else places
+            if len(places) != len(messages):
+                raise InvalidError("places", len(places), f"{len(messages)}, as there are messages")
         began_ms = self._clock.boot_ms()
-        enqueued = await self._partition(heap, partition).enqueue(messages)
+        if places is None or len(set(places)) == 1:
+            number = places[0] if places is not None else partition
+            enqueued = await self._partition(heap, number or 0).enqueue(messages)
+        else:
+            enqueued = await self._across(heap, messages, places)
         self._heaps.figures.enqueue_ms.observe(self._clock.boot_ms() - began_ms)
         return enqueued
 
-    async def route(self, topic: str, message: NewMessage) -> int:
-        """The partition a message belongs to. Without key and producer it is another one each time."""
-        heap = await self._heap(topic)
-        return self._router.partition(message, heap.partitions)
+    async def _across(self, heap: Topic, messages: Sequence[NewMessage], places: Sequence[int]) -> list[Enqueued]:
+        check_partitions(len(set(places)))
+        if max(places) >= heap.partitions:
+            raise UnknownTopicError(f"{heap.name}:{max(places)}")
+        view, batches = self._partition(heap, min(places)), self._heaps.batches
+        if batches is None:
+            raise UnavailableError(f"batch of {heap.name}", "this process leads no partitions")
+        parts: dict[int, list[NewMessage]] = defaultdict(list)
+        for message, number in zip(messages, places, strict=True):
+            parts[number].append(message)
+        found = {number: iter(each) for number, each in (await batches.enqueue(view, parts)).items()}
+        return [next(found[number]) for number in places]
 
-    def _one_partition(self, heap: Topic, messages: Sequence[NewMessage]) -> int:
-        first = self._router.partition(messages[0], heap.partitions)
-        for message in messages[1:]:
-            bound = message.partition_key is not None or message.producer is not None
-            if bound and self._router.partition(message, heap.partitions) != first:
-                raise InvalidError("batch", "messages of several partitions", "of one partition")
-        return first
+    async def route(self, topic: str, messages: Sequence[NewMessage]) -> list[int]:
+        """The partitions of messages that are enqueued together. Those without key and producer follow the others."""
+        heap = await self._heap(topic)
+        return self._router.batch(messages, heap.partitions)
 
     # ── consumers ──
 

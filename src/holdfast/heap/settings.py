@@ -22,6 +22,10 @@ class HeapSettings:
     snapshot_records_min     Records since the last snapshot that are worth another one.
     trim_interval_ms         Between two looks at what of a partition's history may go.
     copy_bytes_per_s         Messages that outlive their history are written again at this rate at most, for each partition.
+    reserved_messages_max    Messages of batches that are not decided, in one partition. Beyond it batches are refused.
+    batches_max              Batches over several partitions that a process coordinates at once. Beyond it they are refused.
+    batch_wait_ms            How long the coordinator of a batch waits for a partition's answer, and for the store's.
+    batch_resolve_ms         A batch that is prepared and not resolved for so long is looked up, and again after as long.
     tell_spine_ms            After this time a spine is told of messages that became ready within its budget.
     """
 
@@ -34,6 +38,10 @@ class HeapSettings:
     move_retry_ms: int = 500
     spine_shards: int = 4
     tell_spine_ms: int = 50
+    reserved_messages_max: int = 100_000
+    batches_max: int = 1_000
+    batch_wait_ms: int = 10_000
+    batch_resolve_ms: int = 1_000
     snapshot_interval_ms: int = 600_000
     snapshot_records_min: int = 1_000
     trim_interval_ms: int = 60_000
@@ -49,6 +57,10 @@ class HeapSettings:
         check_at_least("move_retry_ms", self.move_retry_ms, 1)
         check_between("spine_shards", self.spine_shards, 1, 1_000)
         check_at_least("tell_spine_ms", self.tell_spine_ms, 1)
+        check_at_least("reserved_messages_max", self.reserved_messages_max, 1)
+        check_at_least("batches_max", self.batches_max, 1)
+        check_at_least("batch_wait_ms", self.batch_wait_ms, 1)
+        check_at_least("batch_resolve_ms", self.batch_resolve_ms, 1)
         check_at_least("snapshot_interval_ms", self.snapshot_interval_ms, 100)
         check_at_least("snapshot_records_min", self.snapshot_records_min, 1)
         check_at_least("trim_interval_ms", self.trim_interval_ms, 100)

@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import islice
 from struct import Struct
+from struct import error as struct_error
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import zstandard
 
+from holdfast.heap.batch.model import Prepared
+from holdfast.heap.batch.reservations import ReservationsImage, ReservedMessage
 from holdfast.heap.message_id import OFFSET_MAX
 from holdfast.heap.packed_heap import HeapImage
 from holdfast.heap.partition_state import Counters, Lease, Outgoing
+from holdfast.heap.records import enqueue_key, read_enqueue
 from holdfast.heap.state_image import StateImage
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import MIB
@@ -52,6 +56,9 @@ class _Kind(IntEnum):
     OUTBOX = 13
     DEDUP = 14
     END = 15
+    BATCHES = 48
+    BATCHES_TO_FORGET = 49
+    RESERVED = 50
 
 
 class SnapshotSubject(NamedTuple):
@@ -76,6 +83,7 @@ class _Lists(NamedTuple):
     leases: list[tuple[int, Lease]]
     outbox: list[tuple[int, Outgoing]]
     dedup: list[tuple[str, int, int, bytes]]
+    reserved: ReservationsImage
 
 
 def encode_image(image: StateImage, subject: SnapshotSubject) -> list[bytes]:
@@ -92,7 +100,15 @@ def decode_image(data: bytes | bytearray | memoryview, subject: SnapshotSubject)
     """The image of a snapshot of this partition. `CorruptError`: it is damaged, of a newer release, or of another partition."""
     try:
         return _decode(memoryview(data), subject)
-    except (ValueError, KeyError, TypeError, msgspec.DecodeError, zstandard.ZstdError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        struct_error,
+        msgspec.DecodeError,
+        zstandard.ZstdError,
+    ) as error:
         raise CorruptError("heap snapshot", f"{type(error).__name__}: {error}") from error
 
 
@@ -114,6 +130,9 @@ def _bodies(image: StateImage, subject: SnapshotSubject) -> Iterator[tuple[_Kind
         _Kind.LEASES: image.leases.items(),
         _Kind.OUTBOX: image.outbox.items(),
         _Kind.DEDUP: image.dedup,
+        _Kind.BATCHES: image.reserved.prepared,
+        _Kind.BATCHES_TO_FORGET: image.reserved.to_forget,
+        _Kind.RESERVED: map(_reserved_row, image.reserved.messages),
     }
     for kind, items in rows.items():
         for some in _in_parts(items, _ENTRIES):
@@ -197,7 +216,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
     pairs: dict[_Kind, dict[int, int]] = {
         kind: {} for kind in (_Kind.ATTEMPTS, _Kind.RETRIES, _Kind.RANKS, _Kind.COPIES)
     }
-    lists = _Lists([], [], [])
+    lists = _Lists([], [], [], ReservationsImage([], [], []))
     readers: Mapping[_Kind, Callable[[bytes], object]] = {
         _Kind.HEAD: lambda body: heads.append(msgspec.msgpack.decode(body, type=_Head)),
         _Kind.READY: lambda body: _read_entries(body, ready.entries),
@@ -209,6 +228,11 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         _Kind.LEASES: lambda body: lists.leases.extend(_rows(body, tuple[int, Lease])),
         _Kind.OUTBOX: lambda body: lists.outbox.extend(_rows(body, tuple[int, Outgoing])),
         _Kind.DEDUP: lambda body: lists.dedup.extend(_rows(body, tuple[str, int, int, bytes])),
+        _Kind.BATCHES: lambda body: lists.reserved.prepared.extend(_rows(body, Prepared)),
+        _Kind.BATCHES_TO_FORGET: lambda body: lists.reserved.to_forget.extend(_rows(body, Prepared)),
+        _Kind.RESERVED: lambda body: lists.reserved.messages.extend(
+            map(_reserved_message, _rows(body, tuple[int, str, int, bytes]))
+        ),
     }
     for kind, body in _frames(data):
         if kind in pairs:
@@ -232,7 +256,18 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         copies=pairs[_Kind.COPIES],
         outbox=dict(lists.outbox),
         dedup=lists.dedup,
+        reserved=lists.reserved,
     )
+
+
+def _reserved_row(item: tuple[int, ReservedMessage]) -> tuple[int, str, int, bytes]:
+    offset, (batch, enqueued_ms, enqueue) = item
+    return offset, batch, enqueued_ms, enqueue_key(enqueue)
+
+
+def _reserved_message(row: tuple[int, str, int, bytes]) -> tuple[int, ReservedMessage]:
+    offset, batch, enqueued_ms, key = row
+    return offset, ReservedMessage(batch, enqueued_ms, read_enqueue(key, b"", ()))
 
 
 def _rows(body: bytes, row: type[T]) -> list[T]:

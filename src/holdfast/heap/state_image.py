@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.heap.batch.reservations import Reservations, ReservationsImage
 from holdfast.heap.packed_heap import HeapImage, PackedHeap
 from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
 
@@ -29,6 +30,7 @@ class StateImage:
     copies: dict[int, int]
     outbox: dict[int, Outgoing]
     dedup: list[tuple[str, int, int, bytes]]
+    reserved: ReservationsImage
 
 
 def capture(state: PartitionState) -> StateImage:
@@ -47,6 +49,7 @@ def capture(state: PartitionState) -> StateImage:
         copies=state.copies.copy(),
         outbox=state.outbox.copy(),
         dedup=list(state.dedup.rows()),
+        reserved=state.reserved.image(),
     )
 
 
@@ -57,6 +60,7 @@ def restored(image: StateImage) -> PartitionState:
     state.ready, state.delayed = PackedHeap.restored(image.ready), PackedHeap.restored(image.delayed)
     state.leases, state.attempts, state.retries = image.leases, image.attempts, image.retries
     state.ranks, state.copies, state.outbox = image.ranks, image.copies, image.outbox
+    state.reserved = Reservations.restored(image.reserved)
     for row in image.dedup:
         state.dedup.restore(*row)
     state.rebuild()

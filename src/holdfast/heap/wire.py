@@ -16,6 +16,7 @@ import msgspec
 from holdfast.heap.administration import HeapDescription
 from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.errors import (
+    BatchAbortedError,
     LeaseLostError,
     MessageNotFoundError,
     NotAHeapError,
@@ -53,6 +54,13 @@ class EnqueueRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, ta
     """Messages of one partition, all or none."""
 
     messages: Sequence[NewMessage]
+
+
+class EnqueueBatchRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=48):
+    """Messages of several partitions, all or none: `places` has the partition of each, `partition` is the lowest of them."""
+
+    messages: Sequence[NewMessage]
+    places: Sequence[int]
 
 
 class PopRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=2):
@@ -180,6 +188,7 @@ class ConfirmRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, ta
 
 Request: TypeAlias = (
     EnqueueRequest
+    | EnqueueBatchRequest
     | PopRequest
     | AckRequest
     | NackRequest
@@ -217,6 +226,7 @@ Settled: TypeAlias = list[LostLease | None]
 
 _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     EnqueueRequest: list[Enqueued],
+    EnqueueBatchRequest: list[Enqueued],
     DeliverRequest: list[Enqueued],
     PopRequest: list[PoppedMessage],
     AckRequest: Settled,
@@ -259,7 +269,8 @@ class Denied(HoldfastError):  # noqa: N818 - a refusal
 _ERRORS: Final[tuple[type[HoldfastError], ...]] = (
     *(Denied, UnknownTopicError, TopicExistsError, NotAHeapError, NotLeaderError, NotEnoughReplicasError),
     *(LeaseLostError, MessageNotFoundError, ResourceExhaustedError, ProducerFencedError, SequenceForgottenError),
-    *(UnconfirmedError, InvalidError, UnavailableError, OutcomeUnknownError, FencedError, ExpiredError, ClosedError),
+    *(BatchAbortedError, UnconfirmedError, InvalidError, UnavailableError, OutcomeUnknownError),
+    *(FencedError, ExpiredError, ClosedError),
 )
 _BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
 _FAILED: Final = msgspec.msgpack.Decoder(tuple[str, list[Any], str])
@@ -299,10 +310,14 @@ def decode_response(request: HeapRequest, body: bytes) -> Any:
             if isinstance(request, DeadLettersRequest):
                 return (_LETTERS if request.action == "list" else _REPORT).decode(body[1:])
             return _DECODERS[type(request)].decode(body[1:])
-        name, args, text = _FAILED.decode(body[1:])
+        failure = decode_failure(body, request.topic)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OutcomeUnknownError(f"{type(request).__name__} of {request.topic}", str(error)) from None
+    raise failure
+
+
+def decode_failure(body: bytes, topic: str) -> HoldfastError:
+    """The failure in a response. Raises what MessagePack raises."""
+    name, args, text = _FAILED.decode(body[1:])
     kind = _BY_NAME.get(name)
-    if kind is None:
-        raise UnavailableError(f"heap {request.topic}", text)
-    raise kind(*args)
+    return UnavailableError(f"heap {topic}", text) if kind is None else kind(*args)

@@ -11,6 +11,7 @@
 
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.errors import (
+    BatchAbortedError,
     LeaseLostError,
     MessageNotFoundError,
     NotAHeapError,
@@ -25,6 +26,7 @@ from holdfast.heaps.worker import Worker, worker
 from holdfast.security.confirmations import UnconfirmedError
 
 __all__ = [
+    "BatchAbortedError",
     "Enqueued",
     "HeapClient",
     "LeaseLostError",

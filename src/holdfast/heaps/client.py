@@ -116,6 +116,14 @@ class HeapClient:
         """Enqueue messages; returns when all are durable, each once. The error of one that is refused is raised at the end."""
         return await self._enqueuing.enqueue_many(topic, await self._partitions_of(topic), messages)
 
+    async def enqueue_batch(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """Enqueue messages, all of them or none, also if they are of several partitions; returns when they are durable.
+
+        It happens once, also if an answer is lost on the way. `BatchAbortedError`: other batches with the same producers' numbers
+        were in the way for as long as a call is tried.
+        """
+        return await self._enqueuing.enqueue_batch(topic, await self._partitions_of(topic), messages)
+
     async def ack(self, messages: Sequence[Message]) -> None:
         """The work on these is done: they are gone. Returns when that is durable. `LeaseLostError`: of the first that was lost."""
         await self._leases.ack_many(messages)

@@ -7,7 +7,8 @@ no other with it.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import count as counted
 from itertools import repeat
 from typing import Final, NamedTuple, TypeAlias
@@ -18,7 +19,7 @@ from holdfast.heap.errors import ProducerFencedError, SequenceForgottenError
 from holdfast.heap.model import Enqueued, NewMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.routing import MessageRouter
-from holdfast.heap.wire import EnqueueRequest
+from holdfast.heap.wire import EnqueueBatchRequest, EnqueueRequest, HeapRequest
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
@@ -93,10 +94,32 @@ class Enqueuing:
         own, replace = map(tuple.__new__, repeat(ProducerSequence), each), msgspec.structs.replace
         return [replace(message, producer=next(own)) if message.producer is None else message for message in messages]
 
+    async def enqueue_batch(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """All of them or none, also over several partitions. Sent again it goes to the same partitions, and happens once."""
+        if not messages:
+            return []
+        places = self._router.batch(messages, partitions)
+        numbered, lowest = self._numbered(messages), min(places)
+        request: HeapRequest = EnqueueRequest(topic=topic, partition=lowest, messages=numbered)
+        if lowest != max(places):
+            request = EnqueueBatchRequest(topic=topic, partition=lowest, messages=numbered, places=places)
+        async with self._on_their_way(sum([len(message.payload) for message in messages])):
+            found: list[Enqueued] = await self._nodes.call(request, again=True)
+        return found
+
+    @asynccontextmanager
+    async def _on_their_way(self, size_bytes: int) -> AsyncIterator[None]:
+        """Payloads that count against the limit during the body, which waits for room."""
+        await self._has_room()
+        self._bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._bytes -= size_bytes
+            self._room.set()
+
     async def _give(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
-        while self._bytes >= self._bytes_max:
-            self._room.clear()
-            await self._room.wait()
+        await self._has_room()
         lane = self._lanes.setdefault((topic, partition), _Lane())
         loop = asyncio.get_running_loop()
         if not lane.waiting:
@@ -109,6 +132,11 @@ class Enqueuing:
         finally:
             self._bytes -= given.size_bytes
             self._room.set()
+
+    async def _has_room(self) -> None:
+        while self._bytes >= self._bytes_max:
+            self._room.clear()
+            await self._room.wait()
 
     async def flush(self) -> None:
         """Return when everything that was given has an answer."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
+from holdfast.heap.errors import BatchAbortedError
 from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest
 from holdfast.log.errors import NotLeaderError
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, OutcomeUnknownError, UnavailableError
@@ -49,7 +50,7 @@ class HeapNodes:
                 return await self._in_time(connection, request, deadline_ms - self.clock.boot_ms())
             except LoginRefusedError:
                 raise
-            except (NotLeaderError, UnavailableError):
+            except (NotLeaderError, UnavailableError, BatchAbortedError):  # nothing happened
                 if self.clock.boot_ms() >= deadline_ms:
                     raise
             except OutcomeUnknownError:

@@ -116,6 +116,10 @@ class HeapClient:
         """See `holdfast.heaps.HeapClient.enqueue`."""
         return self._run(self._client.enqueue(topic, payload, **options))
 
+    def enqueue_batch(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """See `holdfast.heaps.HeapClient.enqueue_batch`."""
+        return self._run(self._client.enqueue_batch(topic, messages))
+
     def pop(
         self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0
     ) -> list[SyncMessage]:

@@ -6,6 +6,7 @@
     log/{topic id}/{n:05d}/seg/{base}   a published segment: object, byte range, offsets, times (the newest 64 or so)
     log/{topic id}/{n:05d}/idx/{base}   an index object that lists older segments
     log/{topic id}/{n:05d}/snapshots    snapshots of what a service above keeps in the partition, see `partition_snapshots`
+    log/{topic id}/{n:05d}/batch/{id}   a batch of a heap that is committed in several partitions, see `heap.batch.model`
     replicas/{topic id}/{n:05d}         which WALs keep its tail, and which of them keep up, see `replica_sets`
     wal/{wal id}                        which live agent has this WAL, under its session
     wal-agent/{wal id}                  which agent had this WAL last, alive or not, until nothing can refer to it

@@ -7,6 +7,7 @@ Clients read such a partition like any other; what they would append is refused 
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.kernel.lease import Lease
 from holdfast.log.batches import RecordBatch, parse_header
 from holdfast.log.maintenance.retention import delete_records, retention_start
 from holdfast.log.maintenance.settings import MaintenanceContext
@@ -35,6 +36,11 @@ class OwnedPartition:
     def epoch(self) -> int:
         """The epoch of this leadership."""
         return self._led.epoch
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of this leadership: what a commit requires that must not happen after it."""
+        return self._led.lease
 
     @property
     def start_offset(self) -> int:

@@ -67,7 +67,7 @@ SAME = {
     401: {StatusCode.UNAUTHENTICATED},
     403: {StatusCode.PERMISSION_DENIED},
     404: {StatusCode.NOT_FOUND},
-    409: {StatusCode.ALREADY_EXISTS, StatusCode.FAILED_PRECONDITION},
+    409: {StatusCode.ABORTED, StatusCode.ALREADY_EXISTS, StatusCode.FAILED_PRECONDITION},
     428: {StatusCode.FAILED_PRECONDITION},
     422: {StatusCode.INVALID_ARGUMENT, StatusCode.OUT_OF_RANGE},
     429: {StatusCode.RESOURCE_EXHAUSTED},

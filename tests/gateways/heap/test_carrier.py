@@ -90,7 +90,7 @@ async def test_a_pop_that_waits_gets_what_comes_and_holds_nobody_up(nodes: list[
 async def test_messages_of_several_partitions_are_in_all_of_them_and_acked_together(nodes: list[KafkaGateway]) -> None:
     await heap(nodes, "wide", 4)
     calls, pops = await connected(nodes[0]), await connected(nodes[0])
-    sent = [NewMessage(payload=b"%d" % at) for at in range(12)]
+    sent = [NewMessage(payload=b"%d" % at, partition_key=f"key-{at}") for at in range(12)]
     enqueued = await calls.call(EnqueueRequest(topic="wide", messages=sent))
     assert {each.partition for each in enqueued} == {0, 1, 2, 3}
     assert sum(each.ready for each in await calls.call(StatsRequest(topic="wide"))) == 12

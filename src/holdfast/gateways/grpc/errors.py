@@ -14,6 +14,7 @@ from holdfast.client.types import KafkaConflictError, KafkaNotFoundError
 from holdfast.gateways.http.errors import UnknownAgentError
 from holdfast.gateways.http.problems import redacted_detail
 from holdfast.heap.errors import (
+    BatchAbortedError,
     LeaseLostError,
     MessageNotFoundError,
     ProducerFencedError,
@@ -68,6 +69,7 @@ CODES: Final[tuple[tuple[type[HoldfastError], tuple[StatusCode, str]], ...]] = (
     (LeaseLostError, (StatusCode.FAILED_PRECONDITION, "LEASE_LOST")),
     (ProducerFencedError, (StatusCode.FAILED_PRECONDITION, "PRODUCER_FENCED")),
     (SequenceForgottenError, (StatusCode.FAILED_PRECONDITION, "SEQUENCE_FORGOTTEN")),
+    (BatchAbortedError, (StatusCode.ABORTED, "BATCH_ABORTED")),
     (ResourceExhaustedError, (StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED")),
     (UnconfirmedError, (StatusCode.FAILED_PRECONDITION, "UNCONFIRMED")),
     (KafkaNotFoundError, (StatusCode.NOT_FOUND, "NOT_FOUND")),

@@ -32,6 +32,7 @@ from holdfast.heap.wire import (
     DeleteRequest,
     DeliverRequest,
     DescribeRequest,
+    EnqueueBatchRequest,
     EnqueueRequest,
     ExtendRequest,
     HeapRequest,
@@ -150,18 +151,15 @@ class HeapCalls:
     # ── requests of several partitions ──
 
     async def _enqueue(self, request: EnqueueRequest) -> Any:
-        """Each message where it belongs: those of one partition all or none."""
-        places: dict[int, list[int]] = defaultdict(list)
-        for at, message in enumerate(request.messages):
-            places[await self._backend.heaps.route(request.topic, message)].append(at)
+        """All or none: of one partition at its leader, of several at the leader of the lowest, which coordinates the others."""
+        places = await self._backend.heaps.route(request.topic, request.messages)
         if not places:
             raise InvalidError("messages", "none", "at least one")
-
-        def part(number: int) -> EnqueueRequest:
-            mine = [request.messages[at] for at in places[number]]
-            return msgspec.structs.replace(request, partition=number, messages=mine)
-
-        return await self._parts(places, part)
+        lowest = min(places)
+        if lowest == max(places):
+            return await self._tried(msgspec.structs.replace(request, partition=lowest))
+        across = EnqueueBatchRequest(topic=request.topic, partition=lowest, messages=request.messages, places=places)
+        return await self._tried(across)
 
     async def _by_token(self, request: AckRequest | NackRequest | ReleaseRequest | ExtendRequest) -> Any:
         places: dict[int, list[int]] = defaultdict(list)
@@ -312,6 +310,8 @@ class HeapCalls:
         match request:
             case EnqueueRequest():
                 return await heaps.enqueue_batch(topic, request.messages, partition=partition)
+            case EnqueueBatchRequest():
+                return await heaps.enqueue_batch(topic, request.messages, places=request.places)
             case DeliverRequest():
                 return await heaps.deliver(topic, partition or 0, request.messages)
             case PopRequest():

@@ -20,6 +20,7 @@ from holdfast.gateways.http.errors import (
     UnknownAgentError,
 )
 from holdfast.heap.errors import (
+    BatchAbortedError,
     LeaseLostError,
     MessageNotFoundError,
     ProducerFencedError,
@@ -116,6 +117,7 @@ RESPONSE_TIMEOUT: Final = ProblemType("too-late", HTTPStatus.GATEWAY_TIMEOUT, "T
 LEASE_LOST: Final = ProblemType("lease-lost", HTTPStatus.CONFLICT, "Lease lost")
 PRODUCER_FENCED: Final = ProblemType("producer-fenced", HTTPStatus.CONFLICT, "Replaced by a newer producer")
 SEQUENCE_FORGOTTEN: Final = ProblemType("sequence-forgotten", HTTPStatus.CONFLICT, "Sequence no longer known")
+BATCH_ABORTED: Final = ProblemType("batch-aborted", HTTPStatus.CONFLICT, "Batch aborted, nothing was enqueued")
 EXHAUSTED: Final = ProblemType("resource-exhausted", HTTPStatus.TOO_MANY_REQUESTS, "Limit reached")
 FENCED: Final = ProblemType("lost", HTTPStatus.CONFLICT, "Fenced by a newer owner")
 CORRUPT: Final = ProblemType("corrupt", HTTPStatus.INTERNAL_SERVER_ERROR, "Stored state is corrupt")
@@ -145,6 +147,7 @@ _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
     (LeaseLostError, LEASE_LOST),
     (ProducerFencedError, PRODUCER_FENCED),
     (SequenceForgottenError, SEQUENCE_FORGOTTEN),
+    (BatchAbortedError, BATCH_ABORTED),
     (ResourceExhaustedError, EXHAUSTED),
     (KafkaConflictError, CONFLICT),
     (TopicExistsError, CONFLICT),

@@ -19,6 +19,7 @@ from holdfast.heap.wire import (
     DeliverRequest,
     Denied,
     DescribeRequest,
+    EnqueueBatchRequest,
     EnqueueRequest,
     HeapRequest,
     MoveRequest,
@@ -39,6 +40,7 @@ from holdfast.vocabulary.settings import check_one_of
 
 _OPERATIONS: Final[dict[type[HeapRequest], Operation]] = {
     EnqueueRequest: Operation.WRITE,
+    EnqueueBatchRequest: Operation.WRITE,
     StatsRequest: Operation.DESCRIBE,
     PlacesRequest: Operation.DESCRIBE,
     CancelRequest: Operation.ALTER,

@@ -43,7 +43,7 @@ class BatchCoordinator:
         check_partitions(len(partitions))
         self.batch, self.partitions = batch, tuple(sorted(partitions))
         self.state = BatchState.PREPARING
-        self._key = decision_key(topic_id, batch)
+        self.key = decision_key(topic_id, self.partitions[0], batch)
         self._promises: dict[int, Promise] = {}
         self._resolved: set[int] = set()
 
@@ -82,11 +82,11 @@ class BatchCoordinator:
         if self.state is not BatchState.PREPARING or len(self._promises) < len(self.partitions):
             raise RuntimeError("not everybody has prepared")
         self.state = BatchState.DECIDING
-        return self._requirements(), (Put(self._key, msgspec.json.encode(Decision(self.partitions))),)
+        return self._requirements(), (Put(self.key, msgspec.json.encode(Decision(self.partitions))),)
 
     def _requirements(self) -> Sequence[Requirement]:
         epochs = (AtVersion(epoch_key(each.resource), each.version) for each in self._promises.values())
-        return (Absent(self._key), *epochs)
+        return (Absent(self.key), *epochs)
 
     def decided(self, *, committed: bool) -> None:
         """The commit's outcome. A conflict means that a partition has another leader: nobody can commit the batch any more."""
@@ -106,4 +106,4 @@ class BatchCoordinator:
         if self.unresolved():
             raise RuntimeError("not everybody has resolved the batch")
         self.state = BatchState.DONE
-        return (Delete(self._key),)
+        return (Delete(self.key),)

@@ -5,11 +5,10 @@ although an epoch that the decision would have required has passed; otherwise it
 it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
-from typing import Final
 
-from holdfast.heap.batch.model import Forgotten, Prepared, Resolved
+from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved
 
 
 class Outcome(Enum):
@@ -32,8 +31,7 @@ def outcome_of(prepared: Prepared, *, own_epoch: int, coordinator_epoch: int, is
 class PartitionBatches:
     """What a replay of one partition's records leaves."""
 
-    def __init__(self, partition: int) -> None:
-        self.partition: Final = partition
+    def __init__(self) -> None:
         self._prepared: dict[str, Prepared] = {}
         self._to_forget: dict[str, Prepared] = {}
 
@@ -47,19 +45,19 @@ class PartitionBatches:
         """Committed batches that this partition coordinates, and that others may not have resolved."""
         return self._to_forget
 
-    def apply(self, record: Prepared | Resolved | Forgotten) -> tuple[int, ...]:
-        """Take a record; the offsets of messages that become ready by it, or are no more."""
+    def apply(self, record: BatchRecord) -> None:
+        """Take a record."""
         match record:
             case Prepared():
                 self._prepared[record.batch] = record
-                return ()
             case Resolved():
                 prepared = self._prepared.pop(record.batch, None)
-                if prepared is None:
-                    return ()
-                if record.committed and prepared.coordinator == self.partition:
+                if prepared is not None and record.committed and prepared.coordinator == prepared.partition:
                     self._to_forget[record.batch] = prepared
-                return prepared.messages
             case Forgotten():
                 self._to_forget.pop(record.batch, None)
-                return ()
+
+    def restore(self, prepared: Iterable[Prepared], to_forget: Iterable[Prepared]) -> None:
+        """Take over what a snapshot has."""
+        self._prepared.update((each.batch, each) for each in prepared)
+        self._to_forget.update((each.batch, each) for each in to_forget)

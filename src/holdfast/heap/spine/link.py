@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.heap.batch.model import Resolved
 from holdfast.heap.partition_state import PartitionState
 from holdfast.heap.records import Enqueue, GrantBasis, Operation, Ready, Reprioritise, Retry, SpineEpoch
 from holdfast.heap.spine.leader_end import LeaderEnd
@@ -67,6 +68,9 @@ def ready_ranks(state: PartitionState, operations: Iterable[Operation]) -> list[
             ranks += [lease.rank for lease, ready_ms in leases if lease is not None and not ready_ms]
         elif isinstance(operation, Reprioritise):
             ranks += [state.rank(priority) for offset, priority in operation.entries if offset in state.ready]
+        elif isinstance(operation, Resolved) and operation.committed:
+            reserved = [message.enqueue for message in state.reserved.of_batch(operation.batch)]
+            ranks += [state.rank(each.priority) for each in reserved if not each.not_before_ms]
     return ranks
 
 

@@ -11,8 +11,13 @@ import msgspec
 
 from holdfast.contracts.store import Absent, Delete, Operation, Put, Requirement
 from holdfast.heap.batch.coordinator import BatchCoordinator, BatchState, Promise
-from holdfast.heap.batch.model import Forgotten, Prepared, Resolved, decision_key
-from holdfast.heap.batch.participant import Outcome, PartitionBatches
+from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved, decision_key
+from holdfast.heap.batch.participant import Outcome
+from holdfast.heap.batch.reservations import Reservations
+from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.records import Encoded, Enqueue, ProducerSequence, Reserve, decode_operation, encode_operation
+from holdfast.heap.snapshot_format import SnapshotSubject, decode_image, encode_image
+from holdfast.heap.state_image import capture, restored
 from holdfast.kernel.keys import epoch_key
 from holdfast.sim.checker import Violation
 from holdfast.sim.heap.batch_variant import CORRECT_BATCHES, BatchVariant
@@ -20,11 +25,13 @@ from holdfast.vocabulary.random import SeededRandom
 
 _TOPIC: Final = "t"
 _STEPS_MAX: Final = 5_000
+_NOW_MS: Final = 1_000  # time decides nothing here
 
 BATCH_RULES: Final = {
     "all-or-none": "a batch is committed in all of its partitions, or in none",
     "honest-answer": "a batch that was acknowledged is committed, and one that was refused is not",
     "ends": "once leaders stay, nothing waits for a decision, and no decision is kept",
+    "ready-if-committed": "a message is ready, and its number known, if its batch is committed there, and not otherwise",
 }
 
 
@@ -42,8 +49,13 @@ class _Leader:
 
     partition: int
     epoch: int
-    batches: PartitionBatches
+    state: PartitionState
     coordinating: dict[str, BatchCoordinator] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> Reservations:
+        """Its batches, as its log says."""
+        return self.state.reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,8 @@ class BatchWorld:
         self._version = 0
         self._keys: dict[str, int] = {}  # key → version; values are not looked at
         count = partitions or self._random.choice((2, 3, 4))
-        self._records: list[list[Prepared | Resolved | Forgotten]] = [[] for _ in range(count)]
+        self._records: list[list[Encoded]] = [[] for _ in range(count)]  # as they are in logs
+        self._snapshots: list[bytes] = [b""] * count  # of a partition's state; empty: none was taken
         self._leaders: list[_Leader] = []
         self._under_way: list[Callable[[], None]] = []
         self._batches = 0
@@ -72,7 +85,7 @@ class BatchWorld:
         self.answers: dict[str, bool] = {}
         self.events: list[BatchEvent] = []
         for partition in range(len(self._records)):
-            self._leaders.append(_Leader(partition, 0, PartitionBatches(partition)))
+            self._leaders.append(_Leader(partition, 0, PartitionState("min")))
             self.change_leader(partition)
 
     # ── running ──
@@ -110,7 +123,9 @@ class BatchWorld:
             self.change_leader(random.randrange(len(self._leaders)))
         elif chance < 0.2:
             self._ask(random.choice(self._leaders))
-        elif chance < 0.23 and (coordinating := [*random.choice(self._leaders).coordinating.values()]):
+        elif chance < 0.21:
+            self.take_snapshot(random.randrange(len(self._leaders)))
+        elif chance < 0.24 and (coordinating := [*random.choice(self._leaders).coordinating.values()]):
             self._give_up(random.choice(coordinating))
         elif self._under_way:
             self._take_step()
@@ -165,15 +180,29 @@ class BatchWorld:
         """The leader dies, and another replays the log."""
         epoch = self._leaders[partition].epoch + 1
         self._commit([], [Put(epoch_key(self._resource(partition)), b"{}")])
-        leader = self._leaders[partition] = _Leader(partition, epoch, PartitionBatches(partition))
+        leader = self._leaders[partition] = _Leader(partition, epoch, self._recovered(partition))
         self._note(partition, f"has a leader at epoch {epoch}")
-        for record in self._records[partition]:
-            leader.batches.apply(record)
         self._ask(leader)
 
-    def _append(self, leader: _Leader, record: Prepared | Resolved | Forgotten) -> None:
-        self._records[leader.partition].append(record)
-        leader.batches.apply(record)
+    def _recovered(self, partition: int) -> PartitionState:
+        """The state that the snapshot and the records behind it give."""
+        state = PartitionState("min")
+        if self._snapshots[partition]:
+            state = restored(decode_image(self._snapshots[partition], SnapshotSubject(_TOPIC, partition)))
+        for offset, record in enumerate(self._records[partition][state.next_offset :], state.next_offset):
+            state.apply(offset, _NOW_MS, decode_operation(record.key, record.value, record.headers))
+        return state
+
+    def take_snapshot(self, partition: int) -> None:
+        """The next leader begins with what is there now."""
+        image, subject = capture(self._leaders[partition].state), SnapshotSubject(_TOPIC, partition)
+        self._snapshots[partition] = b"".join(encode_image(image, subject))
+        self._note(partition, f"has a snapshot as of {image.next_offset}")
+
+    def _append(self, leader: _Leader, record: BatchRecord | Reserve) -> None:
+        records = self._records[leader.partition]
+        leader.state.apply(len(records), _NOW_MS, record)
+        records.append(encode_operation(record))
         self._note(leader.partition, f"appends {record}")
 
     def start(self, partitions: Sequence[int]) -> None:
@@ -187,9 +216,9 @@ class BatchWorld:
 
     def _send_prepare(self, leader: _Leader, batch: BatchCoordinator, participant: _Leader) -> None:
         def prepare() -> None:
-            record = Prepared(
-                batch.batch, participant.epoch, leader.partition, leader.epoch, batch.partitions, (len(self._records),)
-            )
+            message = Enqueue(0, b"", producer=_number(int(batch.batch[1:])))
+            self._append(participant, Reserve(batch.batch, message))
+            record = Prepared(batch.batch, participant.partition, participant.epoch, leader.epoch, batch.partitions)
             self._append(participant, record)
             resource = self._resource(participant.partition)
             promise = Promise(resource, participant.epoch, self._keys[epoch_key(resource)])
@@ -261,7 +290,7 @@ class BatchWorld:
 
     def _look(self, leader: _Leader, prepared: Prepared) -> None:
         """Read the epochs, then, a step later, the key."""
-        key = decision_key(_TOPIC, prepared.batch)
+        key = decision_key(_TOPIC, prepared.coordinator, prepared.batch)
         coordinator = self._leaders[prepared.coordinator]
         if self._variant.reads_epochs_first:
             self._later(leader, lambda: self._conclude(leader, prepared, coordinator, is_decided=key in self._keys))
@@ -286,21 +315,22 @@ class BatchWorld:
     def _inquire(self, coordinator: _Leader, leader: _Leader, prepared: Prepared) -> None:
         """The coordinator alone could still commit: what it does not remember, it never will."""
         if prepared.batch not in coordinator.coordinating:
-            committed = decision_key(_TOPIC, prepared.batch) in self._keys
+            committed = decision_key(_TOPIC, prepared.coordinator, prepared.batch) in self._keys
             self._later(leader, lambda: self._resolve(leader, prepared.batch, committed=committed))
 
     # ── rules ──
 
     def _unfinished(self) -> bool:
         waiting = any(leader.batches.prepared or leader.batches.to_forget for leader in self._leaders)
-        return waiting or any(key.startswith("heap-batch/") for key in self._keys)
+        return waiting or any("/batch/" in key for key in self._keys)
 
     def _check(self) -> list[Violation]:
         broken: list[Violation] = []
         outcomes: dict[str, dict[int, bool]] = {}
         partitions: dict[str, tuple[int, ...]] = {}
         for partition, records in enumerate(self._records):
-            for record in records:
+            for encoded in records:
+                record = decode_operation(encoded.key, encoded.value, encoded.headers)
                 if isinstance(record, Prepared):
                     partitions[record.batch] = record.partitions
                 elif isinstance(record, Resolved):
@@ -315,9 +345,21 @@ class BatchWorld:
                 say("all-or-none", f"{batch} is committed in {committed} of {partitions[batch]}")
             if batch in self.answers and self.answers[batch] != bool(committed):
                 say("honest-answer", f"{batch} was answered {self.answers[batch]}, and is {found}")
+        for leader in self._leaders:
+            ready = sorted(int(name[1:]) for name, found in outcomes.items() if found.get(leader.partition))
+            known = [number for number in range(self._batches + 1) if leader.state.dedup.find(_number(number))]
+            if (len(leader.state.ready), known) != (len(ready), ready):
+                say(
+                    "ready-if-committed",
+                    f"p{leader.partition}: {len(leader.state.ready)} ready, {known} known, {ready}",
+                )
         if self._unfinished():
             say("ends", f"{[*self._keys]}")
         return broken
+
+
+def _number(batch: int) -> ProducerSequence:
+    return ProducerSequence("client", 0, batch)
 
 
 def run_batch_seed(seed: int, *, variant: BatchVariant = CORRECT_BATCHES, tracing: bool = False) -> BatchRun:

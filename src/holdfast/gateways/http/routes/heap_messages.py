@@ -89,7 +89,7 @@ async def enqueue(heaps: HeapsDependency, request: HttpRequest) -> EnqueuedMessa
     opt={"body": EnqueueBatchBody},
 )
 async def enqueue_batch(heaps: HeapsDependency, request: HttpRequest) -> EnqueuedBatch:
-    """Enqueue messages of one heap; returns once all are durable. Those of one partition are there as a whole or not at all."""
+    """Enqueue messages of one heap; returns once all are durable. They are there as a whole or not at all."""
     data = decoded_body(_BATCH, await request.body())
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     messages = [each.message(f"messages[{at}].") for at, each in enumerate(data.messages)]
