@@ -4,13 +4,13 @@ What replays and snapshots are compared by. A snapshot itself is an image of the
 """
 
 from array import array
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class _Encoded(msgspec.Struct, array_like=True):
@@ -29,6 +29,7 @@ class _Encoded(msgspec.Struct, array_like=True):
     counters: Counters
     spine_epoch: int
     copies: list[tuple[int, int]]
+    fairness: tuple[Any, ...] | None  # rules, what keys were served, and whose each message is
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -55,5 +56,6 @@ def encode_state(state: PartitionState) -> bytes:
             state.counters,
             state.spine_epoch,
             sorted(state.copies.items()),
+            None if state.fair is None else (state.fair.rules, *state.fair.shares()),
         )
     )

@@ -68,7 +68,8 @@ class Journal:
         most = self._log.append_bytes_max
         size = sum([len(message.payload) for message in messages])
         for message in messages:
-            plain = message.partition_key is None and message.origin is None and not message.headers
+            keyed = message.partition_key is not None or message.fairness_key is not None
+            plain = not keyed and message.origin is None and not message.headers
             size += _PLAIN_BYTES if plain else _MESSAGE_BYTES + _size_of(message.headers)
         if size > most:
             raise InvalidError("bytes of a batch", size, f"at most {most}; a larger wal.file_bytes allows more")

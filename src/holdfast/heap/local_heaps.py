@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.heap.config import UNLIMITED, HeapConfig, config_from_record
 from holdfast.heap.decisions import HeapRules
+from holdfast.heap.fairness.rules import rules_of
 from holdfast.heap.figures import HeapFigures
 from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.moves import Deliver, Mover
@@ -41,6 +42,7 @@ def heap_rules(topic: Topic, number: int) -> HeapRules:
         topic=topic.name,
         config=config,
         inflight_max=config.inflight_max_of_partition(topic.partitions),
+        fair=rules_of(config, topic.partitions),
         dead_letters=(topic.name + DLQ_SUFFIX, number) if config.dlq else None,
     )
 

@@ -16,10 +16,12 @@ from holdfast.heap.decisions import (
     decide_due,
     decide_extension,
     decide_failure,
+    decide_fairness,
     decide_forget,
     known_enqueue,
 )
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError, ResourceExhaustedError
+from holdfast.heap.fairness.index import Throttled
 from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import LeaseToken, encode_tokens, heap_mark
 from holdfast.heap.message_id import message_id, message_ids
@@ -93,6 +95,7 @@ class HeapPartition:
         )
         self._reader = MessageReader(log, payloads, waits=state.__contains__, place=state.place)
         self._woken_for_ms: int | None = None  # when `run` looks at timers next
+        self._begins = True  # until the rules of fairness were compared with the log's
         if state.spine_epoch:
             self.link()
         self._forget_at_ms = 0
@@ -109,6 +112,7 @@ class HeapPartition:
         self._rules = rules
         self._journal.compression = rules.config.compression
         self._journal.schedule()  # pops may have room now
+        self._journal.wake.notify()  # and `run` may have rules to log
 
     @property
     def ended(self) -> HoldfastError | None:
@@ -150,6 +154,11 @@ class HeapPartition:
     def _fire(self, now_ms: int) -> bool:
         """Do what is due; whether there was anything."""
         due: list[Operation] = []
+        rules = decide_fairness(self.state, self.rules, now_ms, begins=self._begins)
+        self._begins = False
+        if rules is not None:
+            due.append(rules)
+        self._open_limits(now_ms)
         ready = decide_due(self.state, now_ms, _TOGETHER)
         if ready is not None:
             due.append(ready)
@@ -168,14 +177,29 @@ class HeapPartition:
             self._add(due)
         return bool(due)
 
+    def _open_limits(self, now_ms: int) -> None:
+        """Hand out what rates have held back until now."""
+        fair = self.state.fair
+        if fair is not None and fair.tick(now_ms):
+            self._tell_opened()
+            self._journal.schedule()
+
+    def _tell_opened(self) -> None:
+        if self.spine is not None and self.state.fair is not None:
+            self.spine.opened()
+
+    def _next_open_ms(self) -> int | None:
+        return None if self.state.fair is None else self.state.fair.next_tick_ms()
+
     def _next_timer_ms(self, now_ms: int) -> int:
-        times = (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._forget_at_ms)
+        times = (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._forget_at_ms, self._next_open_ms())
         return min([now_ms + _IDLE_MS, *(time for time in times if time is not None)])
 
     def _add(self, operations: Sequence[Operation], size_bytes: int = 0) -> int:
         ranks = ready_ranks(self.state, operations) if self.spine is not None else ()
         first = self._journal.add(operations, size_bytes)
         self._held = self.spine.ready(ranks) if self.spine is not None and ranks else None
+        self._tell_opened()
         if any(isinstance(operation, Move) for operation in operations):
             self.outbox_changed.notify()
         self._schedule_timers()
@@ -202,7 +226,7 @@ class HeapPartition:
         """Wake `run` if something is due before it looks."""
         if self._woken_for_ms is None:
             return
-        for time_ms in (self.state.next_ready_ms(), self.state.next_deadline_ms()):
+        for time_ms in (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._next_open_ms()):
             if time_ms is not None and time_ms < self._woken_for_ms:
                 self._woken_for_ms = None
                 self._journal.wake.notify()
@@ -289,6 +313,7 @@ class HeapPartition:
         places = [(offset, message.enqueued_ms) for offset, message in zip(offsets, messages, strict=True)]
         ids = message_ids(self._topic_id, self.number, places)
         tokens = encode_tokens(self.number, grant.epoch, pop.granted_at, offsets, self._mark)
+        limited = self.state.fair_rules.has_limits
         topic, number, deadline_ms, own = (
             self.rules.topic,
             self.number,
@@ -299,7 +324,7 @@ class HeapPartition:
             PoppedMessage(
                 *(identity, topic, number, enqueue[1], priority, enqueued_ms, token, deadline_ms, failures),
                 own if enqueue[3] == NO_RETRIES_OF_ITS_OWN else enqueue[3],
-                *(enqueue[4], enqueue[5], enqueue[7]),
+                *(enqueue[4], enqueue[5], enqueue[7], 0, enqueue[8], limited),
             )
             for identity, (enqueue, enqueued_ms), token, (_, priority), failures in zip(
                 ids, messages, tokens, grant.entries[: len(messages)], attempts, strict=True
@@ -332,6 +357,7 @@ class HeapPartition:
         if self.spine is None:
             end = LeaderEnd(self.number, self.log.epoch, spine_epoch=self.state.spine_epoch, unknown_to_spines=True)
             self.spine = SpineLink(self, end)
+            self.spine.opened()
         return self.spine
 
     def add(self, operations: Sequence[Operation]) -> int:
@@ -455,6 +481,7 @@ class HeapPartition:
                 stored[offset].enqueue.partition_key,
                 stored[offset].enqueue.headers,
                 stored[offset].enqueue.origin,
+                stored[offset].enqueue.fairness_key,
             )
             for offset, priority in chosen
         ]
@@ -537,6 +564,7 @@ class HeapPartition:
     def stats(self) -> PartitionStats:
         """How many messages are where."""
         state, counters = self.state, self.state.counters
+        throttled = state.fair.throttled() if state.fair is not None else Throttled()
         newest = self.snapshots.newest if self.snapshots is not None else None
         return PartitionStats(
             partition=self.number,
@@ -548,6 +576,9 @@ class HeapPartition:
             snapshot_bytes=newest.size_bytes if newest is not None else 0,
             snapshot_age_ms=max(0, self.now_ms() - newest.taken_at_ms) if newest is not None else -1,
             snapshot_pause_ms=self.snapshots.figures.pause_ms if self.snapshots is not None else 0.0,
+            keys=throttled.keys,
+            keys_at_limit=throttled.by_leases,
+            keys_at_rate=throttled.by_rate,
             **msgspec.structs.asdict(counters),
         )
 
@@ -567,9 +598,10 @@ class PartitionGrants:
         self._pops.append((pop, refusal))
 
     @property
-    def count(self) -> int:
-        """How many messages were granted."""
-        return sum(len(pop.grant.entries) for pop, _ in self._pops if pop.grant is not None)
+    def ranks(self) -> list[int]:
+        """The ranks of the messages that were granted, in their order."""
+        granted = [pop.grant for pop, _ in self._pops if pop.grant is not None]
+        return [self._partition.state.rank(priority) for grant in granted for _, priority in grant.entries]
 
     async def messages(self) -> list[Taken]:
         """What each taker got, once it is durable."""
@@ -604,4 +636,5 @@ def _record(message: NewMessage, now_ms: int) -> Enqueue:
         message.partition_key,
         message.origin,
         message.headers,
+        message.fairness_key,
     )

@@ -7,13 +7,15 @@ the same records are equal (`canonical_state.encode_state` compares them byte fo
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.heap.config import PRIORITY_MAX
 from holdfast.heap.dedup import Dedup
+from holdfast.heap.fairness.index import FairIndex
+from holdfast.heap.fairness.rules import OFF, FairRules
 from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.records import (
     Ack,
@@ -83,7 +85,8 @@ class PartitionState:
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.next_offset = 0
-        self.ready = PackedHeap()  # by rank
+        self.ready: PackedHeap | FairIndex = PackedHeap()  # by rank
+        self.fair: FairIndex | None = None  # the same, where there are fairness keys or rates
         self.delayed = PackedHeap()  # by when, then rank
         self.leases: dict[int, Lease] = {}
         self.consumers: dict[str, int] = {}  # leases of each
@@ -113,6 +116,7 @@ class PartitionState:
             Forget: self._forget,
             SpineEpoch: self._spine,
             Copy: self._copy,
+            FairRules: self._fairness,
             GrantBasis: lambda at, timestamp_ms, operation: None,  # for those who read the history
         }
 
@@ -138,6 +142,11 @@ class PartitionState:
         lease = self.leases.get(offset)
         rank = lease.rank if lease is not None else self.ranks.get(offset, self.ready.changed_number(offset))
         return enqueued if rank is None else self.priority(rank)
+
+    @property
+    def fair_rules(self) -> FairRules:
+        """The rules of fairness that the log has."""
+        return OFF if self.fair is None else self.fair.rules
 
     def next_ready_ms(self) -> int | None:
         """When the next delay ends."""
@@ -247,14 +256,15 @@ class PartitionState:
 
     def apply_enqueues(self, first: int, timestamp_ms: int, operations: Sequence[Enqueue]) -> None:
         """`apply` of ENQUEUE records one after another, from an offset on."""
-        if any(operation[2] or operation[3] >= 0 for operation in operations):
+        ready = self.ready
+        if isinstance(ready, FairIndex) or any(operation[2] or operation[3] >= 0 for operation in operations):
             for offset, operation in enumerate(operations, first):
                 self.apply(offset, timestamp_ms, operation)
             return
         if self.mode == "min":
-            self.ready.add_run(first, [operation[0] + _BIAS for operation in operations])
+            ready.add_run(first, [operation[0] + _BIAS for operation in operations])
         else:
-            self.ready.add_run(first, [PRIORITY_MAX - operation[0] for operation in operations])
+            ready.add_run(first, [PRIORITY_MAX - operation[0] for operation in operations])
         for offset, operation in enumerate(operations, first):
             if operation[4] is not None:
                 self.dedup.add(operation[4], offset, timestamp_ms)
@@ -263,6 +273,8 @@ class PartitionState:
 
     def _enqueue(self, at: int, timestamp_ms: int, operation: Enqueue) -> None:
         rank = self.rank(operation.priority)
+        if self.fair is not None:
+            self.fair.assign(at, operation.fairness_key, timestamp_ms)
         if operation.not_before_ms:
             self.delayed.add(at, operation.not_before_ms << _RANK_BITS | rank, again=False)
         else:
@@ -275,10 +287,10 @@ class PartitionState:
 
     def _grant(self, at: int, timestamp_ms: int, operation: Grant) -> None:
         epoch, deadline_ms, consumer, entries = operation
-        discard, leases, least = self.ready.discard, self.leases, self.mode == "min"
+        discard, fair, leases, least = self.ready.discard, self.fair, self.leases, self.mode == "min"
         given: list[int] = []
         for offset, priority in entries:
-            if not discard(offset):
+            if not (discard(offset) if fair is None else fair.granted(offset, timestamp_ms)):
                 continue  # a record that got another place than its leader thought: it lost its leadership over that
             given.append(offset)
             rank = priority + _BIAS if least else PRIORITY_MAX - priority
@@ -355,7 +367,11 @@ class PartitionState:
     def _purge(self, at: int, timestamp_ms: int, operation: Purge) -> None:
         if operation.below >= at:
             self.counters.cancelled += len(self)
-            self.ready, self.delayed = PackedHeap(), PackedHeap()
+            self.delayed = PackedHeap()
+            if self.fair is not None:
+                self.fair.clear()
+            else:
+                self.ready = PackedHeap()
             for kept in (self.leases, self._expiring, self.consumers, self.attempts, self.retries, self.ranks):
                 kept.clear()
             self.copies = {offset: at for offset, at in self.copies.items() if offset in self._moving}
@@ -371,6 +387,15 @@ class PartitionState:
         if self.needs(operation.offset):
             self.copies[operation.offset] = at
 
+    def _fairness(self, at: int, timestamp_ms: int, operation: FairRules) -> None:
+        if self.fair is not None and not operation.is_off:
+            self.fair.change_rules(operation, timestamp_ms)
+        elif self.fair is not None:
+            self.ready, self.fair = self.fair.packed(), None
+        elif isinstance(self.ready, PackedHeap) and not operation.is_off:
+            others = chain(self.delayed.from_offset(0), self.leases)
+            self.ready = self.fair = FairIndex.of_packed(operation, self.ready, others, self.leases)
+
     def _spine(self, at: int, timestamp_ms: int, operation: SpineEpoch) -> None:
         self.spine_epoch = max(self.spine_epoch, operation.epoch)
 
@@ -382,12 +407,17 @@ class PartitionState:
         for kept in (self.attempts, self.retries, self.ranks, self.copies):
             if kept:
                 kept.pop(offset, None)
-        return self._end_lease(offset) is not None or self.ready.discard(offset) or self.delayed.discard(offset)
+        here = self._end_lease(offset) is not None or self.ready.discard(offset) or self.delayed.discard(offset)
+        if here and self.fair is not None:
+            self.fair.forget(offset)
+        return here
 
     def _end_lease(self, offset: int) -> Lease | None:
         lease = self.leases.pop(offset, None)
         if lease is not None:
             self._expire_no_more(offset, lease)
+            if self.fair is not None:
+                self.fair.lease_ended(offset)
             left = self.consumers[lease.consumer] - 1
             if left:
                 self.consumers[lease.consumer] = left

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.heap.fairness.rules import FairRules, decode_rules, encode_rules
 from holdfast.vocabulary.errors import CorruptError
 
 VERSION: Final = 1
@@ -41,6 +42,7 @@ class Op(IntEnum):
     SPINE = 15
     BASIS = 16
     COPY = 17
+    FAIRNESS = 32
 
 
 class ProducerSequence(NamedTuple):
@@ -72,6 +74,7 @@ class Enqueue(NamedTuple):
     partition_key: str | None = None
     origin: Origin | None = None
     headers: Headers = ()
+    fairness_key: str | None = None
 
 
 class Copy(NamedTuple):
@@ -190,6 +193,7 @@ Operation: TypeAlias = (
     | SpineEpoch
     | GrantBasis
     | Copy
+    | FairRules
 )
 
 _HEAD: Final = struct.Struct(">BB")
@@ -205,6 +209,7 @@ _ORIGIN: Final = struct.Struct(">I16sI")
 _PRODUCER: Final = 1
 _PARTITION_KEY: Final = 2
 _ORIGIN_FLAG: Final = 4
+_FAIRNESS_KEY: Final = 8
 
 _OFFSETS: Final[dict[type, Op]] = {Ack: Op.ACK, Moved: Op.MOVED, Cancel: Op.CANCEL}
 _PAIRS: Final[dict[type, Op]] = {Extend: Op.EXTEND, Ready: Op.READY, Reprioritise: Op.REPRIORITISE}
@@ -248,6 +253,8 @@ def encode_operation(operation: Operation) -> Encoded:
     if isinstance(operation, GrantBasis):
         numbers_of_basis = (operation.spine_epoch, operation.sequence, operation.bound, *operation.offsets)
         return Encoded(_KEYS[Op.BASIS], _pack_offsets(numbers_of_basis))
+    if isinstance(operation, FairRules):
+        return Encoded(_KEYS[Op.FAIRNESS], encode_rules(operation))
     if isinstance(operation, Purge):
         return Encoded(_KEYS[Op.PURGE], _pack_offsets((operation.below,)))
     return Encoded(_KEYS[Op.FORGET], _FORGET.pack(operation.before_ms, operation.keep_floor))
@@ -268,10 +275,11 @@ def decode_operation(key: bytes | None, value: bytes | None, headers: Headers = 
 
 def enqueue_key(operation: Enqueue) -> bytes:
     """The key of an ENQUEUE; its value and headers are those of the message."""
-    priority, _, not_before_ms, max_retries, producer, partition_key, origin, _ = operation
-    if producer is None and partition_key is None and origin is None:
+    priority, _, not_before_ms, max_retries, producer, partition_key, origin, _, fairness_key = operation
+    plain = partition_key is None and origin is None and fairness_key is None
+    if plain and producer is None:
         return _ENQUEUE.pack(VERSION, Op.ENQUEUE, 0, priority, not_before_ms, max_retries)
-    if producer is not None and partition_key is None and origin is None:
+    if plain and producer is not None:
         head = _ENQUEUE.pack(VERSION, Op.ENQUEUE, _PRODUCER, priority, not_before_ms, max_retries)
         return head + _name(producer[0]) + _SEQUENCE.pack(producer[1], producer[2])
     flags, parts = 0, [b""]
@@ -285,6 +293,9 @@ def enqueue_key(operation: Enqueue) -> bytes:
         flags |= _ORIGIN_FLAG
         place = _ORIGIN.pack(origin.partition, origin.message_id, origin.attempts)
         parts += (_text(origin.topic), place, _text(origin.reason))
+    if fairness_key is not None:
+        flags |= _FAIRNESS_KEY
+        parts.append(_name(fairness_key))
     parts[0] = _ENQUEUE.pack(VERSION, Op.ENQUEUE, flags, priority, not_before_ms, max_retries)
     return b"".join(parts)
 
@@ -294,7 +305,7 @@ def _read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
     if not flags:
         return Enqueue(priority, value, not_before_ms, max_retries, headers=headers)
     at = _ENQUEUE.size
-    producer = partition_key = origin = None
+    producer = partition_key = origin = fairness_key = None
     if flags & _PRODUCER:
         name, at = _read_text(key, at)
         producer = ProducerSequence(name, *_SEQUENCE.unpack_from(key, at))
@@ -306,7 +317,9 @@ def _read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
         partition, message_id, attempts = _ORIGIN.unpack_from(key, at)
         reason, at = _read_text(key, at + _ORIGIN.size)
         origin = Origin(topic, partition, message_id, attempts, reason)
-    return Enqueue(priority, value, not_before_ms, max_retries, producer, partition_key, origin, headers)
+    if flags & _FAIRNESS_KEY:
+        fairness_key, at = _read_text(key, at)
+    return Enqueue(priority, value, not_before_ms, max_retries, producer, partition_key, origin, headers, fairness_key)
 
 
 def _read_copy(key: bytes, value: bytes, headers: Headers) -> Copy:
@@ -362,6 +375,7 @@ _DECODERS: Final[dict[int, _Decoder]] = {
     Op.SPINE: lambda key, value, headers: SpineEpoch(_unpack_offsets(value, 0)[0]),
     Op.BASIS: _read_basis,
     Op.COPY: _read_copy,
+    Op.FAIRNESS: lambda key, value, headers: decode_rules(value),
 }
 
 
@@ -372,7 +386,7 @@ def _text(text: str) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _name(name: str) -> bytes:
-    """`_text` of what many records name: a producer."""
+    """`_text` of what many records name: a producer, a fairness key."""
     return _text(name)
 
 

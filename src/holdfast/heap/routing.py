@@ -24,7 +24,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 
 class MessageRouter:
-    """Where messages of one process go. Those without a key or a producer go to each partition in turn."""
+    """Where messages of one process go. Those without a key of any kind or a producer go to each partition in turn."""
 
     def __init__(self) -> None:
         self._turns: Iterator[int] = count()
@@ -35,6 +35,8 @@ class MessageRouter:
             return 0
         if message.partition_key is not None:
             return partition_of_key(message.partition_key, partitions)
+        if message.fairness_key is not None:  # a key's limits count where its messages are
+            return partition_of_key(message.fairness_key, partitions)
         if message.producer is not None:  # the same enqueue again must find the first one
             return partition_of_key("\0".join(map(str, message.producer)), partitions)
         return next(self._turns) % partitions

@@ -86,7 +86,8 @@ class HeapService:
     def _one_partition(self, heap: Topic, messages: Sequence[NewMessage]) -> int:
         first = self._router.partition(messages[0], heap.partitions)
         for message in messages[1:]:
-            bound = message.partition_key is not None or message.producer is not None
+            keys = (message.partition_key, message.fairness_key, message.producer)
+            bound = any(key is not None for key in keys)
             if bound and self._router.partition(message, heap.partitions) != first:
                 raise InvalidError("batch", "messages of several partitions", "of one partition")
         return first

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import islice
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import zstandard
 
+from holdfast.heap.fairness.index import FairImage
+from holdfast.heap.fairness.keys import KeyShare
+from holdfast.heap.fairness.rules import decode_rules, encode_rules
 from holdfast.heap.message_id import OFFSET_MAX
 from holdfast.heap.packed_heap import HeapImage
 from holdfast.heap.partition_state import Counters, Lease, Outgoing
@@ -26,6 +30,7 @@ from holdfast.vocabulary.settings import MIB
 T = TypeVar("T")
 
 MAGIC: Final = b"HFHS\x01"
+MAGIC_FAIR: Final = b"HFHS\x02"  # with frames of fairness
 _FRAME: Final = Struct(">BII")  # kind, bytes, bytes before compression
 _CHECKSUM: Final = Struct(">I")  # CRC-32 of that and of what follows
 _ENTRIES: Final = 8_192
@@ -52,6 +57,9 @@ class _Kind(IntEnum):
     OUTBOX = 13
     DEDUP = 14
     END = 15
+    FAIRNESS = 32
+    FAIR_KEYS = 33
+    FAIR_NUMBERS = 34
 
 
 class SnapshotSubject(NamedTuple):
@@ -70,17 +78,27 @@ class _Head(msgspec.Struct, array_like=True, frozen=True):
     counters: Counters
 
 
+class _Fairness(msgspec.Struct, array_like=True, frozen=True):
+    rules: bytes
+    virtual_time: int
+    full_at_ns: int
+    seen_ns: int
+
+
 class _Lists(NamedTuple):
     """The frames that hold rows of their own kind."""
 
     leases: list[tuple[int, Lease]]
     outbox: list[tuple[int, Outgoing]]
     dedup: list[tuple[str, int, int, bytes]]
+    fair: list[_Fairness]
+    keys: list[KeyShare]
+    numbers: list[tuple[int, bytes]]
 
 
 def encode_image(image: StateImage, subject: SnapshotSubject) -> list[bytes]:
     """The parts of a snapshot's object."""
-    parts, count = [MAGIC], 0
+    parts, count = [MAGIC if image.fair is None else MAGIC_FAIR], 0
     for kind, body in _bodies(image, subject):
         parts.append(_frame(kind, body))
         count += 1
@@ -92,7 +110,15 @@ def decode_image(data: bytes | bytearray | memoryview, subject: SnapshotSubject)
     """The image of a snapshot of this partition. `CorruptError`: it is damaged, of a newer release, or of another partition."""
     try:
         return _decode(memoryview(data), subject)
-    except (ValueError, KeyError, TypeError, msgspec.DecodeError, zstandard.ZstdError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        StructError,
+        msgspec.DecodeError,
+        zstandard.ZstdError,
+    ) as error:
         raise CorruptError("heap snapshot", f"{type(error).__name__}: {error}") from error
 
 
@@ -118,6 +144,17 @@ def _bodies(image: StateImage, subject: SnapshotSubject) -> Iterator[tuple[_Kind
     for kind, items in rows.items():
         for some in _in_parts(items, _ENTRIES):
             yield kind, msgspec.msgpack.encode(some)
+    if image.fair is not None:
+        yield from _fair_bodies(image.fair)
+
+
+def _fair_bodies(fair: FairImage) -> Iterator[tuple[_Kind, bytes]]:
+    head = _Fairness(encode_rules(fair.rules), fair.virtual_time, fair.full_at_ns, fair.seen_ns)
+    yield _Kind.FAIRNESS, msgspec.msgpack.encode(head)
+    for keys in _in_parts(fair.keys, _ENTRIES):
+        yield _Kind.FAIR_KEYS, msgspec.msgpack.encode(keys)
+    for chunks in _in_parts(fair.numbers.items(), _PIECES):
+        yield _Kind.FAIR_NUMBERS, msgspec.msgpack.encode(chunks)
 
 
 def _in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
@@ -166,7 +203,7 @@ def _frame(kind: _Kind, body: bytes) -> bytes:
 
 
 def _frames(data: memoryview) -> Iterator[tuple[_Kind, bytes]]:
-    if bytes(data[: len(MAGIC)]) != MAGIC:
+    if bytes(data[: len(MAGIC)]) not in (MAGIC, MAGIC_FAIR):
         raise ValueError(f"it begins with {bytes(data[:5])!r}")
     at, count = len(MAGIC), 0
     while True:
@@ -197,7 +234,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
     pairs: dict[_Kind, dict[int, int]] = {
         kind: {} for kind in (_Kind.ATTEMPTS, _Kind.RETRIES, _Kind.RANKS, _Kind.COPIES)
     }
-    lists = _Lists([], [], [])
+    lists = _Lists([], [], [], [], [], [])
     readers: Mapping[_Kind, Callable[[bytes], object]] = {
         _Kind.HEAD: lambda body: heads.append(msgspec.msgpack.decode(body, type=_Head)),
         _Kind.READY: lambda body: _read_entries(body, ready.entries),
@@ -209,6 +246,9 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         _Kind.LEASES: lambda body: lists.leases.extend(_rows(body, tuple[int, Lease])),
         _Kind.OUTBOX: lambda body: lists.outbox.extend(_rows(body, tuple[int, Outgoing])),
         _Kind.DEDUP: lambda body: lists.dedup.extend(_rows(body, tuple[str, int, int, bytes])),
+        _Kind.FAIRNESS: lambda body: lists.fair.append(msgspec.msgpack.decode(body, type=_Fairness)),
+        _Kind.FAIR_KEYS: lambda body: lists.keys.extend(_rows(body, KeyShare)),
+        _Kind.FAIR_NUMBERS: lambda body: lists.numbers.extend(_rows(body, tuple[int, bytes])),
     }
     for kind, body in _frames(data):
         if kind in pairs:
@@ -232,7 +272,16 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         copies=pairs[_Kind.COPIES],
         outbox=dict(lists.outbox),
         dedup=lists.dedup,
+        fair=_fair_image(lists),
     )
+
+
+def _fair_image(lists: _Lists) -> FairImage | None:
+    if not lists.fair:
+        return None
+    (head,) = lists.fair
+    times = head.virtual_time, head.full_at_ns, head.seen_ns
+    return FairImage(decode_rules(head.rules), *times, lists.keys, dict(lists.numbers))
 
 
 def _rows(body: bytes, row: type[T]) -> list[T]:

@@ -25,6 +25,7 @@ class Message:
         self.payload, self.priority, self.headers = popped.payload, popped.priority, popped.headers
         self.attempts, self.max_retries = popped.attempts, popped.max_retries
         self.enqueued_ms, self.partition_key = popped.enqueued_ms, popped.partition_key
+        self.fairness_key = popped.fairness_key
         self.lease_token, self.lease_deadline_ms = popped.lease_token, popped.lease_deadline_ms
         self.visibility_ms = visibility_ms
         self._lost: asyncio.Event | None = None  # made when somebody asks for it
