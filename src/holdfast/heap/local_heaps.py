@@ -169,6 +169,7 @@ class LocalHeaps:
             clock=self._clock,
             random=self._random,
         )
+        view.log_rules()
         self.open[which] = view
         self.figures.opened(view)
         self.failures.pop(which, None)

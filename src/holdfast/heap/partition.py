@@ -49,6 +49,7 @@ from holdfast.heap.spine.link import SpineLink, ready_ranks
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.heap.state_image import StateImage, capture
 from holdfast.heap.waiting_pops import WaitingPop, WaitingPops
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
@@ -89,13 +90,13 @@ class HeapPartition:
             log, state, clock=clock, append_bytes=settings.append_bytes, before_append=self._serve_pops
         )
         self.apply_ms = self._journal.apply_ms
+        self._woken_for_ms: int | None = None  # when `run` looks at timers next
+        self._begins = True  # until the rules of fairness were compared with the log's
         self.rules = rules
         self._pops = WaitingPops(
             state, epoch=log.epoch, now_ms=self._journal.now_ms, add=lambda grant: self._journal.add((grant,))
         )
         self._reader = MessageReader(log, payloads, waits=state.__contains__, place=state.place)
-        self._woken_for_ms: int | None = None  # when `run` looks at timers next
-        self._begins = True  # until the rules of fairness were compared with the log's
         if state.spine_epoch:
             self.link()
         self._forget_at_ms = 0
@@ -112,7 +113,23 @@ class HeapPartition:
         self._rules = rules
         self._journal.compression = rules.config.compression
         self._journal.schedule()  # pops may have room now
-        self._journal.wake.notify()  # and `run` may have rules to log
+        if not self._begins:
+            self.log_rules()
+
+    def log_rules(self) -> None:
+        """Have the rules of fairness in the log, if they are others, or the clock went back. Called before anything is served.
+
+        Where nothing is taken just now, `run` does it.
+        """
+        try:
+            self._journal.check()
+        except (NotLeaderError, UnavailableError):
+            self._journal.wake.notify()
+            return
+        rules = decide_fairness(self.state, self.rules, self._journal.now_ms(), begins=self._begins)
+        self._begins = False
+        if rules is not None:
+            self._add((rules,))
 
     @property
     def ended(self) -> HoldfastError | None:
@@ -154,10 +171,7 @@ class HeapPartition:
     def _fire(self, now_ms: int) -> bool:
         """Do what is due; whether there was anything."""
         due: list[Operation] = []
-        rules = decide_fairness(self.state, self.rules, now_ms, begins=self._begins)
-        self._begins = False
-        if rules is not None:
-            due.append(rules)
+        self.log_rules()
         self._open_limits(now_ms)
         ready = decide_due(self.state, now_ms, _TOGETHER)
         if ready is not None:
