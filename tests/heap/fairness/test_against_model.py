@@ -133,7 +133,7 @@ def test_every_grant_is_one_the_model_allows_and_replays_and_snapshots_are_the_s
             append(Ack((done,)) if what == "ack" else Retry(Op.NACK, ((done, 0),)))
             key = model.leased.pop(done)
             if what == "nack":
-                model.ready[done] = (live.priority(dict(map(reversed, live.ready))[done]), key)  # type: ignore[arg-type]
+                model.ready[done] = (live.priority({offset: rank for rank, offset in live.ready}[done]), key)
         elif what == "worse" and waiting:
             append(Reprioritise(((waiting[one % len(waiting)], two),)))
             model.ready[waiting[one % len(waiting)]] = (two, model.ready[waiting[one % len(waiting)]][1])

@@ -25,8 +25,10 @@ async def world(tmp_path: Path) -> AsyncIterator[HeapWorld]:
     await made.end()
 
 
-async def give(heaps: HeapService, *keys: str | None, priority: int = 0, **options: int) -> list[str]:
-    made = [NewMessage(payload=(key or "").encode(), priority=priority, fairness_key=key, **options) for key in keys]
+async def give(heaps: HeapService, *keys: str | None, priority: int = 0, delay_ms: int = 0) -> list[str]:
+    made = [
+        NewMessage(payload=(key or "").encode(), priority=priority, fairness_key=key, delay_ms=delay_ms) for key in keys
+    ]
     return [(await heaps.enqueue("jobs", each)).message_id for each in made]
 
 
