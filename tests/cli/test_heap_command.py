@@ -75,3 +75,13 @@ def test_dead_letters_are_listed_replayed_and_deleted(heap: Run) -> None:
     replayed = rows(heap("dlq", "replay", "risky", "--id", late["message_id"], "--rate", "100", "--json"))
     assert replayed == [{"matched": 1, "changed": 1, "dry_run": False}]
     assert "1 match, 1 deleted" in heap("dlq", "delete", "risky", "--yes").text
+
+
+def test_a_heap_that_is_fair_to_keys(heap: Run) -> None:
+    made = heap("create", "fair", "--set", "fairness=true", "--set", "fairness_weights=gold=2,free=1", "--json")
+    assert rows(made)[0]["fairness_weights"] == "gold=2,free=1"
+    for key in ("free", "free", "free", "gold", "gold"):
+        assert heap("enqueue", "fair", key, "--fairness-key", key).code == 0
+    popped = rows(heap("pop", "fair", "--max", "3", "--wait-ms", "30000", "--json"))
+    assert sorted(each["fairness_key"] for each in popped) == ["free", "gold", "gold"]
+    assert heap("delete", "fair", "--yes").code == 0

@@ -10,6 +10,7 @@ from holdfast.heap.config import HeapConfig
 from holdfast.heap.decisions import HeapRules, current_lease, decide_due, decide_extension, decide_failure, decide_grant
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.lease_token import LeaseToken
+from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.partition_state import PartitionState
 from holdfast.heap.records import (
     Ack,
@@ -196,4 +197,5 @@ def test_many_withdrawn_messages_leave_no_entries_behind() -> None:
         state.apply(2 * at, 1, Enqueue(at, b""))
         state.apply(2 * at + 1, 1, Cancel((2 * at,)))
     assert len(state) == 0
+    assert isinstance(state.ready, PackedHeap)
     assert len(state.ready._entries) < 10_000

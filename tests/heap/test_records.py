@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.heap.batch.model import Forgotten, Prepared, Resolved
+from holdfast.heap.fairness.rules import FairRules
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.message_id import OFFSET_MAX, MessagePlace, message_id, parse_message_id
 from holdfast.heap.records import (
@@ -50,6 +51,13 @@ OPERATIONS = st.one_of(
         st.none() | texts,
         st.none() | st.builds(Origin, texts, numbers, st.binary(min_size=16, max_size=16), numbers, texts),
         st.lists(st.tuples(texts, st.none() | st.binary(max_size=9)), max_size=2).map(tuple),
+        st.none() | texts,
+    ),
+    st.builds(
+        FairRules,
+        st.booleans(),
+        *(numbers, times, numbers, times, numbers, numbers),
+        st.lists(st.tuples(texts, st.integers(1, 1_000)), max_size=3).map(tuple),
     ),
     st.builds(Grant, numbers, times, texts, pairs),
     st.builds(Ack, places),

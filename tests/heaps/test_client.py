@@ -336,3 +336,12 @@ async def test_a_short_lease_is_renewed_in_time_beside_a_long_one(
     await short.ack()
     await long.ack()
     assert sum(each.expired for each in await client.stats("mixed")) == 0
+
+
+async def test_messages_of_keys_take_turns(nodes: list[KafkaGateway], client: heaps.HeapClient) -> None:
+    await create(nodes, "fair", fairness=True)
+    for key in ("a", "a", "a", "b", "b"):
+        await client.enqueue("fair", key.encode(), fairness_key=key)
+    popped = await client.pop("fair", max_messages=4, wait=30)
+    assert [each.fairness_key for each in popped] == ["a", "b", "a", "b"]
+    assert (await client.stats("fair"))[0].keys == 2

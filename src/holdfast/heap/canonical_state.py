@@ -4,7 +4,7 @@ What replays and snapshots are compared by. A snapshot itself is an image of the
 """
 
 from array import array
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from holdfast.heap.batch.reservations import ReservationsImage
 from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
 from holdfast.heap.records import enqueue_key
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class _Encoded(msgspec.Struct, array_like=True):
@@ -33,6 +33,7 @@ class _Encoded(msgspec.Struct, array_like=True):
     spine_epoch: int
     copies: list[tuple[int, int]]
     reserved: tuple[list[Prepared], list[Prepared], list[tuple[int, str, int, bytes]]]
+    fairness: tuple[Any, ...] | None  # rules, what keys were served, and whose each message is
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -60,6 +61,7 @@ def encode_state(state: PartitionState) -> bytes:
             state.spine_epoch,
             sorted(state.copies.items()),
             _reserved(state.reserved.image()),
+            None if state.fair is None else (state.fair.rules, *state.fair.shares()),
         )
     )
 

@@ -16,6 +16,12 @@ PRIORITY_MIN: Final = -(1 << 63)
 PRIORITY_MAX: Final = (1 << 63) - 1
 PAYLOAD_BYTES_MAX: Final = 16 * MIB
 
+FAIRNESS_KEY_CHARS_MAX: Final = 255
+WEIGHT_MAX: Final = 1_000
+WEIGHTS_MAX: Final = 1_000
+RATE_MIN: Final = 0.001  # messages a second
+RATE_MAX: Final = 1_000_000
+
 UNLIMITED: Final = -1
 
 _SECOND_MS: Final = 1_000
@@ -44,6 +50,13 @@ class HeapConfig:
     dlq_retention_ms: int = UNLIMITED
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = UNLIMITED
+    fairness: bool = False
+    fairness_weights: str = ""
+    fairness_keys_max: int = 10_000
+    key_leases_max: int = 0
+    key_rate_per_s: float = 0.0
+    rate_per_s: float = 0.0
+    rate_burst: int = 0
 
     def __post_init__(self) -> None:
         check_one_of("mode", self.mode, MODES)
@@ -62,10 +75,38 @@ class HeapConfig:
         check_at_least("dlq_retention_ms", self.dlq_retention_ms, UNLIMITED)
         check_at_least("retention_ms", self.retention_ms, UNLIMITED)
         check_at_least("retention_bytes", self.retention_bytes, UNLIMITED)
+        read_weights(self.fairness_weights)
+        check_between("fairness_keys_max", self.fairness_keys_max, 1, 1_000_000)
+        check_between("key_leases_max", self.key_leases_max, 0, 1_000_000)
+        check_rate("key_rate_per_s", self.key_rate_per_s)
+        check_rate("rate_per_s", self.rate_per_s)
+        check_between("rate_burst", self.rate_burst, 0, 1_000_000)
+        if not self.fairness and (self.key_leases_max or self.key_rate_per_s or self.fairness_weights):
+            what = "fairness_weights, key_leases_max and key_rate_per_s"
+            raise InvalidError("fairness", False, f"true where {what} are set")
 
     def inflight_max_of_partition(self, partitions: int) -> int:
         """The part of `inflight_max` that one of so many partitions may lease out."""
         return -(-self.inflight_max // partitions)
+
+
+def read_weights(text: str) -> dict[str, int]:
+    """The weights of `fairness_weights`: `key=weight`, with commas between. `InvalidError`."""
+    weights: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        key, _, weight = part.strip().rpartition("=")
+        if not 1 <= len(key) <= FAIRNESS_KEY_CHARS_MAX or not weight.isdecimal():
+            raise InvalidError("fairness_weights", text[:60], "key=weight, with commas between")
+        check_between(f"weight of {key}", int(weight[:9]), 1, WEIGHT_MAX)
+        weights[key] = int(weight)
+    check_between("number of fairness_weights", len(weights), 0, WEIGHTS_MAX)
+    return weights
+
+
+def check_rate(what: str, rate_per_s: float) -> None:
+    """Refuse a rate that is neither 0 nor one that can be kept."""
+    if rate_per_s and not RATE_MIN <= rate_per_s <= RATE_MAX:
+        raise InvalidError(what, rate_per_s, f"0, or between {RATE_MIN} and {RATE_MAX}")
 
 
 NAMES: Final = tuple(field.name for field in fields(HeapConfig))

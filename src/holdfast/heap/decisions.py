@@ -15,6 +15,7 @@ from holdfast.heap.errors import (
     ResourceExhaustedError,
     SequenceForgottenError,
 )
+from holdfast.heap.fairness.rules import OFF, FairRules
 from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.partition_state import Lease, PartitionState
 from holdfast.heap.records import Extend, Forget, Grant, Move, Op, ProducerSequence, Ready, Retry
@@ -31,6 +32,7 @@ class HeapRules:
     topic: str
     config: HeapConfig
     inflight_max: int
+    fair: FairRules = OFF
     dead_letters: tuple[str, int] | None = None  # topic and partition; None: what fails is tried again for ever
 
 
@@ -54,7 +56,7 @@ def known_enqueue(state: PartitionState, key: ProducerSequence, window_ms: int, 
 def decide_grant(
     state: PartitionState, rules: HeapRules, *, count: int, consumer: str, visibility_ms: int, epoch: int, now_ms: int
 ) -> Grant | None:
-    """Lease out up to `count` messages from the top. None: there is none, or no room in flight.
+    """Lease out up to `count` messages from the top. None: there is none that may go, or no room in flight.
 
     `ResourceExhaustedError`: the consumer has as many leases as it may have.
     """
@@ -62,6 +64,8 @@ def decide_grant(
     if held >= limit:
         raise ResourceExhaustedError(f"leases of consumer {consumer!r}", held, limit)
     room = min(count, limit - held, rules.inflight_max - len(state.leases))
+    if state.fair is not None:
+        state.fair.tick(now_ms)
     taken = state.ready.take(room) if room > 0 else []
     if not taken:
         return None
@@ -134,6 +138,12 @@ def decide_due(state: PartitionState, now_ms: int, count: int) -> Ready | None:
     """The delayed messages whose time has come."""
     entries = state.due(now_ms, count)
     return Ready(entries) if entries else None
+
+
+def decide_fairness(state: PartitionState, rules: HeapRules, now_ms: int, *, begins: bool) -> FairRules | None:
+    """The rules to log, if they changed, or if a leadership begins under a clock that is behind the last one's."""
+    ahead = begins and state.fair is not None and state.fair.is_ahead_of(now_ms)
+    return rules.fair if ahead or rules.fair != state.fair_rules else None
 
 
 def decide_forget(state: PartitionState, *, window_ms: int, count_max: int, now_ms: int) -> Forget | None:

@@ -67,13 +67,15 @@ class Journal:
     def checked_bytes(self, messages: Sequence[Enqueue]) -> int:
         """At most how many bytes messages take. `InvalidError`: more than a batch can hold."""
         most = self._log.append_bytes_max
-        _, payloads, _, _, _, partition_keys, origins, headers = zip(*messages, strict=True)
+        _, payloads, _, _, _, partition_keys, origins, headers, fairness_keys = zip(*messages, strict=True)
         total, size = len(messages), sum(map(len, payloads))
-        if partition_keys.count(None) == total and origins.count(None) == total and not any(headers):
+        plain = all(each.count(None) == total for each in (partition_keys, origins, fairness_keys))
+        if plain and not any(headers):
             size += _PLAIN_BYTES * total
         else:
             for message in messages:
-                plain = message.partition_key is None and message.origin is None and not message.headers
+                keyed = message.partition_key is not None or message.fairness_key is not None
+                plain = not keyed and message.origin is None and not message.headers
                 size += _PLAIN_BYTES if plain else _MESSAGE_BYTES + _size_of(message.headers)
         if size > most:
             raise InvalidError("bytes of a batch", size, f"at most {most}; a larger wal.file_bytes allows more")

@@ -13,6 +13,7 @@ from holdfast.heap.batch.local_batches import LocalBatches
 from holdfast.heap.batch.resolver import BatchResolver
 from holdfast.heap.config import UNLIMITED, HeapConfig, config_from_record
 from holdfast.heap.decisions import HeapRules
+from holdfast.heap.fairness.rules import rules_of
 from holdfast.heap.figures import HeapFigures
 from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.moves import Deliver, Mover
@@ -43,6 +44,7 @@ def heap_rules(topic: Topic, number: int) -> HeapRules:
         topic=topic.name,
         config=config,
         inflight_max=config.inflight_max_of_partition(topic.partitions),
+        fair=rules_of(config, topic.partitions),
         dead_letters=(topic.name + DLQ_SUFFIX, number) if config.dlq else None,
     )
 
@@ -172,6 +174,7 @@ class LocalHeaps:
             clock=self._clock,
             random=self._random,
         )
+        view.log_rules()
         self.open[which] = view
         self.figures.opened(view)
         self.failures.pop(which, None)

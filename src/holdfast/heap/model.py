@@ -18,6 +18,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     producer: ProducerSequence | None = None
     headers: Headers = ()
     origin: Origin | None = None
+    fairness_key: str | None = None
 
 
 class Enqueued(NamedTuple):
@@ -39,6 +40,7 @@ class PoppedMessage(NamedTuple):
     """A message that is leased to the caller until `lease_deadline_ms`. `attempts`: how often it failed before.
 
     `rank_bound`: its rank among the heap's messages that were ready is at most this. 0: the caller chose the partition.
+    `limited`: the heap has limits of keys or rates, and the bound is among the messages that none of them held back.
     """
 
     message_id: str
@@ -55,6 +57,8 @@ class PoppedMessage(NamedTuple):
     partition_key: str | None
     headers: Headers
     rank_bound: int = 0
+    fairness_key: str | None = None
+    limited: bool = False
 
 
 class PeekedMessage(NamedTuple):
@@ -69,12 +73,15 @@ class PeekedMessage(NamedTuple):
     partition_key: str | None
     headers: Headers
     origin: Origin | None
+    fairness_key: str | None = None
 
 
 class PartitionStats(NamedTuple):
     """A partition as of now, and what happened in it since its first record.
 
     `reserved`: messages of batches over several partitions that are not decided; nobody sees them yet.
+    `keys`: fairness keys it tells apart; `keys_at_limit`, `keys_at_rate`: those whose messages wait for a lease to end, or a rate.
+
     Of its newest snapshot: how large and how old it is (-1: there is none), and how long the last one taken here held up the loop.
     """
 
@@ -96,3 +103,6 @@ class PartitionStats(NamedTuple):
     snapshot_age_ms: int = -1
     snapshot_pause_ms: float = 0.0
     reserved: int = 0
+    keys: int = 0
+    keys_at_limit: int = 0
+    keys_at_rate: int = 0

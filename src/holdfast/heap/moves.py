@@ -91,4 +91,5 @@ class Mover:
             producer=ProducerSequence(f"{INTERNAL}move/{which.topic_id}/{which.number}", 0, at),
             headers=enqueue.headers,
             origin=None if back else origin,
+            fairness_key=enqueue.fairness_key,
         )

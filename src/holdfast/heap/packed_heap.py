@@ -5,7 +5,7 @@ the offset has now. So removing costs nothing, and stale entries go when they co
 """
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.heap.message_id import OFFSET_MAX
@@ -124,6 +124,16 @@ class PackedHeap:
         heap._entries, heap._changed = image.entries, image.changed
         for number, chunk in image.members.items():
             heap._members.restore(number, chunk)
+        return heap
+
+    @classmethod
+    def of(cls, entries: Iterable[int], offsets: Iterable[int], changed: dict[int, int]) -> "PackedHeap":
+        """The heap of entries that count, each with the offset and the number that it has."""
+        heap = cls()
+        heap._entries, heap._changed = list(entries), changed
+        heapq.heapify(heap._entries)
+        for offset in offsets:
+            heap._members.add(offset)
         return heap
 
     def _counts(self, entry: int) -> bool:

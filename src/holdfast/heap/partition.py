@@ -20,11 +20,13 @@ from holdfast.heap.decisions import (
     decide_due,
     decide_extension,
     decide_failure,
+    decide_fairness,
     decide_forget,
     known_enqueue,
     lost_lease,
 )
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError, ResourceExhaustedError
+from holdfast.heap.fairness.index import Throttled
 from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import LeaseToken, encode_tokens, heap_mark
 from holdfast.heap.message_id import message_id, message_ids
@@ -53,6 +55,7 @@ from holdfast.heap.spine.link import SpineLink, ready_ranks
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.heap.state_image import StateImage, capture
 from holdfast.heap.waiting_pops import WaitingPop, WaitingPops
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
@@ -94,12 +97,13 @@ class HeapPartition:
             log, state, clock=clock, append_bytes=settings.append_bytes, before_append=self._serve_pops
         )
         self.apply_ms = self._journal.apply_ms
+        self._woken_for_ms: int | None = None  # when `run` looks at timers next
+        self._begins = True  # until the rules of fairness were compared with the log's
         self.rules = rules
         self._pops = WaitingPops(
             state, epoch=log.epoch, now_ms=self._journal.now_ms, add=lambda grant: self._journal.add((grant,))
         )
         self._reader = MessageReader(log, payloads, waits=state.__contains__, place=state.place)
-        self._woken_for_ms: int | None = None  # when `run` looks at timers next
         if state.spine_epoch:
             self.link()
         self._forget_at_ms = 0
@@ -116,6 +120,23 @@ class HeapPartition:
         self._rules = rules
         self._journal.compression = rules.config.compression
         self._journal.schedule()  # pops may have room now
+        if not self._begins:
+            self.log_rules()
+
+    def log_rules(self) -> None:
+        """Have the rules of fairness in the log, if they are others, or the clock went back. Called before anything is served.
+
+        Where nothing is taken just now, `run` does it.
+        """
+        try:
+            self._journal.check()
+        except (NotLeaderError, UnavailableError):
+            self._journal.wake.notify()
+            return
+        rules = decide_fairness(self.state, self.rules, self._journal.now_ms(), begins=self._begins)
+        self._begins = False
+        if rules is not None:
+            self._add((rules,))
 
     @property
     def ended(self) -> HoldfastError | None:
@@ -157,6 +178,8 @@ class HeapPartition:
     def _fire(self, now_ms: int) -> bool:
         """Do what is due; whether there was anything."""
         due: list[Operation] = []
+        self.log_rules()
+        self._open_limits(now_ms)
         ready = decide_due(self.state, now_ms, _TOGETHER)
         if ready is not None:
             due.append(ready)
@@ -175,14 +198,29 @@ class HeapPartition:
             self._add(due)
         return bool(due)
 
+    def _open_limits(self, now_ms: int) -> None:
+        """Hand out what rates have held back until now."""
+        fair = self.state.fair
+        if fair is not None and fair.tick(now_ms):
+            self._tell_opened()
+            self._journal.schedule()
+
+    def _tell_opened(self) -> None:
+        if self.spine is not None and self.state.fair is not None:
+            self.spine.opened()
+
+    def _next_open_ms(self) -> int | None:
+        return None if self.state.fair is None else self.state.fair.next_tick_ms()
+
     def _next_timer_ms(self, now_ms: int) -> int:
-        times = (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._forget_at_ms)
+        times = (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._forget_at_ms, self._next_open_ms())
         return min([now_ms + _IDLE_MS, *(time for time in times if time is not None)])
 
     def _add(self, operations: Sequence[Operation], size_bytes: int = 0) -> int:
         ranks = ready_ranks(self.state, operations) if self.spine is not None else ()
         first = self._journal.add(operations, size_bytes)
         self._held = self.spine.ready(ranks) if self.spine is not None and ranks else None
+        self._tell_opened()
         if any(isinstance(operation, Move) for operation in operations):
             self.outbox_changed.notify()
         self._schedule_timers()
@@ -209,7 +247,7 @@ class HeapPartition:
         """Wake `run` if something is due before it looks."""
         if self._woken_for_ms is None:
             return
-        for time_ms in (self.state.next_ready_ms(), self.state.next_deadline_ms()):
+        for time_ms in (self.state.next_ready_ms(), self.state.next_deadline_ms(), self._next_open_ms()):
             if time_ms is not None and time_ms < self._woken_for_ms:
                 self._woken_for_ms = None
                 self._journal.wake.notify()
@@ -355,7 +393,7 @@ class HeapPartition:
         if not messages:
             return []
         stored, times = zip(*messages, strict=True)
-        _, payloads, _, retries, producers, partition_keys, _, headers = zip(*stored, strict=True)
+        _, payloads, _, retries, producers, partition_keys, _, headers, fairness_keys = zip(*stored, strict=True)
         number, own = self.number, self.rules.config.max_retries
         each = zip(
             message_ids(self._topic_id, number, offsets, times),
@@ -365,7 +403,7 @@ class HeapPartition:
             encode_tokens(number, grant.epoch, pop.granted_at, offsets, self._mark),
             *(repeat(grant.deadline_ms), attempts),
             [own if limit == NO_RETRIES_OF_ITS_OWN else limit for limit in retries],
-            *(producers, partition_keys, headers, repeat(0)),
+            *(producers, partition_keys, headers, repeat(0), fairness_keys, repeat(self.state.fair_rules.has_limits)),
             strict=False,
         )
         return list(map(tuple.__new__, repeat(PoppedMessage), each))
@@ -396,6 +434,7 @@ class HeapPartition:
         if self.spine is None:
             end = LeaderEnd(self.number, self.log.epoch, spine_epoch=self.state.spine_epoch, unknown_to_spines=True)
             self.spine = SpineLink(self, end)
+            self.spine.opened()
         return self.spine
 
     def add(self, operations: Sequence[Operation]) -> int:
@@ -521,6 +560,7 @@ class HeapPartition:
                 stored[offset].enqueue.partition_key,
                 stored[offset].enqueue.headers,
                 stored[offset].enqueue.origin,
+                stored[offset].enqueue.fairness_key,
             )
             for offset, priority in chosen
         ]
@@ -603,6 +643,7 @@ class HeapPartition:
     def stats(self) -> PartitionStats:
         """How many messages are where."""
         state, counters = self.state, self.state.counters
+        throttled = state.fair.throttled() if state.fair is not None else Throttled()
         newest = self.snapshots.newest if self.snapshots is not None else None
         return PartitionStats(
             partition=self.number,
@@ -615,6 +656,9 @@ class HeapPartition:
             snapshot_age_ms=max(0, self.now_ms() - newest.taken_at_ms) if newest is not None else -1,
             snapshot_pause_ms=self.snapshots.figures.pause_ms if self.snapshots is not None else 0.0,
             reserved=len(state.reserved.messages),
+            keys=throttled.keys,
+            keys_at_limit=throttled.by_leases,
+            keys_at_rate=throttled.by_rate,
             **msgspec.structs.asdict(counters),
         )
 
@@ -634,9 +678,10 @@ class PartitionGrants:
         self._pops.append((pop, refusal))
 
     @property
-    def count(self) -> int:
-        """How many messages were granted."""
-        return sum(len(pop.grant.entries) for pop, _ in self._pops if pop.grant is not None)
+    def ranks(self) -> list[int]:
+        """The ranks of the messages that were granted, in their order."""
+        granted = [pop.grant for pop, _ in self._pops if pop.grant is not None]
+        return [self._partition.state.rank(priority) for grant in granted for _, priority in grant.entries]
 
     async def messages(self) -> list[Taken]:
         """What each taker got, once it is durable."""
@@ -672,6 +717,7 @@ def _records(messages: Sequence[NewMessage], now_ms: int) -> list[Enqueue]:
             message.partition_key,
             message.origin,
             message.headers,
+            message.fairness_key,
         )
         for message in messages
     ]

@@ -7,7 +7,7 @@ the same records are equal (`canonical_state.encode_state` compares them byte fo
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +16,8 @@ from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved
 from holdfast.heap.batch.reservations import Reservations
 from holdfast.heap.config import PRIORITY_MAX
 from holdfast.heap.dedup import Dedup
+from holdfast.heap.fairness.index import FairIndex
+from holdfast.heap.fairness.rules import OFF, FairRules
 from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.records import (
     Ack,
@@ -86,7 +88,8 @@ class PartitionState:
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.next_offset = 0
-        self.ready = PackedHeap()  # by rank
+        self.ready: PackedHeap | FairIndex = PackedHeap()  # by rank
+        self.fair: FairIndex | None = None  # the same, where there are fairness keys or rates
         self.delayed = PackedHeap()  # by when, then rank
         self.leases: dict[int, Lease] = {}
         self.consumers: dict[str, int] = {}  # leases of each
@@ -121,6 +124,7 @@ class PartitionState:
             Prepared: self._batch,
             Resolved: self._batch,
             Forgotten: self._batch,
+            FairRules: self._fairness,
             GrantBasis: lambda at, timestamp_ms, operation: None,  # for those who read the history
         }
 
@@ -146,6 +150,11 @@ class PartitionState:
         lease = self.leases.get(offset)
         rank = lease.rank if lease is not None else self.ranks.get(offset, self.ready.changed_number(offset))
         return enqueued if rank is None else self.priority(rank)
+
+    @property
+    def fair_rules(self) -> FairRules:
+        """The rules of fairness that the log has."""
+        return OFF if self.fair is None else self.fair.rules
 
     def next_ready_ms(self) -> int | None:
         """When the next delay ends."""
@@ -259,14 +268,15 @@ class PartitionState:
         if not operations:
             return
         priorities, _, times, retries, producers, *_ = zip(*operations, strict=True)
-        if any(times) or max(retries) >= 0:
+        ready = self.ready
+        if isinstance(ready, FairIndex) or any(times) or max(retries) >= 0:
             for offset, operation in enumerate(operations, first):
                 self.apply(offset, timestamp_ms, operation)
             return
         if self.mode == "min":
-            self.ready.add_run(first, [priority + _BIAS for priority in priorities])
+            ready.add_run(first, [priority + _BIAS for priority in priorities])
         else:
-            self.ready.add_run(first, [PRIORITY_MAX - priority for priority in priorities])
+            ready.add_run(first, [PRIORITY_MAX - priority for priority in priorities])
         if any(producers):
             self.dedup.add_run(producers, first, timestamp_ms)
         self.counters.enqueued += len(operations)
@@ -274,6 +284,8 @@ class PartitionState:
 
     def _enqueue(self, at: int, timestamp_ms: int, operation: Enqueue) -> None:
         rank = self.rank(operation.priority)
+        if self.fair is not None:
+            self.fair.assign(at, operation.fairness_key, timestamp_ms)
         if operation.not_before_ms:
             self.delayed.add(at, operation.not_before_ms << _RANK_BITS | rank, again=False)
         else:
@@ -286,9 +298,12 @@ class PartitionState:
 
     def _grant(self, at: int, timestamp_ms: int, operation: Grant) -> None:
         epoch, deadline_ms, consumer, entries = operation
-        discard = self.ready.discard
+        fair, discard = self.fair, self.ready.discard
         # Without those of a record that got another place than its leader thought: it lost its leadership over that.
-        held = [entry for entry in entries if discard(entry[0])]
+        if fair is None:
+            held = [entry for entry in entries if discard(entry[0])]
+        else:
+            held = [entry for entry in entries if fair.granted(entry[0], timestamp_ms)]
         if held:
             given, priorities = zip(*held, strict=True)
             ranks = map(self.rank, priorities)
@@ -365,7 +380,11 @@ class PartitionState:
     def _purge(self, at: int, timestamp_ms: int, operation: Purge) -> None:
         if operation.below >= at:
             self.counters.cancelled += len(self)
-            self.ready, self.delayed = PackedHeap(), PackedHeap()
+            self.delayed = PackedHeap()
+            if self.fair is not None:
+                self.fair.clear()
+            else:
+                self.ready = PackedHeap()
             for kept in (self.leases, self._expiring, self.consumers, self.attempts, self.retries, self.ranks):
                 kept.clear()
             self.copies = {offset: at for offset, at in self.copies.items() if self.needs(offset)}
@@ -388,6 +407,15 @@ class PartitionState:
             else:
                 self.copies.pop(offset, None)
 
+    def _fairness(self, at: int, timestamp_ms: int, operation: FairRules) -> None:
+        if self.fair is not None and not operation.is_off:
+            self.fair.change_rules(operation, timestamp_ms)
+        elif self.fair is not None:
+            self.ready, self.fair = self.fair.packed(), None
+        elif isinstance(self.ready, PackedHeap) and not operation.is_off:
+            others = chain(self.delayed.from_offset(0), self.leases)
+            self.ready = self.fair = FairIndex.of_packed(operation, self.ready, others, self.leases)
+
     def _spine(self, at: int, timestamp_ms: int, operation: SpineEpoch) -> None:
         self.spine_epoch = max(self.spine_epoch, operation.epoch)
 
@@ -399,10 +427,15 @@ class PartitionState:
         for kept in (self.attempts, self.retries, self.ranks, self.copies):
             if kept:
                 kept.pop(offset, None)
-        return self._end_lease(offset) is not None or self.ready.discard(offset) or self.delayed.discard(offset)
+        here = self._end_lease(offset) is not None or self.ready.discard(offset) or self.delayed.discard(offset)
+        if here and self.fair is not None:
+            self.fair.forget(offset)
+        return here
 
     def _drop_all(self, offsets: Sequence[int]) -> int:
         """Messages are gone, most of them leased; how many were here."""
+        if self.fair is not None:
+            return sum(map(self._drop, offsets))
         for kept in (self.attempts, self.retries, self.ranks, self.copies):
             if kept:
                 for offset in offsets:
@@ -432,6 +465,8 @@ class PartitionState:
         lease = self.leases.pop(offset, None)
         if lease is not None:
             self._expire_no_more(offset, lease)
+            if self.fair is not None:
+                self.fair.lease_ended(offset)
             left = self.consumers[lease.consumer] - 1
             if left:
                 self.consumers[lease.consumer] = left

@@ -25,6 +25,7 @@ from holdfast.heap.batch.model import (
     unpack_prepared,
     unpack_resolved,
 )
+from holdfast.heap.fairness.rules import FairRules, decode_rules, encode_rules
 from holdfast.vocabulary.errors import CorruptError
 
 VERSION: Final = 1
@@ -53,6 +54,7 @@ class Op(IntEnum):
     SPINE = 15
     BASIS = 16
     COPY = 17
+    FAIRNESS = 32
     RESERVE = 48
     PREPARE = 49
     RESOLVE = 50
@@ -88,6 +90,7 @@ class Enqueue(NamedTuple):
     partition_key: str | None = None
     origin: Origin | None = None
     headers: Headers = ()
+    fairness_key: str | None = None
 
 
 class Copy(NamedTuple):
@@ -215,6 +218,7 @@ Operation: TypeAlias = (
     | Copy
     | Reserve
     | BatchRecord
+    | FairRules
 )
 
 _HEAD: Final = struct.Struct(">BB")
@@ -230,6 +234,7 @@ _ORIGIN: Final = struct.Struct(">I16sI")
 _PRODUCER: Final = 1
 _PARTITION_KEY: Final = 2
 _ORIGIN_FLAG: Final = 4
+_FAIRNESS_KEY: Final = 8
 
 _OFFSETS: Final[dict[type, Op]] = {Ack: Op.ACK, Moved: Op.MOVED, Cancel: Op.CANCEL}
 _PAIRS: Final[dict[type, Op]] = {Extend: Op.EXTEND, Ready: Op.READY, Reprioritise: Op.REPRIORITISE}
@@ -282,6 +287,8 @@ def encode_operation(operation: Operation) -> Encoded:
         return Encoded(_KEYS[Op.RESOLVE], pack_resolved(operation))
     if isinstance(operation, Forgotten):
         return Encoded(_KEYS[Op.BATCH_FORGOTTEN], pack_batch_name(operation.batch))
+    if isinstance(operation, FairRules):
+        return Encoded(_KEYS[Op.FAIRNESS], encode_rules(operation))
     if isinstance(operation, Purge):
         return Encoded(_KEYS[Op.PURGE], _pack_offsets((operation.below,)))
     return Encoded(_KEYS[Op.FORGET], _FORGET.pack(operation.before_ms, operation.keep_floor))
@@ -302,10 +309,11 @@ def decode_operation(key: bytes | None, value: bytes | None, headers: Headers = 
 
 def enqueue_key(operation: Enqueue) -> bytes:
     """The key of an ENQUEUE; its value and headers are those of the message."""
-    priority, _, not_before_ms, max_retries, producer, partition_key, origin, _ = operation
-    if producer is None and partition_key is None and origin is None:
+    priority, _, not_before_ms, max_retries, producer, partition_key, origin, _, fairness_key = operation
+    plain = partition_key is None and origin is None and fairness_key is None
+    if plain and producer is None:
         return _ENQUEUE.pack(VERSION, Op.ENQUEUE, 0, priority, not_before_ms, max_retries)
-    if producer is not None and partition_key is None and origin is None:
+    if plain and producer is not None:
         head = _ENQUEUE.pack(VERSION, Op.ENQUEUE, _PRODUCER, priority, not_before_ms, max_retries)
         return head + _name(producer[0]) + _SEQUENCE.pack(producer[1], producer[2])
     flags, parts = 0, [b""]
@@ -319,15 +327,18 @@ def enqueue_key(operation: Enqueue) -> bytes:
         flags |= _ORIGIN_FLAG
         place = _ORIGIN.pack(origin.partition, origin.message_id, origin.attempts)
         parts += (_text(origin.topic), place, _text(origin.reason))
+    if fairness_key is not None:
+        flags |= _FAIRNESS_KEY
+        parts.append(_name(fairness_key))
     parts[0] = _ENQUEUE.pack(VERSION, Op.ENQUEUE, flags, priority, not_before_ms, max_retries)
     return b"".join(parts)
 
 
 def enqueue_keys(operations: Sequence[Enqueue]) -> list[bytes]:
     """`enqueue_key` of many: those of one producer, or of none, that have nothing else are packed without a call for each."""
-    priorities, _, times, retries, producers, partition_keys, origins, _ = zip(*operations, strict=True)
+    priorities, _, times, retries, producers, partition_keys, origins, _, fairness_keys = zip(*operations, strict=True)
     count = len(operations)
-    if partition_keys.count(None) == count and origins.count(None) == count:
+    if all(each.count(None) == count for each in (partition_keys, origins, fairness_keys)):
         head = (repeat(VERSION), repeat(int(Op.ENQUEUE)))
         if not any(producers):
             return list(map(_ENQUEUE.pack, *head, repeat(0), priorities, times, retries))
@@ -347,7 +358,7 @@ def read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
     if not flags:
         return Enqueue(priority, value, not_before_ms, max_retries, headers=headers)
     at = _ENQUEUE.size
-    producer = partition_key = origin = None
+    producer = partition_key = origin = fairness_key = None
     if flags & _PRODUCER:
         name, at = _read_text(key, at)
         producer = ProducerSequence(name, *_SEQUENCE.unpack_from(key, at))
@@ -359,7 +370,9 @@ def read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
         partition, message_id, attempts = _ORIGIN.unpack_from(key, at)
         reason, at = _read_text(key, at + _ORIGIN.size)
         origin = Origin(topic, partition, message_id, attempts, reason)
-    return Enqueue(priority, value, not_before_ms, max_retries, producer, partition_key, origin, headers)
+    if flags & _FAIRNESS_KEY:
+        fairness_key, at = _read_text(key, at)
+    return Enqueue(priority, value, not_before_ms, max_retries, producer, partition_key, origin, headers, fairness_key)
 
 
 def _read_copy(key: bytes, value: bytes, headers: Headers) -> Copy:
@@ -424,6 +437,7 @@ _DECODERS: Final[dict[int, _Decoder]] = {
     Op.PREPARE: lambda key, value, headers: unpack_prepared(value),
     Op.RESOLVE: lambda key, value, headers: unpack_resolved(value),
     Op.BATCH_FORGOTTEN: lambda key, value, headers: Forgotten(unpack_batch_name(value)[0]),
+    Op.FAIRNESS: lambda key, value, headers: decode_rules(value),
 }
 
 
@@ -434,7 +448,7 @@ def _text(text: str) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _name(name: str) -> bytes:
-    """`_text` of what many records name: a producer."""
+    """`_text` of what many records name: a producer, a fairness key."""
     return _text(name)
 
 

@@ -24,7 +24,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 
 class MessageRouter:
-    """Where messages of one process go. Those without a key or a producer go to each partition in turn."""
+    """Where messages of one process go. Those without a key of any kind or a producer go to each partition in turn."""
 
     def __init__(self) -> None:
         self._turns: Iterator[int] = count()
@@ -35,6 +35,8 @@ class MessageRouter:
             return 0
         if message.partition_key is not None:
             return partition_of_key(message.partition_key, partitions)
+        if message.fairness_key is not None:  # a key's limits count where its messages are
+            return partition_of_key(message.fairness_key, partitions)
         if message.producer is not None:  # the same enqueue again must find the first one
             return partition_of_key("\0".join(map(str, message.producer)), partitions)
         return next(self._turns) % partitions
@@ -42,7 +44,8 @@ class MessageRouter:
     def batch(self, messages: Sequence[NewMessage], partitions: int) -> list[int]:
         """The partitions of messages that are enqueued together: those without key and producer go with the first that has one,
         or to one partition all of them, so that a plain batch is in as few partitions as it can be."""
-        bound = [message.partition_key is not None or message.producer is not None for message in messages]
+        keys = [(message.partition_key, message.fairness_key, message.producer) for message in messages]
+        bound = [any(key is not None for key in each) for each in keys]
         if not any(bound):
             return [self.partition(messages[0], partitions)] * len(messages) if messages else []
         first = self.partition(messages[bound.index(True)], partitions)

@@ -19,6 +19,9 @@ import zstandard
 
 from holdfast.heap.batch.model import Prepared
 from holdfast.heap.batch.reservations import ReservationsImage, ReservedMessage
+from holdfast.heap.fairness.index import FairImage
+from holdfast.heap.fairness.keys import KeyShare
+from holdfast.heap.fairness.rules import decode_rules, encode_rules
 from holdfast.heap.message_id import OFFSET_MAX
 from holdfast.heap.packed_heap import HeapImage
 from holdfast.heap.partition_state import Counters, Lease, Outgoing
@@ -30,6 +33,7 @@ from holdfast.vocabulary.settings import MIB
 T = TypeVar("T")
 
 MAGIC: Final = b"HFHS\x01"
+MAGIC_FAIR: Final = b"HFHS\x02"  # with frames of fairness
 _FRAME: Final = Struct(">BII")  # kind, bytes, bytes before compression
 _CHECKSUM: Final = Struct(">I")  # CRC-32 of that and of what follows
 _ENTRIES: Final = 8_192
@@ -56,6 +60,9 @@ class _Kind(IntEnum):
     OUTBOX = 13
     DEDUP = 14
     END = 15
+    FAIRNESS = 32
+    FAIR_KEYS = 33
+    FAIR_NUMBERS = 34
     BATCHES = 48
     BATCHES_TO_FORGET = 49
     RESERVED = 50
@@ -77,6 +84,13 @@ class _Head(msgspec.Struct, array_like=True, frozen=True):
     counters: Counters
 
 
+class _Fairness(msgspec.Struct, array_like=True, frozen=True):
+    rules: bytes
+    virtual_time: int
+    full_at_ns: int
+    seen_ns: int
+
+
 class _Lists(NamedTuple):
     """The frames that hold rows of their own kind."""
 
@@ -84,11 +98,14 @@ class _Lists(NamedTuple):
     outbox: list[tuple[int, Outgoing]]
     dedup: list[tuple[str, int, int, bytes]]
     reserved: ReservationsImage
+    fair: list[_Fairness]
+    keys: list[KeyShare]
+    numbers: list[tuple[int, bytes]]
 
 
 def encode_image(image: StateImage, subject: SnapshotSubject) -> list[bytes]:
     """The parts of a snapshot's object."""
-    parts, count = [MAGIC], 0
+    parts, count = [MAGIC if image.fair is None else MAGIC_FAIR], 0
     for kind, body in _bodies(image, subject):
         parts.append(_frame(kind, body))
         count += 1
@@ -137,6 +154,17 @@ def _bodies(image: StateImage, subject: SnapshotSubject) -> Iterator[tuple[_Kind
     for kind, items in rows.items():
         for some in _in_parts(items, _ENTRIES):
             yield kind, msgspec.msgpack.encode(some)
+    if image.fair is not None:
+        yield from _fair_bodies(image.fair)
+
+
+def _fair_bodies(fair: FairImage) -> Iterator[tuple[_Kind, bytes]]:
+    head = _Fairness(encode_rules(fair.rules), fair.virtual_time, fair.full_at_ns, fair.seen_ns)
+    yield _Kind.FAIRNESS, msgspec.msgpack.encode(head)
+    for keys in _in_parts(fair.keys, _ENTRIES):
+        yield _Kind.FAIR_KEYS, msgspec.msgpack.encode(keys)
+    for chunks in _in_parts(fair.numbers.items(), _PIECES):
+        yield _Kind.FAIR_NUMBERS, msgspec.msgpack.encode(chunks)
 
 
 def _in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
@@ -185,7 +213,7 @@ def _frame(kind: _Kind, body: bytes) -> bytes:
 
 
 def _frames(data: memoryview) -> Iterator[tuple[_Kind, bytes]]:
-    if bytes(data[: len(MAGIC)]) != MAGIC:
+    if bytes(data[: len(MAGIC)]) not in (MAGIC, MAGIC_FAIR):
         raise ValueError(f"it begins with {bytes(data[:5])!r}")
     at, count = len(MAGIC), 0
     while True:
@@ -216,7 +244,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
     pairs: dict[_Kind, dict[int, int]] = {
         kind: {} for kind in (_Kind.ATTEMPTS, _Kind.RETRIES, _Kind.RANKS, _Kind.COPIES)
     }
-    lists = _Lists([], [], [], ReservationsImage([], [], []))
+    lists = _Lists([], [], [], ReservationsImage([], [], []), [], [], [])
     readers: Mapping[_Kind, Callable[[bytes], object]] = {
         _Kind.HEAD: lambda body: heads.append(msgspec.msgpack.decode(body, type=_Head)),
         _Kind.READY: lambda body: _read_entries(body, ready.entries),
@@ -233,6 +261,9 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         _Kind.RESERVED: lambda body: lists.reserved.messages.extend(
             map(_reserved_message, _rows(body, tuple[int, str, int, bytes]))
         ),
+        _Kind.FAIRNESS: lambda body: lists.fair.append(msgspec.msgpack.decode(body, type=_Fairness)),
+        _Kind.FAIR_KEYS: lambda body: lists.keys.extend(_rows(body, KeyShare)),
+        _Kind.FAIR_NUMBERS: lambda body: lists.numbers.extend(_rows(body, tuple[int, bytes])),
     }
     for kind, body in _frames(data):
         if kind in pairs:
@@ -257,6 +288,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         outbox=dict(lists.outbox),
         dedup=lists.dedup,
         reserved=lists.reserved,
+        fair=_fair_image(lists),
     )
 
 
@@ -268,6 +300,14 @@ def _reserved_row(item: tuple[int, ReservedMessage]) -> tuple[int, str, int, byt
 def _reserved_message(row: tuple[int, str, int, bytes]) -> tuple[int, ReservedMessage]:
     offset, batch, enqueued_ms, key = row
     return offset, ReservedMessage(batch, enqueued_ms, read_enqueue(key, b"", ()))
+
+
+def _fair_image(lists: _Lists) -> FairImage | None:
+    if not lists.fair:
+        return None
+    (head,) = lists.fair
+    times = head.virtual_time, head.full_at_ns, head.seen_ns
+    return FairImage(decode_rules(head.rules), *times, lists.keys, dict(lists.numbers))
 
 
 def _rows(body: bytes, row: type[T]) -> list[T]:

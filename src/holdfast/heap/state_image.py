@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.heap.batch.reservations import Reservations, ReservationsImage
+from holdfast.heap.fairness.index import FairImage, FairIndex
 from holdfast.heap.packed_heap import HeapImage, PackedHeap
 from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
 
@@ -31,6 +32,7 @@ class StateImage:
     outbox: dict[int, Outgoing]
     dedup: list[tuple[str, int, int, bytes]]
     reserved: ReservationsImage
+    fair: FairImage | None = None
 
 
 def capture(state: PartitionState) -> StateImage:
@@ -50,6 +52,7 @@ def capture(state: PartitionState) -> StateImage:
         outbox=state.outbox.copy(),
         dedup=list(state.dedup.rows()),
         reserved=state.reserved.image(),
+        fair=state.fair.fair_image() if state.fair is not None else None,
     )
 
 
@@ -57,7 +60,11 @@ def restored(image: StateImage) -> PartitionState:
     """The state of an image, which it takes over."""
     state = PartitionState(image.mode)
     state.next_offset, state.spine_epoch, state.counters = image.next_offset, image.spine_epoch, image.counters
-    state.ready, state.delayed = PackedHeap.restored(image.ready), PackedHeap.restored(image.delayed)
+    state.delayed = PackedHeap.restored(image.delayed)
+    if image.fair is not None:
+        state.ready = state.fair = FairIndex.restored(image.ready, image.fair, image.leases)
+    else:
+        state.ready = PackedHeap.restored(image.ready)
     state.leases, state.attempts, state.retries = image.leases, image.attempts, image.retries
     state.ranks, state.copies, state.outbox = image.ranks, image.copies, image.outbox
     state.reserved = Reservations.restored(image.reserved)

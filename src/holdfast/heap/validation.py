@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.heap.config import PRIORITY_MAX, PRIORITY_MIN, HeapConfig
+from holdfast.heap.config import FAIRNESS_KEY_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN, HeapConfig
 from holdfast.heap.dedup import INTERNAL
 from holdfast.heap.model import NewMessage
 from holdfast.heap.settings import HeapSettings
@@ -32,6 +32,7 @@ def check_messages(messages: Sequence[NewMessage], config: HeapConfig, settings:
             or message.origin is not None
             or message.max_retries is not None
             or message.partition_key is not None
+            or message.fairness_key is not None
             or not PRIORITY_MIN <= message.priority <= PRIORITY_MAX
             or len(message.payload) > payload_max
             or (own is not None and (own[:2] != producer or not 0 <= own[2] <= _LONG_MAX))
@@ -56,6 +57,8 @@ def _check_message(message: NewMessage, config: HeapConfig) -> None:
     if message.partition_key is not None:
         check_between("characters of partition_key", len(message.partition_key), 0, KEY_CHARS_MAX)
         check_text("partition_key", message.partition_key)
+    if message.fairness_key is not None:
+        check_fairness_key(message.fairness_key)
     if message.headers:
         for name, _ in message.headers:
             check_text("name of a header", name)
@@ -68,6 +71,15 @@ def _check_message(message: NewMessage, config: HeapConfig) -> None:
             raise InvalidError("producer_id", producer, f"a name that does not begin with {INTERNAL}")
         check_between("epoch", epoch, 0, _LONG_MAX)
         check_between("sequence", sequence, 0, _LONG_MAX)
+
+
+def check_fairness_key(key: str) -> None:
+    """Refuse a fairness key that is empty, too long, or reserved."""
+    if not 1 <= len(key) <= FAIRNESS_KEY_CHARS_MAX or key.startswith("\0"):
+        raise InvalidError(
+            "fairness_key", ascii(key[:60]), f"1 to {FAIRNESS_KEY_CHARS_MAX} characters, the first not NUL"
+        )
+    check_text("fairness_key", key)
 
 
 def check_name(what: str, name: str) -> None:

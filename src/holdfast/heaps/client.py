@@ -95,11 +95,12 @@ class HeapClient:
         partition_key: str | None = None,
         producer: tuple[str, int, int] | None = None,
         headers: Mapping[str, bytes] | None = None,
+        fairness_key: str | None = None,
     ) -> Enqueued:
         """Enqueue a message; returns when it is durable. It is enqueued once, also if an answer is lost on the way.
 
         `delay`: seconds until it may be popped. `producer`: your own (producer, epoch, sequence), if the same message may be
-        enqueued by another process, too.
+        enqueued by another process, too. `fairness_key`: whose message it is, where the heap is fair to keys.
         """
         message = NewMessage(
             payload=payload,
@@ -109,6 +110,7 @@ class HeapClient:
             partition_key=partition_key,
             producer=None if producer is None else ProducerSequence(*producer),
             headers=tuple((headers or {}).items()),
+            fairness_key=fairness_key,
         )
         return await self._enqueuing.enqueue(topic, await self._partitions_of(topic), message)
 

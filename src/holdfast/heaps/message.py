@@ -22,7 +22,7 @@ class Message:
 
     __slots__ = (
         *("id", "topic", "partition", "payload", "priority", "headers", "attempts", "max_retries", "enqueued_ms"),
-        *("partition_key", "lease_token", "lease_deadline_ms", "visibility_ms", "on_lost"),
+        *("partition_key", "fairness_key", "lease_token", "lease_deadline_ms", "visibility_ms", "on_lost"),
         *("_lost", "_why", "_leases", "_settled", "__weakref__"),
     )
 
@@ -30,6 +30,7 @@ class Message:
         self.id, self.topic, self.partition, self.payload, self.priority, self.enqueued_ms = popped[:6]
         self.lease_token, self.lease_deadline_ms, self.attempts, self.max_retries = popped[6:10]
         self.partition_key, self.headers = popped[11:13]
+        self.fairness_key = popped.fairness_key
         self.visibility_ms = visibility_ms
         self._lost: asyncio.Event | None = None  # made when somebody asks for it
         self.on_lost: Callable[[Message], None] | None = None

@@ -160,7 +160,7 @@ class StatsResponse(_message.Message):
     def __init__(self, heaps: _Optional[_Iterable[_Union[HeapFigures, _Mapping]]] = ...) -> None: ...
 
 class PartitionCounts(_message.Message):
-    __slots__ = ("partition", "ready", "delayed", "inflight", "moving", "enqueues", "pops", "acks", "nacks", "retries", "timeouts", "released", "moved", "cancelled", "duplicates")
+    __slots__ = ("partition", "ready", "delayed", "inflight", "moving", "enqueues", "pops", "acks", "nacks", "retries", "timeouts", "released", "moved", "cancelled", "duplicates", "keys", "keys_at_limit", "keys_at_rate")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DELAYED_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +176,9 @@ class PartitionCounts(_message.Message):
     MOVED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_AT_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KEYS_AT_RATE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ready: int
     delayed: int
@@ -191,7 +194,10 @@ class PartitionCounts(_message.Message):
     moved: int
     cancelled: int
     duplicates: int
-    def __init__(self, partition: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., inflight: _Optional[int] = ..., moving: _Optional[int] = ..., enqueues: _Optional[int] = ..., pops: _Optional[int] = ..., acks: _Optional[int] = ..., nacks: _Optional[int] = ..., retries: _Optional[int] = ..., timeouts: _Optional[int] = ..., released: _Optional[int] = ..., moved: _Optional[int] = ..., cancelled: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
+    keys: int
+    keys_at_limit: int
+    keys_at_rate: int
+    def __init__(self, partition: _Optional[int] = ..., ready: _Optional[int] = ..., delayed: _Optional[int] = ..., inflight: _Optional[int] = ..., moving: _Optional[int] = ..., enqueues: _Optional[int] = ..., pops: _Optional[int] = ..., acks: _Optional[int] = ..., nacks: _Optional[int] = ..., retries: _Optional[int] = ..., timeouts: _Optional[int] = ..., released: _Optional[int] = ..., moved: _Optional[int] = ..., cancelled: _Optional[int] = ..., duplicates: _Optional[int] = ..., keys: _Optional[int] = ..., keys_at_limit: _Optional[int] = ..., keys_at_rate: _Optional[int] = ...) -> None: ...
 
 class HeapFigures(_message.Message):
     __slots__ = ("topic", "dlq", "totals", "partitions")
@@ -238,7 +244,7 @@ class CreateConfirmationResponse(_message.Message):
     def __init__(self, confirmation_token: _Optional[str] = ..., expires_time_ms: _Optional[int] = ...) -> None: ...
 
 class EnqueueRequest(_message.Message):
-    __slots__ = ("topic", "payload", "priority", "partition_key", "producer_id", "epoch", "sequence", "max_retries", "not_before_delay_ms", "headers")
+    __slots__ = ("topic", "payload", "priority", "partition_key", "producer_id", "epoch", "sequence", "max_retries", "not_before_delay_ms", "headers", "fairness_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +262,7 @@ class EnqueueRequest(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
     NOT_BEFORE_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    FAIRNESS_KEY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     payload: bytes
     priority: int
@@ -266,7 +273,8 @@ class EnqueueRequest(_message.Message):
     max_retries: int
     not_before_delay_ms: int
     headers: _containers.ScalarMap[str, bytes]
-    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., partition_key: _Optional[str] = ..., producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., max_retries: _Optional[int] = ..., not_before_delay_ms: _Optional[int] = ..., headers: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    fairness_key: str
+    def __init__(self, topic: _Optional[str] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., partition_key: _Optional[str] = ..., producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., max_retries: _Optional[int] = ..., not_before_delay_ms: _Optional[int] = ..., headers: _Optional[_Mapping[str, bytes]] = ..., fairness_key: _Optional[str] = ...) -> None: ...
 
 class EnqueueResponse(_message.Message):
     __slots__ = ("message_id", "duplicate", "partition_id")
@@ -323,7 +331,7 @@ class PopStreamResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[PopItem, _Mapping]]] = ...) -> None: ...
 
 class PopItem(_message.Message):
-    __slots__ = ("message_id", "topic", "partition_id", "payload", "priority", "enqueued_time_ms", "lease_token", "lease_deadline_ms", "attempts", "max_retries", "producer_id", "epoch", "sequence", "bound", "partition_key", "headers")
+    __slots__ = ("message_id", "topic", "partition_id", "payload", "priority", "enqueued_time_ms", "lease_token", "lease_deadline_ms", "attempts", "max_retries", "producer_id", "epoch", "sequence", "bound", "partition_key", "headers", "fairness_key", "limited")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -347,6 +355,8 @@ class PopItem(_message.Message):
     BOUND_FIELD_NUMBER: _ClassVar[int]
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    FAIRNESS_KEY_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     topic: str
     partition_id: int
@@ -363,7 +373,9 @@ class PopItem(_message.Message):
     bound: int
     partition_key: str
     headers: _containers.ScalarMap[str, bytes]
-    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., enqueued_time_ms: _Optional[int] = ..., lease_token: _Optional[bytes] = ..., lease_deadline_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., max_retries: _Optional[int] = ..., producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., bound: _Optional[int] = ..., partition_key: _Optional[str] = ..., headers: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    fairness_key: str
+    limited: bool
+    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., enqueued_time_ms: _Optional[int] = ..., lease_token: _Optional[bytes] = ..., lease_deadline_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., max_retries: _Optional[int] = ..., producer_id: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., bound: _Optional[int] = ..., partition_key: _Optional[str] = ..., headers: _Optional[_Mapping[str, bytes]] = ..., fairness_key: _Optional[str] = ..., limited: _Optional[bool] = ...) -> None: ...
 
 class AckRequest(_message.Message):
     __slots__ = ("topic", "message_id", "lease_token")
@@ -446,7 +458,7 @@ class PeekResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[WaitingMessage, _Mapping]]] = ...) -> None: ...
 
 class WaitingMessage(_message.Message):
-    __slots__ = ("message_id", "partition_id", "payload", "priority", "enqueued_time_ms", "attempts", "dlq", "reason", "origin_topic", "origin_message_id", "partition_key", "headers")
+    __slots__ = ("message_id", "partition_id", "payload", "priority", "enqueued_time_ms", "attempts", "dlq", "reason", "origin_topic", "origin_message_id", "partition_key", "headers", "fairness_key")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +478,7 @@ class WaitingMessage(_message.Message):
     ORIGIN_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    FAIRNESS_KEY_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     partition_id: int
     payload: bytes
@@ -478,7 +491,8 @@ class WaitingMessage(_message.Message):
     origin_message_id: str
     partition_key: str
     headers: _containers.ScalarMap[str, bytes]
-    def __init__(self, message_id: _Optional[str] = ..., partition_id: _Optional[int] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., enqueued_time_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., dlq: _Optional[bool] = ..., reason: _Optional[str] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., partition_key: _Optional[str] = ..., headers: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    fairness_key: str
+    def __init__(self, message_id: _Optional[str] = ..., partition_id: _Optional[int] = ..., payload: _Optional[bytes] = ..., priority: _Optional[int] = ..., enqueued_time_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., dlq: _Optional[bool] = ..., reason: _Optional[str] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., partition_key: _Optional[str] = ..., headers: _Optional[_Mapping[str, bytes]] = ..., fairness_key: _Optional[str] = ...) -> None: ...
 
 class ReprioritiseRequest(_message.Message):
     __slots__ = ("topic", "message_id", "priority")

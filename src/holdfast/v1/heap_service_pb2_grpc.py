@@ -203,7 +203,7 @@ class HeapServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EnqueueBatch(self, request, context):
-        """Enqueues messages of one heap; those of one partition as a whole or not at all.
+        """Enqueues messages of one heap, as a whole or not at all. ABORTED: nothing was enqueued, try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -210,3 +210,14 @@ async def test_a_stream_that_is_not_opened_as_it_has_to_be_is_refused(
         async with asyncio.timeout(WAIT_S):
             await call.read()
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_messages_have_fairness_keys_and_heaps_have_limits_for_them(client: Client) -> None:
+    made = await client.heap("fair", config={"fairness": "true", "key_leases_max": "1", "rate_per_s": "1000"})
+    assert (made.config["fairness"], made.config["rate_per_s"]) == ("true", "1000.0")
+    for key in ("a", "a", "b"):
+        await client.stub.Enqueue(pb.EnqueueRequest(topic="fair", fairness_key=key))
+    items = await read(await client.stream("fair", 9), 2)
+    assert sorted((each.fairness_key, each.limited) for each in items) == [("a", True), ("b", True)]
+    figures = await client.figures("fair")
+    assert (figures.keys, figures.keys_at_limit) == (2, 1)

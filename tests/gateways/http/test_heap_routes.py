@@ -231,3 +231,23 @@ async def test_what_a_client_that_went_away_would_have_got_waits_again(served: S
     await served.done("enqueue", topic="gone", payload="x")
     [item] = await served.pop("gone")
     assert item["attempts"] == 0
+
+
+async def test_fairness_keys_limits_and_who_waits_at_them(served: Served) -> None:
+    made = await served.heap("fair", fairness=True, fairness_weights="gold=3", key_leases_max=1)
+    assert (made["fairness"], made["fairness_weights"], made["key_leases_max"]) == (True, "gold=3", 1)
+    messages = [{"payload": "x", "fairness_key": key} for key in ("gold", "gold", "free")]
+    await served.done("enqueue:batch", topic="fair", messages=messages)
+    items = await served.pop("fair", max=9)
+    assert [(each["fairness_key"], each["limited"]) for each in items] == [("gold", True), ("free", True)]
+    figures = await served.figures("fair")
+    assert (figures["keys"], figures["keys_at_limit"], figures["keys_at_rate"]) == (2, 1, 0)
+    waiting = (await served.client.get("/v1/peek", params={"topic": "fair"})).json()["items"]
+    assert waiting == [], "nothing may go now"
+    changed = await served.client.patch("/v1/heaps/fair", json={"key_leases_max": None})
+    assert changed.json()["key_leases_max"] == 0
+    assert [each["fairness_key"] for each in await served.pop("fair")] == ["gold"]
+    refused = await served.client.patch("/v1/heaps/fair", json={"fairness": False})
+    assert (refused.status_code, "fairness_weights" in refused.text) == (422, True)
+    empty = await served.post("enqueue", topic="fair", payload="x", fairness_key="")
+    assert (empty.status_code, "fairness_key" in empty.text) == (422, True)

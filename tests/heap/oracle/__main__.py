@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED")
     parser.add_argument("--k", type=int, help="only topics with this bound")
     parser.add_argument("--planted", help="a mutant of holdfast.sim.heap, which must fail")
+    parser.add_argument("--fairness", action="store_true", help="fairness keys, and limits of leases for each")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     args = parser.parse_args()
     console = Console(highlight=False)
@@ -27,7 +28,9 @@ def main() -> int:
         ProcessPoolExecutor() as processes,
     ):
         bar = progress.add_task("configurations", total=len(seeds))
-        for each in processes.map(partial(measure, k=args.k, planted=args.planted), seeds, chunksize=8):
+        for each in processes.map(
+            partial(measure, k=args.k, planted=args.planted, fairness=args.fairness), seeds, chunksize=8
+        ):
             measured.append(each)
             progress.advance(bar)
     result = report(measured)

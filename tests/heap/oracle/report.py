@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.sim.heap.fair_world import FairHeapWorld
 from holdfast.sim.heap.history import LeaderChanged, LinkLost, PartitionsAdded, SpineChanged
-from holdfast.sim.heap.mutants import HEAP_MUTANTS
+from holdfast.sim.heap.mutants import FAIR_MUTANTS, HEAP_MUTANTS
 from holdfast.sim.heap.variant import CORRECT_HEAP
-from holdfast.sim.heap.world import run_heap_seed
+from holdfast.sim.heap.world import HeapWorld, run_heap_seed
 
 FAULTS = (LeaderChanged, SpineChanged, LinkLost, PartitionsAdded)
 
@@ -42,9 +43,10 @@ class OracleReport(msgspec.Struct, frozen=True):
     failures: Sequence[tuple[int, str]]
 
 
-def measure(seed: int, *, k: int | None = None, planted: str | None = None) -> Measured:
+def measure(seed: int, *, k: int | None = None, planted: str | None = None, fairness: bool = False) -> Measured:
     """Run one configuration and rank its pops."""
-    run = run_heap_seed(seed, variant=HEAP_MUTANTS[planted] if planted else CORRECT_HEAP, k=k)
+    variant = {**HEAP_MUTANTS, **FAIR_MUTANTS}[planted] if planted else CORRECT_HEAP
+    run = run_heap_seed(seed, variant=variant, k=k, world_of=FairHeapWorld if fairness else HeapWorld)
     return Measured(
         seed=seed,
         k=run.configuration.k,

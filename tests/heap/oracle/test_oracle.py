@@ -22,6 +22,23 @@ def test_a_rule_that_is_switched_off_is_noticed(mutant: str) -> None:
     assert any(measure(seed, planted=mutant).violation for seed in range(40))
 
 
+@pytest.mark.slow
+def test_no_pop_exceeds_its_bound_with_fairness_keys_and_their_limits() -> None:
+    chosen = [
+        *(measure(seed, fairness=True) for seed in range(20)),
+        *(measure(seed, k=1, fairness=True) for seed in range(10)),
+    ]
+    result = report(chosen)
+    assert result.violations == 0
+    assert (result.exact_worst, result.exact_configurations >= 10) == (1, True)
+    assert result.pops > 1_000
+
+
+@pytest.mark.parametrize("mutant", ["openings-uncounted", "key-limits-off", "refill-off", "budget-off"])
+def test_a_rule_of_fairness_that_is_switched_off_is_noticed(mutant: str) -> None:
+    assert any(measure(seed, planted=mutant, fairness=True).violation for seed in range(40))
+
+
 def granted(*ranks: int, bound: int, sequence: int = 1) -> MessagesGranted:
     return MessagesGranted(0, 0, 1, ranks, ranks, 1, sequence, bound, (0,))
 

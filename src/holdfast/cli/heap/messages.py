@@ -27,6 +27,7 @@ def add_to(actions: "Parsers[Parser]") -> None:
     made.add_argument("payload", metavar="PAYLOAD", nargs="?", help="text; without it, each line of stdin is a message")
     made.add_argument("--priority", metavar="N", default="0", help="any 64-bit number (default: 0)")
     made.add_argument("--key", metavar="KEY", default="", help="messages of one key are in one partition")
+    made.add_argument("--fairness-key", metavar="KEY", default="", help="whose message it is, where the heap is fair")
     made.add_argument("--delay-ms", metavar="MS", help="cannot be popped before")
     made.add_argument("--max-retries", metavar="N", help="how often it may fail")
     made.set_defaults(run=run_enqueue)
@@ -64,6 +65,7 @@ def run_enqueue(args: argparse.Namespace) -> int:
         "priority": parse_signed(args.priority, "--priority"),
         **given(
             partition_key=args.key,
+            fairness_key=args.fairness_key,
             delay_ms=parse_int(args.delay_ms, "--delay-ms"),
             max_retries=parse_int(args.max_retries, "--max-retries"),
         ),

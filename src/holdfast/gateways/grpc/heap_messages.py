@@ -30,6 +30,7 @@ def new_message(given: pb.EnqueueRequest, where: str = "") -> NewMessage:
         partition_key=given.partition_key if given.HasField("partition_key") else None,
         producer=producer,
         headers=tuple(given.headers.items()),
+        fairness_key=given.fairness_key if given.HasField("fairness_key") else None,
     )
 
 
@@ -58,6 +59,8 @@ def popped(message: PoppedMessage) -> pb.PopItem:
         bound=message.rank_bound or None,
         partition_key=message.partition_key,
         headers={name: value or b"" for name, value in message.headers},
+        fairness_key=message.fairness_key,
+        limited=message.limited,
     )
 
 
@@ -77,6 +80,7 @@ def waiting(message: PeekedMessage, *, dlq: bool = False) -> pb.WaitingMessage:
         origin_message_id="" if origin is None else id_text(origin.message_id),
         partition_key=message.partition_key,
         headers={name: value or b"" for name, value in message.headers},
+        fairness_key=message.fairness_key,
     )
 
 
@@ -151,4 +155,7 @@ def _counts(found: PartitionStats) -> pb.PartitionCounts:
         moved=found.moved,
         cancelled=found.cancelled,
         duplicates=found.duplicates,
+        keys=found.keys,
+        keys_at_limit=found.keys_at_limit,
+        keys_at_rate=found.keys_at_rate,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.heap.batch.model import Resolved
+from holdfast.heap.fairness.index import FairIndex
 from holdfast.heap.partition_state import PartitionState
 from holdfast.heap.records import Enqueue, GrantBasis, Operation, Ready, Reprioritise, Retry, SpineEpoch
 from holdfast.heap.spine.leader_end import LeaderEnd
@@ -22,8 +23,8 @@ class Grants(Protocol):
     """The grants of one pop: applied already; `messages` waits until they are durable."""
 
     @property
-    def count(self) -> int:
-        """How many messages."""
+    def ranks(self) -> Sequence[int]:
+        """Those of the messages, in the order in which they were granted."""
         ...
 
     async def messages(self) -> list[Taken]:
@@ -102,6 +103,15 @@ class SpineLink:
         self._held.update(dict.fromkeys(waiting, held))
         return held.may_answer
 
+    def opened(self) -> None:
+        """Messages may go that a limit or a rate held back; nobody's answer waits for it that the spine knows."""
+        fair = self._partition.state.fair
+        if fair is not None:
+            fair.tells = True
+            for rank in fair.take_opened():
+                self._end.ready(rank)
+            self._schedule()
+
     def end(self, error: HoldfastError) -> None:
         """The leadership is over: what waited is not answered here."""
         held, self._held, self._send = self._held, {}, None
@@ -136,8 +146,7 @@ class SpineLink:
         if count:
             self._partition.add((GrantBasis(pop.spine_epoch, pop.sequence, pop.bound, pop.basis),))
         grants = self._last_grants = self._partition.grant(takers, count)
-        ranks = [rank for rank, _ in top[: grants.count]]
-        granted = self._end.granted(pop, ranks, state.next_offset, self._least_ranks)
+        granted = self._end.granted(pop, grants.ranks, state.next_offset, self._least_ranks)
         return granted, await grants.messages()
 
     def acknowledged(self, ack: AdvertAck) -> None:
@@ -176,4 +185,6 @@ class SpineLink:
 
     def _least_ranks(self, count: int) -> tuple[list[int], bool]:
         ready = self._partition.state.ready
+        if isinstance(ready, FairIndex):
+            return ready.least_ranks(count)
         return [rank for rank, _ in ready.peek(count)], len(ready) <= count

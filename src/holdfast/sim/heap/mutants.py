@@ -146,4 +146,15 @@ _ALL: Final = (
     HeapVariant(name="limits-off", wrong="a leader grants what it has, however bad it is", keeps_limits=False),
     HeapVariant(name="late-grants", wrong="what a lost leader granted is delivered", spine=_HandsOnLateGrants),
 )
+FAIR_MUTANTS: Final = {
+    variant.name: variant
+    for variant in (
+        HeapVariant(
+            name="openings-uncounted",
+            wrong="what may go because a lease of its key ended is no ready event",
+            counts_openings=False,
+        ),
+        HeapVariant(name="key-limits-off", wrong="a key's limit of leases is not looked at", keeps_key_limits=False),
+    )
+}
 HEAP_MUTANTS: Final = {variant.name: variant for variant in _ALL}

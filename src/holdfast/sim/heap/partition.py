@@ -5,6 +5,7 @@ land.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -60,6 +61,10 @@ class View:
         if at < len(self.ready) and self.ready[at] == (rank, message):
             del self.ready[at]
 
+    def best(self, count: int) -> list[tuple[int, int]]:
+        """(rank, message) of what would be granted, in order."""
+        return self.ready[:count]
+
     def least_ranks(self, count: int) -> tuple[list[int], bool]:
         """The least ranks that are ready, and whether they are all."""
         return [rank for rank, _ in self.ready[:count]], len(self.ready) <= count
@@ -68,15 +73,15 @@ class View:
 class SimPartition:
     """The log of one partition, and the epoch of its leader."""
 
-    def __init__(self, number: int, *, unknown_to_spines: bool) -> None:
-        self.number, self._unknown_to_spines = number, unknown_to_spines
+    def __init__(self, number: int, *, unknown_to_spines: bool, view: Callable[[], View] = View) -> None:
+        self.number, self._unknown_to_spines, self._view = number, unknown_to_spines, view
         self.epoch = 0
         self.records: list[Record] = []
 
     def lead(self, leader_end: type[LeaderEnd]) -> "SimLeader":
         """A new leader, by replay."""
         self.epoch += 1
-        view = View()
+        view = self._view()
         for record in self.records:
             view.apply(record)
         end = leader_end(

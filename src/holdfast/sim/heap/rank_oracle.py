@@ -22,6 +22,7 @@ HEAP_RULES: Final = {
     "rank-bound": "a message that is popped has at most the rank that was said",
     "topic-bound": "what was said is within the topic's bound",
     "granted-once": "a message is granted once while it is ready",
+    "key-limit": "no more messages of a fairness key are leased at once than its limit",
     "goes-on": "once faults end, every message is handed out",
 }
 

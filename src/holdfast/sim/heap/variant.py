@@ -18,6 +18,8 @@ class HeapVariant:
     counts_timers: bool = True
     logs_spine_epochs: bool = True
     keeps_limits: bool = True
+    counts_openings: bool = True
+    keeps_key_limits: bool = True
 
 
 CORRECT_HEAP: Final = HeapVariant(name="correct")

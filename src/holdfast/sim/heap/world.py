@@ -98,6 +98,7 @@ class HeapWorld:
         self._variant, self._tracing = variant, tracing
         self.configuration = draw_configuration(seeded, k=k)
         self.events: list[HeapEvent] = []
+        self.violations: list[Violation] = []  # of rules that are not about ranks
         self.messages_sent = 0
         self._step = 0
         self._next_message = 1
@@ -272,10 +273,13 @@ class HeapWorld:
 
     def _add_partitions(self, count: int, *, unknown_to_spines: bool) -> None:
         for _ in range(count):
-            partition = SimPartition(len(self._partitions), unknown_to_spines=unknown_to_spines)
+            partition = self._partition(len(self._partitions), unknown_to_spines=unknown_to_spines)
             self._partitions.append(partition)
             self._leaders.append(partition.lead(self._variant.leader_end))
             self._lost.append({})
+
+    def _partition(self, number: int, *, unknown_to_spines: bool) -> SimPartition:
+        return SimPartition(number, unknown_to_spines=unknown_to_spines)
 
     def _see_growth(self) -> None:
         """The present spine reads the topic's record."""
@@ -340,7 +344,7 @@ class HeapWorld:
     def _count_lost(self, leader: SimLeader) -> None:
         """What a former leader did not acknowledge is known to the spine with the first advert of its successor."""
         lost = self._lost[leader.partition.number]
-        ready = {message for _, message in leader.view.ready}
+        ready = {message for _, message in leader.view.best(len(leader.view.ready))}
         for message, rank in lost.items():
             if message in ready and (message, rank) not in leader.waiting.values():
                 self._count(leader.partition.number, message, rank)
@@ -366,7 +370,7 @@ class HeapWorld:
             return
         taken = []
         limit = pop.limit if self._variant.keeps_limits else None
-        for rank, message in leader.view.ready[: pop.count]:
+        for rank, message in leader.view.best(pop.count):
             if limit is not None and rank > limit:
                 break
             taken.append((message, rank))
@@ -424,11 +428,17 @@ class HeapWorld:
 
 
 def run_heap_seed(
-    seed: int, *, variant: HeapVariant = CORRECT_HEAP, tracing: bool = False, k: int | None = None
+    seed: int,
+    *,
+    variant: HeapVariant = CORRECT_HEAP,
+    tracing: bool = False,
+    k: int | None = None,
+    world_of: type[HeapWorld] = HeapWorld,
 ) -> HeapRun:
     """Run one seed, and rank its pops."""
-    world = HeapWorld(seed, variant, tracing=tracing, k=k)
+    world = world_of(seed, variant, tracing=tracing, k=k)
     world.run()
     ranks = rank_pops(world.events, world.configuration.k)
     counts = {"pops": len(ranks.pops), "messages": world.messages_sent}
-    return HeapRun(world.configuration, world.events, ranks.violations, counts, ranks.pops)
+    violations = [*ranks.violations, *world.violations]
+    return HeapRun(world.configuration, world.events, violations, counts, ranks.pops)

@@ -39,6 +39,7 @@ class MessageBody(HeapBody, frozen=True, kw_only=True):
     sequence: int | None = None
     headers: Mapping[str, str] = {}
     headers_base64: Mapping[str, str] = {}
+    fairness_key: str | None = None
 
     def message(self, where: str = "") -> NewMessage:
         """The message; errors name its fields, below `where`."""
@@ -57,6 +58,7 @@ class MessageBody(HeapBody, frozen=True, kw_only=True):
             partition_key=self.partition_key,
             producer=self._producer(where),
             headers=tuple(headers),
+            fairness_key=self.fairness_key,
         )
 
     def _producer(self, where: str) -> ProducerSequence | None:

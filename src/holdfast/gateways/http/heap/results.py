@@ -37,7 +37,10 @@ class EnqueuedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoppedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message that is leased to the caller. `bound`: its rank among all that were ready is at most this."""
+    """A message that is leased to the caller. `bound`: its rank among all that were ready is at most this.
+
+    `limited`: the heap has limits of keys or rates, and the bound is among the messages that none of them held back.
+    """
 
     message_id: str
     topic: str
@@ -56,6 +59,8 @@ class PoppedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition_key: str | None = None
     headers: Mapping[str, str] = {}
     headers_base64: Mapping[str, str] = {}
+    fairness_key: str | None = None
+    limited: bool = False
 
     @classmethod
     def of(cls, message: PoppedMessage) -> "PoppedItem":
@@ -80,6 +85,8 @@ class PoppedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             partition_key=message.partition_key,
             headers=text,
             headers_base64=binary,
+            fairness_key=message.fairness_key,
+            limited=message.limited,
         )
 
 
@@ -129,6 +136,7 @@ class PeekedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition_key: str | None = None
     headers: Mapping[str, str] = {}
     headers_base64: Mapping[str, str] = {}
+    fairness_key: str | None = None
 
     @classmethod
     def of(cls, message: PeekedMessage, *, dlq: bool = False, payload: bool = True) -> "PeekedItem":
@@ -151,6 +159,7 @@ class PeekedItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             partition_key=message.partition_key,
             headers=text,
             headers_base64=binary,
+            fairness_key=message.fairness_key,
         )
 
 
@@ -161,7 +170,10 @@ class PeekedItems(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as of now, and what happened in it so far."""
+    """A partition as of now, and what happened in it so far.
+
+    `keys`: fairness keys told apart; `keys_at_limit`, `keys_at_rate`: those whose messages wait for a lease to end, or a rate.
+    """
 
     ready: int
     delayed: int
@@ -177,6 +189,9 @@ class PartitionFigures(msgspec.Struct, frozen=True, kw_only=True):
     moved: int
     cancelled: int
     duplicates: int
+    keys: int
+    keys_at_limit: int
+    keys_at_rate: int
 
     @classmethod
     def members(cls, found: PartitionStats) -> dict[str, int]:
@@ -196,6 +211,9 @@ class PartitionFigures(msgspec.Struct, frozen=True, kw_only=True):
             "moved": found.moved,
             "cancelled": found.cancelled,
             "duplicates": found.duplicates,
+            "keys": found.keys,
+            "keys_at_limit": found.keys_at_limit,
+            "keys_at_rate": found.keys_at_rate,
         }
 
 

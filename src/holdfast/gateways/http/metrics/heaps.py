@@ -20,6 +20,7 @@ from holdfast.gateways.http.metrics.settings import MetricsSettings
 from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.model import PartitionStats
 
+_THROTTLES: Final = {"leases": "keys_at_limit", "rate": "keys_at_rate"}
 _STATES: Final = ("ready", "delayed", "inflight", "moving")
 
 
@@ -71,6 +72,20 @@ def heap_metrics(agent: Agent, settings: MetricsSettings) -> MetricSource:
                 "gauge",
                 "Messages of heap partitions served here, by state.",
                 [({"state": name}, float(sum(getattr(each, name) for _, each in rows))) for name in _STATES],
+            ),
+            gauge(
+                "holdfast_heap_keys",
+                "Fairness keys that heap partitions served here tell apart.",
+                sum(each.keys for _, each in rows),
+            ),
+            MetricFamily(
+                "holdfast_heap_keys_throttled",
+                "gauge",
+                "Fairness keys with messages that wait for a lease to end, or for a rate.",
+                [
+                    ({"reason": reason}, float(sum(getattr(each, name) for _, each in rows)))
+                    for reason, name in _THROTTLES.items()
+                ],
             ),
             MetricFamily(
                 "holdfast_heap_operations_total",

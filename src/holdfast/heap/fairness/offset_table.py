@@ -3,7 +3,9 @@
 The one rule: 0 is nothing. Offsets lie close together, so they are kept in chunks; a chunk without a number is dropped.
 """
 
+import sys
 from array import array
+from collections.abc import Iterator
 from typing import Final
 
 _CHUNK: Final = 4_096
@@ -40,3 +42,30 @@ class OffsetTable:
         chunk[place] = number
         if not self._used[at]:
             del self._chunks[at], self._used[at]
+
+    def numbered(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Offsets from `start` on that have a number, by offset, with it."""
+        for at in sorted(at for at in self._chunks if at >= start // _CHUNK):
+            first = at * _CHUNK
+            for offset, number in enumerate(self._chunks[at].tolist(), first):
+                if number and offset >= start:
+                    yield offset, number
+
+    def chunks(self) -> dict[int, bytes]:
+        """A copy: 4,096 numbers of four bytes each, big-endian, by which chunk they are."""
+        return {at: _big_endian(chunk[:]).tobytes() for at, chunk in self._chunks.items()}
+
+    def restore(self, at: int, chunk: bytes) -> None:
+        """A chunk of a copy. `ValueError`: it is none."""
+        numbers = array("I")
+        numbers.frombytes(chunk)
+        if len(numbers) != _CHUNK:
+            raise ValueError(f"{len(numbers)} numbers in chunk {at}")
+        self._chunks[at] = _big_endian(numbers)
+        self._used[at] = _CHUNK - self._chunks[at].count(0)
+
+
+def _big_endian(numbers: "array[int]") -> "array[int]":
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
