@@ -109,7 +109,7 @@ class Journal:
             records = self._records
         keys = enqueue_keys(messages)  # what cannot be written is not applied
         state.apply_enqueues(first, now_ms, messages)
-        _, payloads, _, _, _, _, _, headers = zip(*messages, strict=True)
+        _, payloads, _, _, _, _, _, headers, _ = zip(*messages, strict=True)
         records += zip(count(len(records)), repeat(now_ms), keys, payloads, headers, strict=False)
         self._bytes += sum(map(len, keys)) + sum(map(len, payloads)) + _RECORD_BYTES * len(keys)
         if any(headers):
