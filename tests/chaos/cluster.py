@@ -65,6 +65,7 @@ class ChaosAgent:
             *("--peer", f"127.0.0.1:{peer_port}", "--advertise-peer", f"127.0.0.1:{self.peers.port}"),
             *("--lease-ttl", str(cluster.ttl_ms), *cluster.options, *of_store),
             env=self.faults.environment,
+            keep_logs=True,
         )
         self.process.port, self._options = kafka_port, self.process.options
         self.alive = False

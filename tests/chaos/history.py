@@ -13,7 +13,7 @@ The one rule, Jepsen's: an operation is written down before it is sent, and comp
 | `commit` | `partition`, `offset` | members |
 | `assign` | `partition`: it is this member's from here on | members |
 | `done` | `partition`, `end`: read up to here | readers |
-| `refuse` | `partition`, `error`: no client should see this one | anybody |
+| `refuse` | `partition`, `offset`, `error`, `reason`: no client should see this one | anybody |
 | `fault` | `fault`, `target`; `invoke` when it begins, `ok` when it is over | the schedule |
 """
 

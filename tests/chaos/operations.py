@@ -127,7 +127,8 @@ def operations(history: Iterable[Event]) -> Operations:
             case "done", _:
                 found.done[event.process, value["partition"]] = value["end"]
             case "refuse", _:
-                found.refusals.append((event.process, value["partition"], value["error"]))
+                error = ": ".join(filter(None, (value["error"], value.get("reason"))))
+                found.refusals.append((event.process, value["partition"], error))
             case "fault", "invoke":
                 found.faults.append((value["fault"], value["target"]))
             case _:

@@ -135,7 +135,8 @@ def taken(client: Consumer, name: str, record: Recorder) -> dict[int, list[list[
             assert partition is not None
             records[partition].append([message.offset(), _value(message), _epoch(message)])
         elif error.code() in LOST:
-            record(name, "fail", "refuse", partition=-1 if partition is None else partition, error=error.name())
+            where = {"partition": -1 if partition is None else partition, "offset": message.offset()}
+            record(name, "fail", "refuse", **where, error=error.name(), reason=error.str())
     return records
 
 

@@ -199,6 +199,30 @@ async def test_altered_settings_are_used_as_soon_as_they_are_known(setting: Sett
         await setting.service.produce("orders", 0, batch("x" * 2_000))
 
 
+async def test_a_leader_that_was_replaced_tells_no_reader_that_it_is_ahead_of_the_log(setting: Setting) -> None:
+    topic, service = await setting.topic(), setting.service
+    setting.led.known["orders"] = topic
+    await service.produce("orders", 0, batch("a"))
+    assert await service.end_of_epoch("orders", 0, 2) == (-1, -1)
+    with pytest.raises(OffsetOutOfRangeError):
+        await service.read("orders", 0, 2, bytes_max=1)
+    ann, bob = setting.world.owners[0], await setting.world.owner("bob")
+    await setting.world.store.close_session(ann.session.id)  # ended early: nobody has told ann
+    lease = await bob.acquire(PartitionId(topic="orders", topic_id=topic.id, number=0))
+    assert lease.epoch == 2
+    in_memory = service.read_now("orders", 0, 2, bytes_max=1)
+    assert in_memory is not None
+    assert not in_memory.in_memory
+    for ahead in (service.read("orders", 0, 2, bytes_max=1), service.fetch("orders", 0, 2)):
+        with pytest.raises(NotLeaderError, match="a later leader"):
+            await ahead
+    with pytest.raises(UnknownLeaderEpochError):
+        await service.end_of_epoch("orders", 0, 2)
+    with pytest.raises(OffsetOutOfRangeError):
+        service.read_now("orders", 0, -1, bytes_max=1)
+    assert records((await service.read("orders", 0, 0, bytes_max=1)).batches) == [(0, "a")]
+
+
 async def test_offsets_epochs_and_deleted_records(setting: Setting) -> None:
     await setting.topic()
     service = setting.service

@@ -40,8 +40,12 @@ def environment(**more: str) -> dict[str, str]:
 class ServeProcess:
     """One server process, started, signalled, killed and started again by tests."""
 
-    def __init__(self, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *options: str, env: dict[str, str] | None = None, keep_logs: bool = False
+    ) -> None:
+        """`keep_logs`: those of earlier starts stay, as `log.1`, `log.2` and so on."""
         directory.mkdir(parents=True, exist_ok=True)
+        self._keep_logs = keep_logs
         self.directory, self.data = directory, directory / "data"
         self.options, self._env = options, environment(**(env or {}))
         self.port = free_port()  # it is started again there: no outgoing connection takes it meanwhile
@@ -81,6 +85,8 @@ class ServeProcess:
     def launch(self) -> "ServeProcess":
         """Start it, without waiting for anything."""
         self.addresses.unlink(missing_ok=True)
+        if self._keep_logs and (last := self.directory / "log").exists():
+            last.rename(self.directory / f"log.{sum(1 for _ in self.directory.glob('log.*')) + 1}")
         with (self.directory / "out").open("wb") as out, (self.directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 self.argv(), stdout=out, stderr=log, env=self._env, cwd=self.directory, start_new_session=True

@@ -11,11 +11,12 @@ from typing import TypeVar
 from holdfast.agent.departures import Departures
 from holdfast.agent.partition_replicas import PartitionReplicas, ReplicaMirrors
 from holdfast.contracts.store import Entry, Store
+from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.kernel.keys import NODES, PLACED, PLANNER, holder_key, member_key, members_prefix, partition_resource
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.membership import read_member, read_node_id
 from holdfast.kernel.mirror import OPENING_ATTEMPTS, Mirror, open_mirror
-from holdfast.log.keys import OFFLINE, REPLICA_SETS, TOPICS, WAL_AGENTS, offline_key, topic_key
+from holdfast.log.keys import OFFLINE, REPLICA_SETS, TOPICS, WAL_AGENTS, offline_key, replica_set_key, topic_key
 from holdfast.log.offline_partitions import OfflinePartition, read_offline
 from holdfast.log.replica_sets import read_replica_set
 from holdfast.log.topics import Topic, read_topic
@@ -42,6 +43,7 @@ class Cluster:
     ) -> None:
         self._topics, self._holders, self._members, self._planners = topics, holders, members, planners
         self._offline, self.replica_mirrors, self.departures = offline, replicas, Departures()
+        self._epochs = {key: held.epoch for key, held in holders.items.items()}  # the last of each placed lease
         self._ids: dict[str, str] = {}
         self._ids_at = -1
         self.changed = Notify()  # topics, holders, members or marks changed
@@ -94,6 +96,28 @@ class Cluster:
     def leader(self, topic: str, number: int) -> Held | None:
         """Who holds the lease of a log partition, and at which epoch."""
         return self.holder(partition_resource(TopicPartition(topic, number)))
+
+    def last_epoch(self, topic: Topic, number: int) -> int:
+        """The last epoch of a partition that this process has heard of, whether anybody holds its lease now or not; -1: none.
+
+        Epochs of holders that were gone when this process started are known of partitions with replicas alone.
+        """
+        seen = self._epochs.get(holder_key(partition_resource(TopicPartition(topic.name, number))), NO_EPOCH)
+        replicas = self.replica_mirrors.sets.items.get(replica_set_key(topic.id, number))
+        return max(seen, replicas.epoch) if replicas is not None else seen
+
+    def holders_changed(self, keys: Collection[str]) -> None:
+        """Remember the epochs of these holders, for when they are gone."""
+        for key in keys:
+            held = self._holders.items.get(key)
+            if held is not None:
+                self._epochs[key] = held.epoch
+
+    def topics_deleted(self, names: Collection[str]) -> None:
+        """Forget the epochs of these topics. One of the same name has later ones."""
+        gone = tuple(holder_key(partition_resource(TopicPartition(name, 0))).rstrip("0") for name in names)
+        for key in [each for each in self._epochs if each.startswith(gone)] if gone else ():
+            del self._epochs[key]
 
     def holder(self, resource: str) -> Held | None:
         """Who holds a placed lease, and at which epoch."""
@@ -180,6 +204,7 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
             cluster.members_changed.notify()
 
         members.on_changed = on_members
+        holders.on_changed = cluster.holders_changed
         cluster.departures.members_changed(members.items.values(), clock.boot_ms())
         changed_names: dict[str, None] = {}
         topics.on_changed = lambda keys: changed_names.update(dict.fromkeys(key.removeprefix(TOPICS) for key in keys))
@@ -189,6 +214,7 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
                 await topics_changed.wait()
                 names = list(changed_names)
                 changed_names.clear()
+                cluster.topics_deleted([name for name in names if cluster.topic(name) is None])
                 cluster.on_topics(names)
                 cluster.changed.notify()
 

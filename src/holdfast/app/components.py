@@ -18,6 +18,7 @@ from holdfast.app.embedded_etcd.place import member_place, opened_store_url
 from holdfast.app.grpc_gateway import GrpcGateway, bound_grpc
 from holdfast.app.http_gateway import HttpGateway
 from holdfast.app.listeners import Listener, bound_listener
+from holdfast.app.store_opening import waited_for_store
 from holdfast.app.tracing.running import running_traces
 from holdfast.contracts.measured_store import MeasuredStore, StoreCounters
 from holdfast.contracts.store import Store
@@ -26,7 +27,7 @@ from holdfast.objects.cache import CachingObjects, cached
 from holdfast.objects.counters import ObjectCounters
 from holdfast.objects.urls import counters_for, open_objects
 from holdfast.security.tls import CurrentContext, TlsFiles
-from holdfast.stores.urls import is_embedded_etcd, open_store
+from holdfast.stores.urls import is_embedded_etcd
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.installation import NotInstalledError
 from holdfast.vocabulary.random import Random
@@ -133,7 +134,8 @@ async def open_components(
     requests = counters_for(settings.objects)
     etcd = await _etcd_member(stack, settings, directory, clock=clock, random=random)
     store_calls = StoreCounters()
-    engine = await stack.enter_async_context(open_store(opened_store_url(settings), clock=clock, random=random))
+    opening = waited_for_store(opened_store_url(settings), clock=clock, random=random, wait_ms=settings.store_wait_ms)
+    engine = await stack.enter_async_context(opening)
     store = MeasuredStore(engine, store_calls)
     opened = await stack.enter_async_context(
         open_objects(settings.objects, clock=clock, random=random, counters=requests)

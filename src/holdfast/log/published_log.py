@@ -1,7 +1,8 @@
 """The published part of a partition, as any process sees it from the store and object storage alone.
 
 It shows everything below `published`, and never the tail: for that, ask the leader. It is as old as the last `refresh`,
-which is harmless: what is published does not change, it only grows, and shrinks at the old end.
+which is harmless: what is published does not change, it only grows, and shrinks at the old end. It never gets older: of two
+refreshes at once the answer to the earlier may come last, and a reader would take what that does not list for a gap.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ class PublishedLog:
         self._store, self._clock = store, clock
         self._key = state_key(partition_id.topic_id, partition_id.number)
         self._record = PartitionRecord()
-        self._version = 0
+        self._version = self._scanned = 0
         self.segments = SegmentList()
         self.tail = Tail(0)
 
@@ -61,7 +62,10 @@ class PublishedLog:
         """Read record and segments from the store again, as of one commit: what is not listed then is below its start, or a gap."""
         which = self.partition_id
         prefix = partition_prefix(which.topic_id, which.number)
-        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries
+        scan = await self._store.scan(prefix, prefix_end(prefix))
+        if scan.version < self._scanned:
+            return
+        self._scanned, entries = scan.version, scan.entries
         entry = next((each for each in reversed(entries) if each.key == self._key), None)
         if entry is not None and entry.version != self._version:
             self._take(entry)

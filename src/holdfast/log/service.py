@@ -4,7 +4,8 @@ It validates requests itself: limits, keys of compacted topics, append time, lea
 the agent's. A partition that another agent leads is a `NotLeaderError`, and the gateway redirects or forwards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ from holdfast.log.batches import (
     split_batches,
 )
 from holdfast.log.batches.header import TRANSACTIONAL
-from holdfast.log.errors import HeapTopicError, NotLeaderError
+from holdfast.log.errors import HeapTopicError, NotLeaderError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from holdfast.log.figures import TopicTraffic
 from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.leader_epochs import check_leader_epoch, epoch_at
@@ -32,6 +33,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition_read import PartitionRead
 from holdfast.log.pending_produce import AppendedTogether, PendingProduce, ProduceResult
+from holdfast.log.promises_ahead import is_newest
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import FetchedBatches, LogReader, end_of_epoch
 from holdfast.log.segments import ProducerSnapshot
@@ -236,7 +238,8 @@ class LogService:
         log = await self._readable(topic, partition, NO_EPOCH)
         if isinstance(log, RetainedPartition):
             log.check_known(offset)
-        found = await self._reading.fetch(log, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
+        async with self._confirmed_end(log, offset):
+            found = await self._reading.fetch(log, offset, bytes_max=bytes_max, wait_ms=wait_ms, bytes_min=bytes_min)
         self.traffic[topic].read_bytes += found.size_bytes
         return found
 
@@ -251,7 +254,8 @@ class LogService:
         found = self._leading.topic(topic) or await self.topics.get(topic)
         log = self._readable_at(found, partition, offset, leader_epoch)
         epoch = log.epoch
-        batches, start, end, size_bytes = await self._reading.fetch(log, offset, bytes_max=bytes_max)
+        async with self._confirmed_end(log, offset):
+            batches, start, end, size_bytes = await self._reading.fetch(log, offset, bytes_max=bytes_max)
         self.traffic[topic].read_bytes += size_bytes
         return PartitionRead(batches, size_bytes, start, end, epoch, log)
 
@@ -263,7 +267,12 @@ class LogService:
         if found is None:
             return None
         log = self._readable_at(found, partition, offset, leader_epoch)
-        read = self._reading.fetch_now(log, offset, bytes_max=bytes_max)
+        try:
+            read = self._reading.fetch_now(log, offset, bytes_max=bytes_max)
+        except OffsetOutOfRangeError as error:
+            if offset <= error.end:
+                raise
+            read = None  # whether that is beyond the end, `read` asks the store
         if read is None:
             return PartitionRead((), 0, log.start_offset, log.high_watermark, log.epoch, log, in_memory=False)
         batches, start, end, size_bytes = read
@@ -279,6 +288,22 @@ class LogService:
         if isinstance(log, RetainedPartition):
             log.check_known(offset)
         return log
+
+    @asynccontextmanager
+    async def _confirmed_end(self, log: LeadingPartition | RetainedPartition, offset: int) -> AsyncIterator[None]:
+        """For a read in the body: that `offset` lies beyond the end is said by the newest leader alone.
+
+        A reader that is ahead of this agent has read from a later leader, if there is one, or from its replicas.
+        """
+        try:
+            yield
+        except OffsetOutOfRangeError as error:
+            if offset <= error.end or isinstance(log, RetainedPartition):
+                raise
+            if not await is_newest(self._context.store, log.lease):
+                which = log.partition_id
+                raise NotLeaderError(which.topic, which.number, reason="a later leader took over") from error
+            raise
 
     async def read_replica(
         self, topic: str, partition: int, offset: int, *, bytes_max: int, leader_epoch: int = NO_EPOCH
@@ -346,10 +371,19 @@ class LogService:
     async def end_of_epoch(
         self, topic: str, partition: int, epoch: int, *, leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
-        """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and where it ended."""
+        """Kafka's OffsetForLeaderEpoch: the largest known epoch ≤ `epoch`, and where it ended.
+
+        An end below what the caller has read means to it that the log was truncated. So a former leader names no end of its own
+        epoch: replicas and later leaders may have shown more of it. Nor does a leader that was replaced unawares: asked for
+        a later epoch than its own, or for its own by who does not say whom it takes for the leader, it asks the store.
+        (-1, -1): no such epoch was ever known.
+        """
         log = await self._readable(topic, partition, leader_epoch)
-        if isinstance(log, RetainedPartition) and epoch > log.epoch:
-            raise log.not_leader()  # an answer would read as if the log had been truncated
+        if isinstance(log, RetainedPartition):
+            if epoch >= log.epoch:
+                raise log.not_leader()
+        elif epoch + (leader_epoch == NO_EPOCH) > log.epoch and not await is_newest(self._context.store, log.lease):
+            raise UnknownLeaderEpochError(str(log.partition_id), max(epoch, log.epoch + 1), log.epoch)
         return end_of_epoch(log, epoch)
 
     async def producers(self, topic: str, partition: int) -> Sequence[ProducerSnapshot]:

@@ -215,6 +215,28 @@ async def test_a_partition_without_a_leader_has_its_code_in_every_version(tmp_pa
         assert (code(kept), kept.leader_id, kept.replica_nodes) == (ErrorCode.NONE, 4, (4,))
 
 
+def epochs_of(cluster: Cluster, topic: Topic, version: int = 12) -> list[int]:
+    listed = read(version, encoded(version, cluster, [MetadataTopic(topic)])).topics[0].partitions
+    return [each.leader_epoch for each in listed]
+
+
+async def test_a_partition_without_a_leader_keeps_the_epoch_that_clients_know() -> None:
+    topic = Topic(id="ab" * 16, name="orders", partitions=2, created_at_ms=0)
+    cluster = made_up(topic, leaders={0: "ann"})
+    assert epochs_of(cluster, topic) == [7, -1]
+    holders = cluster._holders
+    keys = [holder_key(partition_resource(TopicPartition("orders", number))) for number in range(2)]
+    holders.items[keys[1]] = dataclasses.replace(held("orders", 1, "ann"), epoch=9)
+    cluster.holders_changed(keys)
+    holders.items.clear()
+    cluster.holders_changed(keys)
+    holders.version += 1
+    assert epochs_of(cluster, topic) == [7, 9]
+    cluster.topics_deleted(["orders"])
+    holders.version += 1
+    assert epochs_of(cluster, topic) == [-1, -1]
+
+
 async def test_a_cached_topic_is_encoded_again_when_a_leader_changes() -> None:
     topic = Topic(id="ab" * 16, name="orders", partitions=1, created_at_ms=0)
     cluster = made_up(topic, leaders={})
@@ -242,6 +264,8 @@ async def test_a_leader_that_looks_dead_from_here_is_none_in_every_version_until
         assert leader(version) == (4, ErrorCode.NONE)
         cluster.departures.suspect(ann, 0)
         assert leader(version) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+        if version >= 7:
+            assert epochs_of(cluster, topic, version) == [7]
         cluster.departures.reached("ann")
         assert leader(version) == (4, ErrorCode.NONE)
 
@@ -316,7 +340,7 @@ async def test_every_version_lists_replicas_those_in_sync_and_those_offline() ->
         ]
         assert found == [each if version >= 5 else each[:4] for each in expected], version
         if version >= 7:
-            assert [each.leader_epoch for each in answer.topics[0].partitions] == [7, 7, -1, 7, 7]
+            assert [each.leader_epoch for each in answer.topics[0].partitions] == [7, 7, 7, 7, 7]
 
 
 async def test_a_cached_topic_is_encoded_again_when_a_replica_falls_behind() -> None:

@@ -13,7 +13,7 @@ from tests.support.replication.partitions import ReplicatedWorld, open_replicate
 from tests.support.waiting import async_until
 
 from holdfast.kernel.lease import Held
-from holdfast.log.batches import Record, encode
+from holdfast.log.batches import Record, RecordBatchLimits, encode, split_batches
 from holdfast.log.errors import FencedLeaderEpochError, NotLeaderError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from holdfast.log.follower_reads import FollowerReads
 from holdfast.log.partition.follower_partition import FollowerPartition
@@ -23,6 +23,7 @@ from holdfast.log.reader import LogReader
 from holdfast.log.replication.messages import Answer, Request
 from holdfast.log.replication.positions import NOWHERE, PartitionKey
 from holdfast.log.settings import LogSettings
+from holdfast.vocabulary.errors import ExpiredError
 
 KEY: PartitionKey = (bytes.fromhex(ORDERS.topic_id), ORDERS.number)
 PAGE = 1 << 20
@@ -269,3 +270,18 @@ async def test_a_log_that_begins_again_shows_no_gap(world: ReplicatedWorld) -> N
 def _stamped(value: str, offset: int) -> bytes:
     """A batch as a leader numbers it."""
     return encode([Record(offset, 1_000, None, value.encode())], base_offset=offset)
+
+
+async def test_replicas_show_more_than_a_leader_may_that_lost_its_session(world: ReplicatedWorld) -> None:
+    ann, *_ = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, batch("a"))
+    appended = partition.append_now(split_batches(batch("b"), limits=RecordBatchLimits()))
+    assert appended is not None
+    ann.session.deadline_ms = 0  # it was suspended before the replicas answered
+    with pytest.raises(ExpiredError):
+        await partition.acknowledged(appended)
+    reader = Reader(world, "bob")
+    await shown(partition, reader)
+    assert await reader.values() == ["a", "b"]
+    assert partition.retained().high_watermark == 1  # so it must not be asked where its own epoch ends

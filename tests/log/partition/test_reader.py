@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,8 @@ from holdfast.log.maintenance import delete_records
 from holdfast.log.metadata import IndexRecord
 from holdfast.log.model import ACKS_LEADER, PartitionConfig
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.partition.retained_partition import RetainedPartition
+from holdfast.log.partition.tail import Tail
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
 from holdfast.log.segment_list import load_segments
@@ -452,3 +455,53 @@ async def test_what_goes_while_a_reader_looks_at_the_list_is_not_skipped_in_sile
     except OffsetOutOfRangeError:
         return
     assert found == "abcd"  # they are kept for a while, for readers that know them
+
+
+class Holds(FaultyStore):
+    """Holds back the answer to one scan until it is let go."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.held: asyncio.Event | None = None
+
+    async def scan(self, start: str, end: str, *, limit: int | None = None, reverse: bool = False) -> Scan:
+        found = await super().scan(start, end, limit=limit, reverse=reverse)
+        held, self.held = self.held, None
+        if held is not None:
+            await held.wait()
+        return found
+
+
+@pytest.mark.parametrize("kind", ["published", "retained"])
+async def test_an_answer_of_the_store_that_comes_late_hides_nothing(
+    world: PartitionWorld, reading: LogReader, kind: str
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    for value in ("a", "b"):
+        await append(partition, batch(value))
+        await ann.publisher.publish([partition])
+    store = Holds(world.store, random=world.random)
+    log: PublishedLog | RetainedPartition = await PublishedLog.open(ORDERS, store=store, clock=world.clock)
+    if kind == "retained":
+        log = RetainedPartition(
+            ORDERS,
+            epoch=1,
+            high_watermark=2,
+            record=partition.record,
+            segments=partition.segments,
+            tail=Tail(2),
+            store=store,
+            clock=world.clock,
+        )
+    store.held = let_go = asyncio.Event()
+    late = asyncio.ensure_future(log.refresh())
+    await async_until(lambda: store.held is None)
+    await append(partition, batch("c"))
+    await ann.publisher.publish([partition])
+    await log.refresh()
+    assert log.high_watermark == 3
+    let_go.set()
+    await late
+    assert log.high_watermark == 3
+    assert records((await reading.fetch(log, 2, bytes_max=1)).batches) == [(2, "c")]

@@ -436,6 +436,9 @@ def _everyday() -> Iterator[Setting]:
     yield everyday_setting("logging.format", "text", "--log", "FORMAT", "log format", choices=LOG_FORMATS)
     yield everyday_setting("logging.level", "info", "--log-level", "LEVEL", "log level", choices=LOG_LEVELS)
     yield everyday_setting("stop_ms", 45_000, "--stop-ms", "MS", "how long a graceful stop may take", kind=int)
+    yield everyday_setting(
+        "store_wait_ms", 15_000, "--store-wait-ms", "MS", "how long a start waits for a store that is away", kind=int
+    )
 
 
 def _tuning(taken: set[str]) -> Iterator[Setting]:

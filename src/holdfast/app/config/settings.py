@@ -59,7 +59,8 @@ class ServeSettings:
     """What `holdfast serve` does.
 
     `agent_id` is empty if it is generated once and kept in `data`. `stop_ms` bounds a graceful stop: what is not published by then
-    stays in the WAL. `print_addresses` is empty or a file. `http_listen`, `grpc_listen`, `text_listen`: None if
+    stays in the WAL. `store_wait_ms` is how long a start waits for a store that is not available.
+    `print_addresses` is empty or a file. `http_listen`, `grpc_listen`, `text_listen`: None if
     HTTP, gRPC or the text protocol is off. `grpc_default`: nobody asked for gRPC, which is served if it can be.
     `agents`: how many agents of this host, this process included.
     `master_key_file`, `master_key`: what secrets in the store are sealed with (`app.master_keys`).
@@ -75,6 +76,7 @@ class ServeSettings:
     insecure: bool = False
     print_addresses: str = ""
     stop_ms: int = 45_000
+    store_wait_ms: int = 15_000
     agents: int = 1
     log_format: str = "text"
     log_level: str = "info"
@@ -123,6 +125,7 @@ class ServeSettings:
         check_one_of("log_format", self.log_format, LOG_FORMATS)
         check_one_of("log_level", self.log_level, LOG_LEVELS)
         check_at_least("stop_ms", self.stop_ms, 0)
+        check_at_least("store_wait_ms", self.store_wait_ms, 0)
         check_between("agents", self.agents, 1, AGENTS_MAX if self.leads else 1)
         self._check_ports_of_agents()
         if self.clickhouse not in ("embedded", "off") and not self.clickhouse.startswith(("http://", "https://")):

@@ -25,16 +25,17 @@ class PartitionLeader(NamedTuple):
 
 
 class PartitionNodes(NamedTuple):
-    """A partition as Metadata lists it. The leader is `NO_NODE` while nobody serves it. `offline`: replicas that are not live."""
+    """A partition as Metadata lists it. The leader is `NO_NODE` while nobody serves it. `offline`: replicas that are not live.
+
+    The epoch is the last that this node has heard of, whoever leads, as in Kafka: a client that is told of none forgets the epoch
+    it knows, and believes the next node, which may be behind.
+    """
 
     leader: int
     epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     offline: tuple[int, ...] = ()
-
-
-_UNPLACED: Final = PartitionNodes(NO_NODE, NO_EPOCH, (), ())
 
 
 def broker(member: Member) -> Broker:
@@ -70,20 +71,22 @@ def leader_of(cluster: Cluster, topic: str, number: int) -> PartitionLeader:
     return PartitionLeader(nodes.leader, nodes.epoch if nodes.leader != NO_NODE else NO_EPOCH)
 
 
-def nodes_of(cluster: Cluster, held: Held | None, replicas: PartitionReplicas | None = None) -> PartitionNodes:
+def nodes_of(
+    cluster: Cluster, held: Held | None, replicas: PartitionReplicas | None = None, *, last_epoch: int = NO_EPOCH
+) -> PartitionNodes:
     """Leader and replicas of the partition whose lease is held like this. Without `replicas` the leader is the only one.
 
-    A leader that looks dead from here is none.
+    A leader that looks dead from here is none. `last_epoch`: the epoch if nobody holds the lease.
     """
     member = cluster.reachable_member(held.holder) if held is not None else None
     leads = held is not None and member is not None
     offline = cluster.offline(held) if held is not None and member is not None else None
     leader = member.node if member is not None and offline is None else NO_NODE
-    epoch = held.epoch if held is not None and leads else NO_EPOCH
+    epoch = held.epoch if held is not None else last_epoch
     if replicas is not None and replicas.agents:
         return _replicated(cluster, replicas, leader, epoch)
     if not leads:
-        return _UNPLACED
+        return PartitionNodes(NO_NODE, epoch, (), ())
     if offline is None:
         return PartitionNodes(leader, epoch, (leader,), (leader,))
     unavailable = () if offline.node == NO_NODE else (offline.node,)

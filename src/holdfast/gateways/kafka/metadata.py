@@ -277,7 +277,8 @@ def _described(call: RequestContext, topic: Topic, numbers: Sequence[int]) -> Re
 
 def _partition(backend: KafkaBackend, topic: Topic, number: int) -> ResponseFields:
     cluster = backend.cluster
-    nodes = nodes_of(cluster, cluster.leader(topic.name, number), cluster.replicas(topic.id, number))
+    held, last_epoch = cluster.leader(topic.name, number), cluster.last_epoch(topic, number)
+    nodes = nodes_of(cluster, held, cluster.replicas(topic.id, number), last_epoch=last_epoch)
     return {
         "error_code": ErrorCode.NONE if nodes.leader != NO_NODE else ErrorCode.LEADER_NOT_AVAILABLE,
         "partition_index": number,

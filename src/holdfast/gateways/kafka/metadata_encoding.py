@@ -166,7 +166,8 @@ def _partitions(version: int, cluster: Cluster, topic: Topic) -> bytes:
             epochs = (held.epoch,) if layout.epochs else ()
             out += layout.led.pack(ErrorCode.NONE, number, leader, *epochs, one, leader, one, leader, *offline)
             continue
-        leader, epoch, listed, _, unavailable = nodes_of(cluster, held)
+        last_epoch = cluster.last_epoch(topic, number) if held is None else NO_EPOCH
+        leader, epoch, listed, _, unavailable = nodes_of(cluster, held, last_epoch=last_epoch)
         epochs = (epoch,) if layout.epochs else ()
         if held is not None and leader != NO_NODE:
             leaders[held.holder] = leader
@@ -185,7 +186,7 @@ class _ReplicatedPartitions:
     """The partitions of a topic that have replicas. What follows their epochs is the same for many, and encoded once."""
 
     def __init__(self, version: int, cluster: Cluster, topic: Topic) -> None:
-        self._version, self._cluster = version, cluster
+        self._version, self._cluster, self._topic = version, cluster, topic
         self._sets = cluster.replica_mirrors.sets_of(topic.id, topic.partitions)
         self._head = Struct(">hiii" if version >= _EPOCHS else ">hii")
         self._known: dict[tuple[object, ...], tuple[ErrorCode, PartitionNodes, bytes]] = {}
@@ -203,7 +204,7 @@ class _ReplicatedPartitions:
             code = ErrorCode.NONE if nodes.leader != NO_NODE else ErrorCode.LEADER_NOT_AVAILABLE
             known = self._known[key] = code, nodes, self._replicas(nodes)
         code, nodes, replicas = known
-        epoch = NO_EPOCH if held is None or nodes.epoch == NO_EPOCH else held.epoch
+        epoch = held.epoch if held is not None else self._cluster.last_epoch(self._topic, number)
         epochs = (epoch,) if self._version >= _EPOCHS else ()
         return self._head.pack(code, number, nodes.leader, *epochs) + replicas
 

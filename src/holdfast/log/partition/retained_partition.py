@@ -42,7 +42,7 @@ class RetainedPartition:
         self.start_offset = record.start
         self.epochs: Sequence[EpochStart] = record.epochs
         self.segments, self.tail = segments, tail
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._scanned = store, clock, 0
 
     def check_known(self, offset: int) -> None:
         """Raise unless the record at `offset` is known: at the end there may be more by now, and beyond it there is."""
@@ -61,7 +61,10 @@ class RetainedPartition:
         """A segment is gone: read from the store what took its place. `UnavailableError`: the store is away, too."""
         which = self.partition_id
         prefix = partition_prefix(which.topic_id, which.number)
-        entries = (await self._store.scan(prefix, prefix_end(prefix))).entries  # as of one commit
+        scan = await self._store.scan(prefix, prefix_end(prefix))
+        if scan.version < self._scanned:
+            return  # another refresh was faster
+        self._scanned, entries = scan.version, scan.entries  # as of one commit
         entry = next((each for each in entries if each.key == state_key(which.topic_id, which.number)), None)
         self.segments = list_segments(entries, which.topic_id, which.number)
         if entry is None:
