@@ -15,6 +15,7 @@ _WHERE: Final = re.compile(r"Error performing (\w+) https?://(?:[^/?\s@]*@)?([^/
 _STATUS: Final = re.compile(r"status code: (\d{3}) ([A-Za-z' -]*)")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _KIND: Final = re.compile(r"kind: (Connect|Timeout|Interrupted|Request|Decode)\b")
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _REASONS: Final = {
     "Connect": "connection failed",
     "Timeout": "no response in time",
@@ -48,6 +49,9 @@ def classify_error(service: str, error: BaseException) -> UnavailableError:
     where = _WHERE.search(text)
     reason = f"{where[1]} {where[2]}: " if where else ""
     response = _STATUS.search(text)
+    refused = None if response else _CERTIFICATE.search(text)
+    if refused:
+        return RequestRefusedError(service, f"{reason}its certificate is not trusted ({refused[1]}); check ca_file")
     if response:
         reason += f"{status} {response[2].strip()}" + (f" ({code})" if code else "")
     else:
