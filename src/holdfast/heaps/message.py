@@ -18,6 +18,7 @@ class Message:
 
     As a context manager it is acknowledged at the end of the body, and negatively if the body raises; unless it was settled there.
     `lost` is set when the lease was lost: somebody else may have the message now, and settling it raises `LeaseLostError`.
+    `rank_bound`: it was among so many of the best that were ready, of a heap of several partitions.
     """
 
     def __init__(self, popped: PoppedMessage, visibility_ms: int, leases: "Leases") -> None:
@@ -25,6 +26,7 @@ class Message:
         self.payload, self.priority, self.headers = popped.payload, popped.priority, popped.headers
         self.attempts, self.max_retries = popped.attempts, popped.max_retries
         self.enqueued_ms, self.partition_key = popped.enqueued_ms, popped.partition_key
+        self.rank_bound = popped.rank_bound
         self.lease_token, self.lease_deadline_ms = popped.lease_token, popped.lease_deadline_ms
         self.visibility_ms = visibility_ms
         self._lost: asyncio.Event | None = None  # made when somebody asks for it
