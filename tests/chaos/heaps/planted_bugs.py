@@ -101,10 +101,10 @@ HEAP_BUGS: Final[dict[str, Callable[[], None]]] = {
 }
 
 HEAPS_SHOWN_BY: Final = {
-    "lease-not-checked": Shown(level="local", faults=("kill",)),
+    "lease-not-checked": Shown(level="local", faults=("freeze",)),
     "dedup-off": Shown(level="local", faults=("cut-clients",)),
     "grant-before-durable": Shown(level="object", faults=("freeze-past-ttl", "lose-disk")),
-    "leases-forgotten": Shown(level="local", faults=("kill",)),
+    "leases-forgotten": Shown(level="local", faults=("transfer", "drain")),
     "answer-before-durable": Shown(level="object", faults=("freeze-past-ttl", "lose-disk")),
     "spine-not-told": Shown(level="local", faults=("freeze",)),
 }
