@@ -135,6 +135,7 @@ class ChaosCluster:
         self.directory, self.links, self.store, self.object_server = directory, links, store, object_server
         self.ttl_ms, self.options = ttl_ms, options
         self.copies_needed = 1  # of every partition, before a disk may be lost
+        self.topics: tuple[str, ...] = ()  # whose partitions these are
         self.agents = [ChaosAgent(self, name, zone) for name, zone in zip(NAMES, ZONES, strict=False)]
 
     @classmethod

@@ -236,9 +236,11 @@ def _is_whole(cluster: ChaosCluster) -> bool:
 
     def whole() -> bool:
         try:
-            found = admin(cluster.bootstrap).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+            client = admin(cluster.bootstrap)
+            topics = [client.list_topics(topic, timeout=10).topics[topic] for topic in cluster.topics]
         except KafkaException:
             return False
+        found = [each for topic in topics for each in topic.partitions.values()]
         return all(each.leader >= 0 and len(each.isrs) >= cluster.copies_needed for each in found)
 
     try:

@@ -6,10 +6,11 @@ has shown it yet.
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from tests.chaos.heaps.planted_bugs import HEAP_BUGS
+from tests.chaos.shown import Shown
 from tests.support.replication.mutants import MUTANTS
 
 from holdfast.contracts.store import Absent
@@ -22,16 +23,6 @@ from holdfast.log.wal.disk import WalDisk
 from holdfast.vocabulary.clock import RealClock
 
 WRITTEN_BACK_MS: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """Where a bug shows: at a level, by faults that last so long, with a TTL."""
-
-    level: str
-    faults: tuple[str, ...]
-    lasting_s: tuple[float, float] = (0.3, 0.8)
-    ttl_ms: int = 2_000
 
 
 def epoch_not_checked() -> None:
@@ -125,4 +116,4 @@ SHOWN_BY: Final = {
 
 def plant(bug: str) -> None:
     """In this process."""
-    BUGS[bug]()
+    {**BUGS, **HEAP_BUGS}[bug]()

@@ -99,7 +99,7 @@ def run(directory: Path, plan: Plan, *, told: Callable[[str], None] = lambda _: 
         ) as cluster,
     ):
         create(cluster.bootstrap, TOPIC, plan.partitions, LEVELS[plan.level], **TOPIC_CONFIG)
-        cluster.copies_needed = LEVELS[plan.level].copies_needed
+        cluster.topics, cluster.copies_needed = (TOPIC,), LEVELS[plan.level].copies_needed
         clients = Clients(cluster, plan, record)
         with clients.working():
             nemesis = FaultRunner(cluster, plan.schedule(), record=record, told=told)

@@ -16,7 +16,15 @@ from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    InvalidError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from holdfast.vocabulary.histogram import LATENCY_BOUNDS_MS, Histogram
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import Notify
@@ -25,6 +33,11 @@ _RECORD_BYTES: Final = 80  # around a payload
 _PLAIN_BYTES: Final = 1_200  # the same with the longest name of a producer
 _MESSAGE_BYTES: Final = 8_192  # the same at most, with texts of every kind in its key
 _WAITING_BYTES_MAX: Final = 8 * MIB
+_LEADERSHIP_LOST: Final = (
+    FencedError,
+    ExpiredError,
+    ClosedError,
+)  # what a log says of itself, and no client can act upon
 
 
 class Journal:
@@ -60,7 +73,10 @@ class Journal:
         """Raise unless operations are taken. `NotLeaderError`, `UnavailableError`: try again, here or elsewhere."""
         if self.ended is not None:
             raise self._not_leader(self.ended)
-        self._log.check_accepting()
+        try:
+            self._log.check_accepting()
+        except _LEADERSHIP_LOST as error:
+            raise self._not_leader(error) from error
         if self._deferred is not None and self._bytes >= _WAITING_BYTES_MAX:
             raise UnavailableError(f"partition {self._log.partition_id}", "too much waits to be appended")
 
@@ -130,12 +146,12 @@ class Journal:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def durable(self) -> "asyncio.Future[None]":
-        """Done once everything added so far is durable. Raises what an append raises: the outcome may be unknown."""
+        """Done once everything added so far is durable. Raises what an append raises. `OutcomeUnknownError`: leadership is lost."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._records:
             self._waiters.append(waiter)
         else:
-            self._log.notify_durable(self._state.next_offset, lambda error: _resolve([waiter], error))
+            self._log.notify_durable(self._state.next_offset, lambda error: _resolve([waiter], self._unknown(error)))
         return waiter
 
     async def append_deferred(self) -> None:
@@ -209,7 +225,7 @@ class Journal:
             if error is None:
                 failpoints.reached("heap.durable")
                 self.apply_ms.observe(self._clock.boot_ms() - appended_ms)
-            _resolve(waiters, error)
+            _resolve(waiters, self._unknown(error))
             if isinstance(error, HoldfastError):
                 self.end(error)
 
@@ -220,6 +236,12 @@ class Journal:
         if isinstance(error, NotLeaderError):
             return error
         return NotLeaderError(which.topic, which.number, reason=f"nothing was changed: {error}")
+
+    def _unknown(self, error: BaseException | None) -> BaseException | None:
+        """Why what was appended is not durable here: whoever leads next may find it in the log, or not."""
+        if isinstance(error, _LEADERSHIP_LOST):
+            return OutcomeUnknownError(f"operation of {self._log.partition_id}", str(error))
+        return error
 
 
 def _size_of(headers: Headers) -> int:

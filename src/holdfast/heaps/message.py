@@ -18,19 +18,27 @@ class Message:
 
     As a context manager it is acknowledged at the end of the body, and negatively if the body raises; unless it was settled there.
     `lost` is set when the lease was lost: somebody else may have the message now, and settling it raises `LeaseLostError`.
+    `rank_bound`: it was among so many of the best that were ready, of a heap of several partitions.
     """
 
     __slots__ = (
         *("id", "topic", "partition", "payload", "priority", "headers", "attempts", "max_retries", "enqueued_ms"),
-        *("partition_key", "fairness_key", "lease_token", "lease_deadline_ms", "visibility_ms", "on_lost"),
+        *(
+            "partition_key",
+            "fairness_key",
+            "rank_bound",
+            "lease_token",
+            "lease_deadline_ms",
+            "visibility_ms",
+            "on_lost",
+        ),
         *("_lost", "_why", "_leases", "_settled", "__weakref__"),
     )
 
     def __init__(self, popped: PoppedMessage, visibility_ms: int, leases: "Leases") -> None:
         self.id, self.topic, self.partition, self.payload, self.priority, self.enqueued_ms = popped[:6]
         self.lease_token, self.lease_deadline_ms, self.attempts, self.max_retries = popped[6:10]
-        self.partition_key, self.headers = popped[11:13]
-        self.fairness_key = popped.fairness_key
+        self.partition_key, self.headers, self.rank_bound, self.fairness_key = popped[11:15]
         self.visibility_ms = visibility_ms
         self._lost: asyncio.Event | None = None  # made when somebody asks for it
         self.on_lost: Callable[[Message], None] | None = None

@@ -1,0 +1,110 @@
+"""Bugs of heaps for the checker to find, by name: each switches off one rule in an agent's process.
+
+`SHOWN_BY` says at which level, and under which faults, they show.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.chaos.shown import Shown
+
+from holdfast.heap import local_heaps, partition
+from holdfast.heap.dedup import Dedup
+from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError
+from holdfast.heap.lease_token import LeaseToken
+from holdfast.heap.partition_state import Lease, PartitionState
+from holdfast.heap.spine.ready_budget import ReadyBudget
+
+
+def lease_not_checked() -> None:
+    """Whoever once had a lease of a message that is leased may acknowledge it."""
+
+    def any_lease(state: PartitionState, topic: str, token: LeaseToken) -> Lease:
+        lease = state.leases.get(token.offset)
+        if lease is None:
+            raise LeaseLostError(topic, "", MESSAGE_GONE)
+        return lease
+
+    partition.current_lease = any_lease
+
+
+def dedup_off() -> None:
+    """No enqueue is known again."""
+    partition.known_enqueue = lambda *args: None
+    Dedup.is_next = lambda self, key: False  # type: ignore[method-assign]
+
+
+def grant_before_durable() -> None:
+    """A message is handed out while its GRANT is on its way into the log."""
+    granted = partition.HeapPartition._granted
+
+    class Hasty:
+        """The partition, with a journal that waits for nothing."""
+
+        def __init__(self, real: partition.HeapPartition) -> None:
+            self._real, self._journal = real, self
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        async def durable(self) -> None:
+            """At once."""
+
+    async def hastily(self: partition.HeapPartition, pop: Any, bytes_max: int = partition.POP_BYTES_MAX) -> Any:
+        return await granted(Hasty(self), pop, bytes_max)  # type: ignore[arg-type]
+
+    partition.HeapPartition._granted = hastily  # type: ignore[method-assign]
+
+
+def leases_forgotten() -> None:
+    """A new leader begins with every leased message ready."""
+    recover = local_heaps.recover
+
+    async def forgetfully(*args: Any) -> PartitionState:
+        state = await recover(*args)
+        for offset, lease in list(state.leases.items()):
+            state._end_lease(offset)
+            state.ready.add(offset, lease.rank, again=True)
+        return state
+
+    local_heaps.recover = forgetfully
+
+
+def answer_before_durable() -> None:
+    """Nobody waits for the log."""
+
+    def at_once(self: Any) -> "asyncio.Future[None]":
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter.set_result(None)
+        return waiter
+
+    partition.Journal.durable = at_once  # type: ignore[method-assign]
+
+
+def spine_not_told() -> None:
+    """Whatever becomes ready is acknowledged before the spine knows of it, and it is told late."""
+
+    def acknowledged(self: ReadyBudget, event: int, rank: int) -> bool:
+        return True
+
+    ReadyBudget.ready = acknowledged  # type: ignore[method-assign]
+
+
+HEAP_BUGS: Final[dict[str, Callable[[], None]]] = {
+    "lease-not-checked": lease_not_checked,
+    "dedup-off": dedup_off,
+    "grant-before-durable": grant_before_durable,
+    "leases-forgotten": leases_forgotten,
+    "answer-before-durable": answer_before_durable,
+    "spine-not-told": spine_not_told,
+}
+
+HEAPS_SHOWN_BY: Final = {
+    "lease-not-checked": Shown(level="local", faults=("freeze",)),
+    "dedup-off": Shown(level="local", faults=("cut-clients",)),
+    "grant-before-durable": Shown(level="object", faults=("freeze-past-ttl", "lose-disk")),
+    "leases-forgotten": Shown(level="local", faults=("transfer", "drain")),
+    "answer-before-durable": Shown(level="object", faults=("freeze-past-ttl", "lose-disk")),
+    "spine-not-told": Shown(level="local", faults=("freeze",)),
+}
