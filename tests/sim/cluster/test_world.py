@@ -44,6 +44,7 @@ CATCHES = {
     "ack-before-majority": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "serve-before-seal": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "longest-tail": {"one-record-per-offset", "nothing-lost", "sequence-known"},
+    "replica-out-of-range": {"no-surprise"},
     "visible-before-durable": {"read-stays", "read-in-order", "nothing-lost", "sequence-known"},
 }
 KEPT = read_seeds(Path(__file__).with_name("seeds.txt"), CLUSTER)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from holdfast.agent.agent import Agent
 from holdfast.groups.model import CommittedOffset
+from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.log.batches import Record, decode, encode, parse_header
 from holdfast.log.errors import OffsetOutOfRangeError, ProducerRefusal, ProducerRefusedError
 from holdfast.log.topics import TopicExistsError
@@ -29,7 +30,7 @@ from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.types import TopicPartition
 
 T = TypeVar("T")
-_Serve = Callable[[Agent, AgentHost, TopicPartition, int], Coroutine[Any, Any, tuple[list[bytes], int]]]
+_Serve = Callable[[Agent, AgentHost, TopicPartition, int], Coroutine[Any, Any, tuple[list[bytes], int, int]]]
 
 
 class Client:
@@ -164,20 +165,50 @@ class BurstProducer(Client):
 
 
 class Reader(Client):
-    """Reads partitions from their beginning: at the agent that leads them, or what is published, at any."""
+    """Reads partitions from their beginning: at the agent that leads them, or a replica, or what is published, at any.
+
+    As clients do that hear of a new leader, it asks where the epoch of its last record ended: not before what it has read.
+    """
 
     def __init__(
         self, name: str, context: ClusterContext, hosts: Sequence[AgentHost], partitions: Sequence[TopicPartition]
     ) -> None:
         super().__init__(name, context, hosts)
         self.positions = dict.fromkeys(partitions, 0)
+        self._epochs: dict[TopicPartition, int] = {}  # of the record before the position
+        self._leader_epochs = dict.fromkeys(partitions, NO_EPOCH)  # the last under which anything was served
 
     async def run(self, pause_ms: float) -> None:
         """Until cancelled."""
         while True:
             for which in self.positions:
-                await self._read(which, self._serve if self._rng.random() < 0.7 else self._serve_published)
+                drawn = self._rng.random()
+                others = self._serve_published if drawn < 0.8 else self._serve_replica
+                await self._read(which, self._serve if drawn < 0.6 else others)
+                if self._rng.random() < 0.3:
+                    await self._check_epoch(which)
             await self.rest(pause_ms)
+
+    async def _check_epoch(self, which: TopicPartition) -> None:
+        """Ask who leads, or did, where the epoch of the last record ended."""
+        history, position, epoch = self._shared.history, self.positions[which], self._epochs.get(which)
+        if epoch is None:
+            return
+        known = self._leader_epochs[which] if self._rng.random() < 0.5 else NO_EPOCH
+        host = self.leader(which) if self._rng.random() < 0.5 else self._rng.choice(self._hosts)
+        try:
+            _, end = await self.ask(
+                host,
+                lambda agent: agent.service.end_of_epoch(which.topic, which.number, epoch, leader_epoch=known),
+            )
+        except HoldfastError as error:
+            if history.tracing:
+                history.note(self.name, f"cannot check epoch {epoch} of {which}: {error}")
+            return
+        history.count("epochs checked")
+        if end < position:
+            told = f"{host.name} says that epoch {epoch} of {which} ended at {end}"
+            history.actor_crashed(self.name, f"what was read before {position} is gone: {told}")
 
     async def finish(self, which: TopicPartition) -> None:
         """Read to the end at its leader, however often it takes."""
@@ -191,7 +222,7 @@ class Reader(Client):
         history, start = self._shared.history, self.positions[which]
         host = self.leader(which) if serve == self._serve else self._rng.choice(self._hosts)
         try:
-            batches, high_watermark = await self.ask(host, lambda agent: serve(agent, host, which, start))
+            batches, high_watermark, epoch = await self.ask(host, lambda agent: serve(agent, host, which, start))
         except OffsetOutOfRangeError as error:
             history.actor_crashed(self.name, f"what was read before is out of range: {error}")
             raise
@@ -207,19 +238,36 @@ class Reader(Client):
             epochs.append((header.base_offset, header.leader_epoch))
             end = header.base_offset + header.last_offset_delta + 1
             records += [(each.offset, (each.value or b"").decode()) for each in decode(batch) if each.offset >= start]
+        self._leader_epochs[which] = max(self._leader_epochs[which], epoch)
         if end > start:
+            self._epochs.pop(which, None)
+            if epoch != NO_EPOCH:  # otherwise the reader cannot know who had published it
+                self._epochs[which] = epochs[-1][1]
             history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records), tuple(epochs)))
             self.positions[which] = end
         return end >= high_watermark
 
     async def _serve_published(
         self, agent: Agent, host: AgentHost, which: TopicPartition, start: int
-    ) -> tuple[list[bytes], int]:
+    ) -> tuple[list[bytes], int, int]:
         """On the side of any agent: what object storage has."""
         read = await agent.service.fetch_published(which.topic, which.number, start, bytes_max=4096)
-        return ([], start) if read is None else ([bytes(batch) for batch in read.batches], read.high_watermark)
+        found = ([], start) if read is None else ([bytes(batch) for batch in read.batches], read.high_watermark)
+        return *found, NO_EPOCH
 
-    async def _serve(self, agent: Agent, host: AgentHost, which: TopicPartition, start: int) -> tuple[list[bytes], int]:
+    async def _serve_replica(
+        self, agent: Agent, host: AgentHost, which: TopicPartition, start: int
+    ) -> tuple[list[bytes], int, int]:
+        """On the side of any agent: what its replica shows."""
+        read = await agent.service.read_replica(which.topic, which.number, start, bytes_max=4096)
+        self._shared.history.count("replicas read")
+        if read.high_watermark < start:
+            self._shared.history.count("replicas behind a reader")
+        return [bytes(batch) for batch in read.batches], read.high_watermark, read.epoch
+
+    async def _serve(
+        self, agent: Agent, host: AgentHost, which: TopicPartition, start: int
+    ) -> tuple[list[bytes], int, int]:
         """On the agent's side: the answer, as bytes."""
         asked_ms = self._shared.history.now_ms
         read = await agent.service.read(which.topic, which.number, start, bytes_max=4096)
@@ -227,7 +275,7 @@ class Reader(Client):
         history.take(
             RecordsServed(history.now_ms, asked_ms, host.process.name, str(which), read.epoch, read.high_watermark)
         )
-        return [bytes(batch) for batch in read.batches], read.high_watermark
+        return [bytes(batch) for batch in read.batches], read.high_watermark, read.epoch
 
 
 class GroupMember(Client):

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.contracts.store import Requirement
+from holdfast.log import follower_reads
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.maintenance import orphan_sweeper
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition import takeover_recovery
 from holdfast.log.partition.fenced_record import FencedRecord
+from holdfast.log.partition.follower_partition import FollowerPartition
 from holdfast.log.partition.producer_recovery import ProducerRecovery
 from holdfast.log.partition.visible_log import VisibleLog
+from holdfast.log.partition_read import PartitionRead
 from holdfast.log.replication import takeover as replication_takeover
 from holdfast.log.replication.leader import Leader
 from holdfast.log.replication.takeover import Takeover
@@ -77,6 +81,12 @@ def _one_is_enough(leader: Leader, min_insync: int) -> None:
     leader.needed = 1
 
 
+def _out_of_range(follower: FollowerPartition) -> PartitionRead:
+    """The mistake: what this replica does not have is not there."""
+    start, end = follower.published.start_offset, follower.high_watermark
+    raise OffsetOutOfRangeError(str(follower.partition_id), end + 1, start, end)
+
+
 def _seal_one(_: int) -> int:
     """The mistake: whoever answers first has everything."""
     return 1
@@ -133,6 +143,11 @@ _MUTANT_LIST: Final = (
         name="longest-tail",
         wrong="a new leader takes the longest log instead of the one of the highest epoch",
         planted=lambda: _replaced(Takeover, "_rank", _longest),
+    ),
+    ClusterVariant(
+        name="replica-out-of-range",
+        wrong="a replica tells a reader that is ahead of it that its offset is out of range",
+        planted=lambda: _replaced(follower_reads, "_nothing", _out_of_range),
     ),
 )
 CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}
