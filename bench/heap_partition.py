@@ -114,6 +114,7 @@ async def _snapshot(world: HeapWorld, heaps: HeapService) -> list[Figure]:
             stalls.append(time.perf_counter() - began - 0.001)
 
     watching = asyncio.create_task(watch())
+    await asyncio.sleep(0.01)  # it has begun: the copy is made before the first turn of the loop
     began = time.perf_counter()
     (taken,) = await heaps.snapshot("jobs")
     took = time.perf_counter() - began

@@ -126,12 +126,16 @@ PyObject *locate_run(PyObject *module, PyObject *args);
 PyObject *read_blocks(PyObject *module, PyObject *args);
 PyObject *pack_blocks(PyObject *module, PyObject *args);
 
-/* one function each: scan.c summary.c check.c read.c write.c columns.c */
+/* ids.c */
+PyObject *message_ids(PyObject *module, PyObject *args);
+
+/* scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
 PyObject *summarize(PyObject *module, PyObject *args);
 PyObject *check(PyObject *module, PyObject *args);
 PyObject *keyless(PyObject *module, PyObject *args);
 PyObject *read_records(PyObject *module, PyObject *args);
+PyObject *read_chosen(PyObject *module, PyObject *args);
 PyObject *write_records(PyObject *module, PyObject *args);
 PyObject *write_values(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);

@@ -8,6 +8,7 @@ static PyMethodDef methods[] = {
     {"check", check, METH_VARARGS, "None when all records of a payload are sound, or the first fault."},
     {"keyless", keyless, METH_VARARGS, "The numbers of the records of a payload that have no key, or the first fault."},
     {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},
+    {"read_chosen", read_chosen, METH_VARARGS, "Some records of a payload as tuples, or the first fault."},
     {"write", write_records, METH_VARARGS, "Records as wire bytes, or the first fault."},
     {"write_values", write_values, METH_VARARGS, "Values of one key and time as wire bytes, or the first fault."},
     {"columns", columns, METH_VARARGS, "Records of many batches as the buffers of Arrow columns, or the first fault."},
@@ -23,6 +24,7 @@ static PyMethodDef methods[] = {
     {"locate_run", locate_run, METH_VARARGS, "Where the batches of a run lie that a read from an offset on returns."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
+    {"message_ids", message_ids, METH_VARARGS, "The ids of messages of a heap partition."},
     {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},
     {NULL, NULL, 0, NULL},
 };

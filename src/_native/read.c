@@ -60,6 +60,99 @@ static PyObject *next_record(const uint8_t **at, const uint8_t *end, const heade
     return tuple_of_type(kind, items, 5);
 }
 
+/* Where the record at `at` ends and its offset delta, without a look at the rest of it. */
+static int skip_record(const uint8_t **at, const uint8_t *end, int32_t *delta, int64_t *given)
+{
+    int32_t length;
+    int64_t timestamp_delta;
+    const uint8_t *p = *at;
+    int rule = read_i32(&p, end, &length);
+    *given = 0;
+    if (rule != SOUND)
+        return rule;
+    *given = length;
+    if (length < BODY_BYTES_MIN)
+        return RULE_RECORD_LENGTH;
+    if (length > end - p)
+        return RULE_RECORD_CUT;
+    end = p + length;
+    *given = 0;
+    p++; /* attributes */
+    if ((rule = read_i64(&p, end, &timestamp_delta)) != SOUND || (rule = read_i32(&p, end, delta)) != SOUND)
+        return rule;
+    *at = end;
+    return SOUND;
+}
+
+/* read_chosen(payload, header, deltas, kind): the records with these offset deltas, which grow, as tuples of type `kind`;
+ * deltas that no record has are left out. What lies between is skipped, and nothing behind the last one is looked at. */
+PyObject *read_chosen(PyObject *module, PyObject *args)
+{
+    Py_buffer payload;
+    PyObject *fields, *deltas, *wanted = NULL, *kind, *found = NULL, *each;
+    header_t header;
+    fault_t fault = {SOUND, 0, -1, 0};
+    const uint8_t *p, *end, *next;
+    int64_t previous = -1, before = -1, chosen = -1;
+    int32_t index, delta;
+    Py_ssize_t turn = 0;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*OOO", &payload, &fields, &deltas, &kind))
+        return NULL;
+    if (header_from_tuple(fields, &header) < 0 || !is_tuple_type(kind) || (wanted = PySequence_Tuple(deltas)) == NULL)
+        goto done;
+    p = payload.buf;
+    end = p + payload.len;
+    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
+        fault.rule = RULE_COUNT;
+        fault.given = header.count;
+        found = fault_tuple(&fault);
+        goto done;
+    }
+    if ((found = PyList_New(0)) == NULL)
+        goto done;
+    for (index = 0; index < header.count; index++) {
+        while (chosen <= previous) { /* the next one that may still come */
+            if (turn == PyTuple_GET_SIZE(wanted))
+                goto done;
+            chosen = PyLong_AsLongLong(PyTuple_GET_ITEM(wanted, turn));
+            if (chosen == -1 && PyErr_Occurred()) {
+                Py_CLEAR(found);
+                goto done;
+            }
+            turn++;
+        }
+        next = p;
+        if ((fault.rule = skip_record(&next, end, &delta, &fault.given)) == SOUND)
+            fault.rule = check_delta(delta, previous, &header, 0, &fault.given);
+        if (fault.rule == SOUND && delta == chosen) {
+            before = previous;
+            each = next_record(&p, end, &header, &before, (PyTypeObject *)kind, &fault.rule, &fault.given);
+            if (each == NULL && fault.rule == SOUND) {
+                Py_CLEAR(found);
+                goto done;
+            }
+            if (each != NULL && PyList_Append(found, each) < 0)
+                Py_CLEAR(found);
+            Py_XDECREF(each);
+            if (found == NULL)
+                goto done;
+        }
+        if (fault.rule != SOUND) {
+            fault.record = index;
+            Py_SETREF(found, fault_tuple(&fault));
+            goto done;
+        }
+        p = next;
+        previous = delta;
+    }
+done:
+    Py_XDECREF(wanted);
+    PyBuffer_Release(&payload);
+    return found;
+}
+
 PyObject *read_records(PyObject *module, PyObject *args)
 {
     Py_buffer payload;

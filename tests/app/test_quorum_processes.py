@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,5 +103,45 @@ async def test_agents_die_one_after_the_other_with_their_disks(harness: StoreHar
             stream.check(everybody)
             assert nodes["carol"].terminate() == 0
             produce(everybody, "orders", "after a graceful stop")
+
+    await asyncio.to_thread(steps)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_two_die_with_their_disks_and_an_operator_lets_the_third_go_on(
+    harness: StoreHarness, tmp_path: Path
+) -> None:
+    def steps() -> None:
+        shared = ("--store", harness.url, "--objects", f"file://{tmp_path}/objects", *SHORT_SESSIONS)
+        nodes = {
+            name: ServeProcess(tmp_path / name, *BROKER_ONLY, "--agent-id", name, *shared)
+            for name in ("ann", "bob", "carol")
+        }
+        with started(*nodes.values()):
+            everybody, carol = ",".join(each.kafka for each in nodes.values()), nodes["carol"]
+            create_topic(everybody, "orders", PARTITIONS, 3)
+            until(lambda: -1 not in leaders(everybody, "orders").values(), what="every partition has a leader")
+            stream = Stream(everybody)
+            stream.send(50)
+            for name in ("ann", "bob"):
+                nodes[name].kill()
+                shutil.rmtree(nodes[name].data)
+                if name == "ann":
+                    stream.send(50)  # which the third has, too: a majority is both that are left
+            until(lambda: "replicas must answer (to seal)" in carol.log, what="the third waits for them")
+            argv = [sys.executable, "-m", "holdfast", "topic", "config", "orders", "--bootstrap", carol.kafka]
+            allow = [*argv, "--set", "unclean.leader.election.enable=true"]
+            subprocess.run(allow, check=True, timeout=WAIT_S)
+            until(
+                lambda: set(leaders(carol.kafka, "orders").values()) == {node_number(carol)},
+                what="the third leads all",
+            )
+            assert "unclean takeover of partition orders" in carol.log
+            stream.check(carol.kafka)  # nothing that was acknowledged is missing
+            for name in ("ann", "bob"):
+                nodes[name].start()
+            subprocess.run([*argv, "--unset", "unclean.leader.election.enable"], check=True, timeout=WAIT_S)
+            stream.send(20)
+            stream.check(everybody)
 
     await asyncio.to_thread(steps)

@@ -250,6 +250,8 @@ def test_groups_are_listed_moved_and_deleted(rest: httpx.Client) -> None:
     refused(rest.post(f"{groups}/commit", json={"groupId": "x", "offsets": []}), 422, "invalid")
     for body in ({"replicationFactor": 1 << 40}, {"partitions": 1 << 40}, {"config": {"retention.ms": "1\0"}}):
         refused(rest.post(f"{V1}/topics", json={"name": "odd", **body}), 422, "invalid")
+    for count in (-1, 0, 100_001, 1 << 40):
+        refused(rest.patch(f"{V1}/topics/grouped", json={"partitions": count}), 422, "invalid")
     for name in ("", "a\0b"):
         refused(
             rest.post(f"{groups}/commit", json={"groupId": name, "offsets": [{**moved, "offset": 0}]}), 422, "invalid"

@@ -19,6 +19,7 @@ from holdfast.vocabulary.clock import stopwatch_ns
 
 HANG_S = 20.0
 BATCH = 32
+LOGGERS = ("holdfast", "uvicorn.error", "asyncio")
 REOPEN_AFTER = 20_000  # inputs: what they leave behind (topics, ACLs) stays small
 
 
@@ -76,11 +77,12 @@ async def run_campaign(opened: Opened, *, seed: int, first: int, inputs: int) ->
     findings, crashes, started_ns = Findings(), _Crashes(), stopwatch_ns()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: crashes.seen.append(str(context)))
-    logger = logging.getLogger("holdfast")
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(crashes)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
+    loggers = [logging.getLogger(each) for each in LOGGERS]
+    before = [(each.level, each.propagate) for each in loggers]
+    for logger in loggers:
+        logger.addHandler(crashes)
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False
     try:
         at, end = first, first + inputs
         while at < end and len(findings.hangs) < 3:
@@ -90,9 +92,10 @@ async def run_campaign(opened: Opened, *, seed: int, first: int, inputs: int) ->
                     print(f"{at - first} of {inputs}", file=sys.stderr, flush=True)
         findings.inputs = at - first
     finally:
-        logger.removeHandler(crashes)
-        logger.setLevel(level)
-        logger.propagate = propagate
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(crashes)
+            logger.setLevel(level)
+            logger.propagate = propagate
         loop.set_exception_handler(None)
     findings.seconds = (stopwatch_ns() - started_ns) / 1e9
     return findings

@@ -19,22 +19,15 @@ import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from tests.fuzz.callers import known_callers
 from tests.fuzz.campaign import Target, main
 from tests.fuzz.mutations import mutated, random_of
 from tests.support.grpc_gateway import RunningGrpcGateway, grpc_cluster
-from tests.support.secured_server import allowed
 from tests.support.waiting import async_until
 
-from holdfast.agent.access_control import watching_access_control
 from holdfast.gateways.grpc.access import GrpcSecurity
 from holdfast.gateways.grpc.calls import rpc_name, service_handler
 from holdfast.gateways.grpc.server import SERVICES, _served
-from holdfast.security.acls import Operation, ResourceType
-from holdfast.security.api_keys import Scope
-from holdfast.security.audit import AuditLog, AuditSettings
-from holdfast.security.authenticator import Authenticator
-from holdfast.security.principals import Principal
-from holdfast.security.settings import SecuritySettings
 from holdfast.v1 import topic_service_pb2
 from holdfast.v1.topic_service_pb2_grpc import TopicServiceStub
 
@@ -186,23 +179,9 @@ async def opened(folder: Path) -> AsyncIterator[Target]:
         store, clock, random = world.cluster.store, world.cluster.clock, world.cluster.random
         await world.node.service.create_topic(TOPIC, 2, {})
         await async_until(lambda: all(world.node.service.is_serving(TOPIC, number) for number in range(2)))
-        async with watching_access_control(
-            store, super_users=[Principal("root")], clock=clock, random=random
-        ) as control:
-            tuning = SecuritySettings(login_failures_max=1_000_000)
-            authenticator = Authenticator(control, tuning, session_key="k" * 40, clock=clock, random=random)
-            kinds = (ResourceType.TOPIC, ResourceType.CLUSTER)
-            may = [(each, kind) for each in (Operation.READ, Operation.WRITE, Operation.DESCRIBE) for kind in kinds]
-            await control.acls_seen(await control.store.create_acls(allowed("ann", *may[:1], *may[2:3], *may[4:])))
-            keys = {}
-            for name in ("ann", "root"):
-                made, version = await control.key_store.create(name, Principal(name), frozenset(Scope))
-                await control.keys_seen(version)
-                keys[name] = made.secret
-            with AuditLog(AuditSettings(to="off"), clock=clock) as audit:
-                security = GrpcSecurity(authenticator=authenticator, audit=audit)
-                yield GrpcTarget(await world.gateway(), security, keys)
-            authenticator.close()
+        async with known_callers(store, clock=clock, random=random) as callers:
+            security = GrpcSecurity(authenticator=callers.authenticator, audit=callers.audit)
+            yield GrpcTarget(await world.gateway(), security, callers.keys)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.fuzz import campaign, grpc_messages, heap, kafka, rest, text
+from tests.fuzz import campaign, grpc_messages, heap, http, kafka, rest, text
 from tests.fuzz.campaign import Opened, Target, run_campaign
 
 from holdfast.gateways.kafka.connection import KafkaConnection
@@ -16,8 +16,9 @@ TARGETS: dict[str, Opened] = {
     "heap": heap.opened,
     "text": text.opened,
     "grpc": grpc_messages.opened,
+    "http": http.opened,
 }
-INPUTS = {"kafka": 20_000, "heap": 2_000, "text": 4_000, "grpc": 1_000}
+INPUTS = {"kafka": 20_000, "heap": 2_000, "text": 4_000, "grpc": 1_000, "http": 1_000}
 
 
 @pytest.mark.timeout(300)

@@ -461,7 +461,7 @@ async def test_what_is_read_after_the_end_of_a_leadership_is_not_kept_for_anothe
 
     view.log.read = ended  # type: ignore[method-assign]
     await reader.read([0])
-    assert not reader._cache._messages
+    assert not len(reader._cache)
     assert MessageReader(view.log, reader._cache, waits=bool, place=int)._owner != reader._owner
 
 

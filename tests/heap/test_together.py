@@ -1,15 +1,28 @@
 """What is done for many messages at once is what is done for each of them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.decisions import known_enqueue
-from holdfast.heap.lease_token import LeaseToken, encode_tokens
-from holdfast.heap.message_id import OFFSET_MAX, message_id, message_ids
+from holdfast.heap.lease_token import LeaseToken, encode_tokens, parse_tokens
+from holdfast.heap.message_id import OFFSET_MAX, message_id, message_ids, plain_message_ids
 from holdfast.heap.offset_bitmap import OffsetBitmap
 from holdfast.heap.partition_state import PartitionState
-from holdfast.heap.records import Ack, Enqueue, Extend, Grant, Op, ProducerSequence, Purge, Retry, enqueue_key
+from holdfast.heap.records import (
+    Ack,
+    Enqueue,
+    Extend,
+    Grant,
+    Op,
+    ProducerSequence,
+    Purge,
+    Retry,
+    enqueue_key,
+    enqueue_keys,
+)
+from holdfast.vocabulary.errors import InvalidError
 
 producers = st.builds(ProducerSequence, st.sampled_from(["a", "b", "~moves"]), st.integers(0, 2), st.integers(0, 9))
 enqueues = st.builds(
@@ -45,11 +58,30 @@ def test_runs_of_offsets_are_a_set_of_them(runs: list[tuple[int, int]]) -> None:
     st.binary(min_size=16, max_size=16), st.lists(st.tuples(st.integers(0, OFFSET_MAX), st.integers(0, (1 << 48) - 1)))
 )
 def test_ids_of_many_are_those_of_each(topic: bytes, places: list[tuple[int, int]]) -> None:
-    assert message_ids(topic, 7, places) == [message_id(topic, 7, *place) for place in places]
+    expected = [message_id(topic, 7, *place) for place in places]
+    offsets, times = [offset for offset, _ in places], [time_ms for _, time_ms in places]
+    assert message_ids(topic, 7, offsets, times) == plain_message_ids(topic, 7, offsets, times) == expected
 
 
 def test_tokens_of_a_grant_are_those_of_each_message() -> None:
-    assert encode_tokens(3, 5, 99, (1, 2), 7) == [LeaseToken(3, 5, offset, 99, 7).encode() for offset in (1, 2)]
+    tokens = [LeaseToken(3, 5, offset, 99, 7) for offset in (1, 2)]
+    assert encode_tokens(3, 5, 99, (1, 2), 7) == [token.encode() for token in tokens]
+    assert parse_tokens([token.encode() for token in tokens]) == tokens
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\x01", b"\x02" + bytes(26), bytes(28)])
+def test_one_wrong_token_among_many_is_refused(wrong: bytes) -> None:
+    with pytest.raises(InvalidError, match="lease_token"):
+        parse_tokens([LeaseToken(3, 5, 1, 99, 7).encode(), wrong])
+
+
+@given(st.lists(enqueues, min_size=1, max_size=9))
+def test_keys_of_many_are_those_of_each(messages: list[Enqueue]) -> None:
+    messages = [each._replace(partition_key=None, origin=None) for each in messages]
+    one_producer = [each._replace(producer=ProducerSequence("ann", 1, at)) for at, each in enumerate(messages)]
+    with_a_key = [messages[0]._replace(partition_key="k"), *messages]
+    for several in (messages, one_producer, with_a_key, [each._replace(producer=None) for each in messages]):
+        assert enqueue_keys(several) == [enqueue_key(each) for each in several]
 
 
 @given(st.lists(producers, max_size=12), producers)

@@ -169,6 +169,32 @@ async def test_the_blocking_client_does_the_same(nodes: list[KafkaGateway]) -> N
     assert await asyncio.to_thread(use) == [b"2", b"1", b"0"]
 
 
+def test_every_call_has_a_blocking_form() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")} | {"__enter__"}
+
+    assert public(heaps.HeapClient) <= public(sync.HeapClient) | {"name"}
+
+
+async def test_a_heap_is_made_used_and_removed_without_an_event_loop(nodes: list[KafkaGateway]) -> None:
+    def use() -> None:
+        with sync.connect(bootstrap(nodes)) as client:
+            assert client.create("made").partitions == 1
+            assert client.create("made", exist_ok=True) == client.describe("made")
+            client.enqueue_many("made", [heaps.NewMessage(payload=b"%d" % at, priority=at) for at in range(4)])
+            client.flush()
+            first, second, third = client.pop("made", max_messages=3)
+            client.ack([first])
+            client.release([second])
+            third.nack(backoff=3600)
+            client.move_to_dead_letters("made", client.peek("made")[0].message_id, "by hand")
+            [left] = client.pop("made")
+            assert left.payload == b"3"
+            client.delete("made", confirmation_token=client.confirm("heap.delete", "made"))
+
+    await asyncio.to_thread(use)
+
+
 async def test_the_example_handles_what_it_enqueued(
     nodes: list[KafkaGateway], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,7 +218,12 @@ async def test_a_heap_is_created_described_and_deleted_by_its_client(
     await client.enqueue("made", b"high", priority=2)
     [first] = await client.pop("made", wait=10)
     assert first.payload == b"high"
-    await client.delete("made")
+    with pytest.raises(heaps.UnconfirmedError):
+        await client.delete("made")
+    with pytest.raises(heaps.UnconfirmedError):
+        await client.purge("made", confirmation_token=await client.confirm("heap.delete", "made"))
+    assert await client.purge("made", confirmation_token=await client.confirm("heap.purge", "made")) == 2
+    await client.delete("made", confirmation_token=await client.confirm("heap.delete", "made"))
     with pytest.raises(UnknownTopicError):
         await client.describe("made")
     with pytest.raises(InvalidError):

@@ -5,12 +5,17 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import grpc
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer
 from tests.support.server_process import ServeProcess, started
 from tests.support.trace_collector import TraceCollector, trace_collector
 from tests.support.waiting import WAIT_S, until
+
+from holdfast.v1.produce_service_pb2 import ProduceRequest
+from holdfast.v1.produce_service_pb2_grpc import ProduceServiceStub
+from holdfast.v1.record_pb2 import NewRecord
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = "00-0af7651916cd43dd8448eb211c80319d-b7ad6b7169203331-00"
@@ -47,6 +52,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BusyServer]:
             try:
                 answer = _over_http(node)
                 _over_text(node)
+                _over_grpc(node)
                 yield BusyServer(node, collector, consumer, answer)
             finally:
                 consumer.close()
@@ -88,6 +94,12 @@ def _over_http(node: ServeProcess) -> httpx.Response:
     headers = {"traceparent": PARENT, "x-request-id": "from-the-client-1"}
     body = {"topic": "orders", "value": "over HTTP"}
     return httpx.post(f"{node.http}/api/v1/produce", json=body, headers=headers, timeout=WAIT_S)
+
+
+def _over_grpc(node: ServeProcess) -> None:
+    with grpc.insecure_channel(node.grpc) as channel:
+        request = ProduceRequest(topic="orders", records=[NewRecord(value=b"over gRPC")])
+        ProduceServiceStub(channel).Produce(request, metadata=(("traceparent", PARENT),), timeout=WAIT_S)
 
 
 def _over_text(node: ServeProcess) -> None:

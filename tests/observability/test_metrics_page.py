@@ -73,11 +73,12 @@ def test_latencies_lag_backlog_epochs_and_calls_are_those_of_what_was_done(busy:
         assert value(page, "holdfast_text_request_seconds_count", verb=verb) >= 1
     produced = value(page, "holdfast_http_request_seconds_count", method="POST", route="/api/v1/produce")
     assert produced == 1
-    assert value(page, "holdfast_topic_appended_records_total", topic="orders") == RECORDS + 1
-    assert value(page, "holdfast_partition_end_offset", topic="orders", partition="0") == RECORDS + 1
+    assert value(page, "holdfast_grpc_call_seconds_count", rpc="ProduceService/Produce") == 1
+    assert value(page, "holdfast_topic_appended_records_total", topic="orders") == RECORDS + 2
+    assert value(page, "holdfast_partition_end_offset", topic="orders", partition="0") == RECORDS + 2
     assert value(page, "holdfast_partition_epoch", topic="orders", partition="0") == 1
-    assert value(page, "holdfast_group_lag_records", group="billing", topic="orders") == RECORDS + 1 - READ
-    assert value(page, "holdfast_group_lag_sum_records", group="billing") == RECORDS + 1 - READ
+    assert value(page, "holdfast_group_lag_records", group="billing", topic="orders") == RECORDS + 2 - READ
+    assert value(page, "holdfast_group_lag_sum_records", group="billing") == RECORDS + 2 - READ
     assert value(page, "holdfast_cluster_partitions_leaderless") == 0
     assert value(page, "holdfast_store_request_seconds_count", operation="commit") > 0
     assert value(page, "holdfast_objects_request_seconds_count", operation="put") > 0

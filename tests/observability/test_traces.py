@@ -45,6 +45,13 @@ def test_a_request_over_http_belongs_to_the_trace_of_its_header_and_says_so(busy
     assert answer["x-request-id"] == "from-the-client-1"
 
 
+def test_a_call_over_grpc_belongs_to_the_trace_of_its_metadata(busy: BusyServer) -> None:
+    call = one(busy, "gRPC Produce", CALLER)
+    assert call.attributes["rpc.service"] == "ProduceService"
+    assert call.attributes["rpc.grpc.status_code"] == "OK"
+    one(busy, "log append", call.span)
+
+
 def test_log_lines_of_a_request_have_its_id_and_its_trace(busy: BusyServer) -> None:
     lines = [json.loads(line) for line in busy.node.log.splitlines() if line.startswith("{")]
     (access,) = [each["fields"] for each in lines if each.get("fields", {}).get("path") == "/api/v1/produce"]

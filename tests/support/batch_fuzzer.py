@@ -133,6 +133,8 @@ def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
             found.append(outcome(lambda h=header, p=payload, m=most: kernel.keyless(p, h, m)))  # type: ignore[misc]
         if 0 <= header.base_offset < 1 << 62:  # `decode` lets no other header pass
             found.append(outcome(lambda h=header, p=payload: kernel.read(p, h, (0, 0, -1), 1_000, Record)))  # type: ignore[misc]
+            for deltas in ((), (0,), (1, 3), (-1, 2, 2, 1, 39), range(5_000)):
+                found.append(outcome(lambda h=header, p=payload, d=deltas: kernel.read_chosen(p, h, d, Record)))  # type: ignore[misc]
     for with_headers in (True, False):
         found.append(outcome(lambda w=with_headers: kernel.columns(buffers, inflate, w)))  # type: ignore[misc]
     return found

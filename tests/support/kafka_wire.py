@@ -40,6 +40,7 @@ from holdfast.log.wal import WalSettings
 from holdfast.security.audit import AuditLog, AuditSettings
 from holdfast.security.authenticator import Authenticator
 from holdfast.security.cluster_secret import cluster_secret
+from holdfast.security.confirmations import Confirmations
 from holdfast.security.principals import Principal
 from holdfast.security.settings import SecuritySettings
 from holdfast.vocabulary.settings import MIB
@@ -215,6 +216,7 @@ async def gateway_of(
             topic_settings=topic_settings or TopicSettings(),
             security=security,
             quotas=quotas,
+            confirmations=Confirmations(cluster.store, clock=cluster.clock, random=cluster.random),
             heaps=_heap_calls(
                 agent, cluster, node_login(settings, security.secret if security else None, cluster.random)
             ),

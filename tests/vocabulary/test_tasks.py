@@ -1,8 +1,8 @@
 """Background tasks, cancellation, and notifications."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -198,6 +198,36 @@ async def test_what_a_cancellation_displaces_is_logged_unless_it_was_raised_on_p
     assert logged.exc_info
     assert logged.exc_info[1]
     assert [str(each) for each in leaf_errors(logged.exc_info[1])] == ["a defect"]
+
+
+async def test_a_generator_that_is_closed_while_its_task_is_cancelled_has_not_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closing, never = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await never.wait()
+        finally:
+            closing.set()
+            await FakeClock().run_for_ms(1)
+
+    async def items() -> AsyncGenerator[int, None]:
+        async with background_tasks(work()):
+            yield 1
+
+    async def take() -> None:
+        async with aclosing(items()) as opened:
+            async for _ in opened:
+                await FakeClock().run_for_ms(1)  # the work begins
+                break
+
+    task = asyncio.ensure_future(take())
+    await closing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not caplog.records
 
 
 async def test_gathered_calls_return_in_order_and_the_first_failure_ends_the_others() -> None:

@@ -68,6 +68,7 @@ class GrpcGateway:
             security=_security(node),
             settings=self._settings,
             counters=self.counters,
+            tracer=node.tracer,
         )
         async with AsyncExitStack() as stack:
             try:

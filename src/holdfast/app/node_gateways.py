@@ -54,6 +54,7 @@ async def kafka_gateway(
         quotas=quotas,
         tracer=parts.tracer,
         heaps=node.heaps,
+        confirmations=_confirmations(parts),
     )
     async with serving_kafka(backend, list(parts.kafka.sockets)) as kafka:
         yield kafka
@@ -111,9 +112,7 @@ def http_services(
         bootstrap=str(parts.advertised),
         security=security.http if security is not None else None,
         login=node.login,
-        confirmations=Confirmations(
-            parts.client_store, clock=parts.clock, random=parts.random, settings=parts.settings.confirmations
-        ),
+        confirmations=_confirmations(parts),
         secrets=secret_references(parts.settings),
         clickhouse=parts.clickhouse.url,
         etcd=parts.etcd.figures if parts.etcd is not None else None,
@@ -129,3 +128,9 @@ def _replication_factor(settings: ServeSettings) -> str:
         return settings.kafka.replication_factor
     alone = settings.leads and settings.agents == 1 and settings.store.startswith(("sqlite:", "memory:"))
     return "cap" if alone else "refuse"
+
+
+def _confirmations(parts: Components) -> Confirmations:
+    return Confirmations(
+        parts.client_store, clock=parts.clock, random=parts.random, settings=parts.settings.confirmations
+    )

@@ -72,7 +72,8 @@ class Broker:
 
     async def _delete(self, heap: str) -> None:
         try:
-            await self.heaps.client.delete(heap)
+            client = self.heaps.client  # who deletes a queue has said so
+            await client.delete(heap, confirmation_token=await client.confirm("heap.delete", heap))
         except UnknownTopicError:
             return
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
-from holdfast.client.broker_login import BrokerLogin
+from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.connection import BrokerConnection
 from holdfast.kafka.codec import prepare
 from holdfast.kafka.enums import ConfigResourceType
@@ -141,11 +141,15 @@ class BrokerClient:
         return await self._retry_until_deadline(find)
 
     async def available_offsets(self, topic: str, times_ms: dict[int, int], *, wait_ms: int) -> dict[int, int]:
-        """`offsets` of the partitions whose leader answers within `wait_ms`."""
+        """`offsets` of the partitions whose leader answers within `wait_ms`. `LoginRefusedError`."""
         found: dict[int, int] = {}
-        with suppress(UnavailableError, TimeoutError):
+        try:
             async with asyncio.timeout(wait_ms / 1_000):  # a frozen broker never answers
                 await self.offsets(topic, times_ms, wait_ms=wait_ms, found=found)
+        except LoginRefusedError:
+            raise
+        except (UnavailableError, TimeoutError):
+            pass
         return found
 
     async def offsets(
@@ -311,6 +315,8 @@ class BrokerClient:
             try:
                 async with asyncio.timeout(share_s if self._answering is None else None):
                     answer = await self._connection(address).request(request)
+            except LoginRefusedError:
+                raise  # it is the same at every broker, and each try counts against its user
             except UnavailableError as error:
                 failed = error
             except TimeoutError:
@@ -332,6 +338,8 @@ class BrokerClient:
                 while self._answering is None:
                     try:
                         await self._metadata(())
+                    except LoginRefusedError:
+                        raise
                     except UnavailableError as error:
                         reason = f" ({error.reason})"
                         await self._clock.sleep_ms(_RETRY_PAUSE_MS)
@@ -352,6 +360,8 @@ class BrokerClient:
         while True:
             try:
                 return await call()
+            except LoginRefusedError:
+                raise
             except UnavailableError:
                 if self._clock.boot_ms() + _RETRY_PAUSE_MS > deadline_ms:
                     raise

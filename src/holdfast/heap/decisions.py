@@ -69,19 +69,25 @@ def decide_grant(
     taken = state.ready.take(room) if room > 0 else []
     if not taken:
         return None
-    entries = tuple([(offset, state.priority(rank)) for rank, offset in taken])
+    ranks, offsets = zip(*taken, strict=True)
+    entries = tuple(zip(offsets, map(state.priority, ranks), strict=True))
     return Grant(epoch, now_ms + visibility_ms, consumer, entries)
 
 
 def current_lease(state: PartitionState, topic: str, token: LeaseToken) -> Lease:
     """The lease that a token names. `LeaseLostError`: it is not the current one."""
     lease = state.leases.get(token.offset)
-    if lease is None:
-        gone = token.offset not in state
-        raise LeaseLostError(topic, "", MESSAGE_GONE if gone else "it ended, and the message waits again")
-    if lease.granted_at != token.granted_at or lease.epoch != token.epoch:
-        raise LeaseLostError(topic, "", "the message was leased to another consumer since")
+    if lease is None or lease.granted_at != token.granted_at or lease.epoch != token.epoch:
+        raise lost_lease(state, topic, token)
     return lease
+
+
+def lost_lease(state: PartitionState, topic: str, token: LeaseToken) -> LeaseLostError:
+    """Why a token does not name the current lease of its message."""
+    if token.offset in state.leases:
+        return LeaseLostError(topic, "", "the message was leased to another consumer since")
+    gone = token.offset not in state
+    return LeaseLostError(topic, "", MESSAGE_GONE if gone else "it ended, and the message waits again")
 
 
 def decide_failure(

@@ -9,7 +9,9 @@ everything, and is never forgotten.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import lt
 from typing import Final, NamedTuple
 
 from holdfast.heap.records import ProducerSequence
@@ -120,6 +122,32 @@ class Dedup:
             self.count -= len(kept.numbers)
             kept.numbers, kept.offsets, kept.times = array("q"), array("q"), array("q")
         self.count += kept.add(sequence, offset, time_ms)
+
+    def is_next_run(self, keys: Sequence[ProducerSequence | None]) -> bool:
+        """Whether keys of one producer are all new for certain: they grow, and the first one `is_next`."""
+        if not all(keys):
+            return False
+        producers, epochs, numbers = zip(*keys, strict=True)
+        return (
+            producers.count(producers[0]) == len(keys) == epochs.count(epochs[0])
+            and all(map(lt, numbers, numbers[1:]))
+            and not producers[0].startswith(INTERNAL)
+            and self.is_next(keys[0])  # type: ignore[arg-type]
+        )
+
+    def add_run(self, keys: Sequence[ProducerSequence | None], first: int, time_ms: int) -> None:
+        """Messages were enqueued under these keys, where they have one, at offsets from `first` on."""
+        if not self.is_next_run(keys):
+            for offset, key in enumerate(keys, first):
+                if key is not None:
+                    self.add(key, offset, time_ms)
+            return
+        producers, epochs, numbers = zip(*keys, strict=True)
+        kept = self._producers.setdefault(producers[0], {}).setdefault(epochs[0], _Sequences())
+        kept.numbers.extend(numbers)
+        kept.offsets.extend(range(first, first + len(keys)))
+        kept.times.extend(repeat(time_ms, len(keys)))
+        self.count += len(keys)
 
     def forget(self, before_ms: int, *, keep_floor: bool) -> None:
         """Forget what was enqueued before a time, except of our own producers."""

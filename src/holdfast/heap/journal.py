@@ -6,10 +6,11 @@ append that fails ends the journal, and the view with it: there is nothing to ta
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 from typing import Final
 
 from holdfast.heap.partition_state import PartitionState
-from holdfast.heap.records import Enqueue, Headers, Operation, encode_operation, enqueue_key
+from holdfast.heap.records import Enqueue, Headers, Operation, encode_operation, enqueue_keys
 from holdfast.log.batches import PlainRecord, encode
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
@@ -66,11 +67,16 @@ class Journal:
     def checked_bytes(self, messages: Sequence[Enqueue]) -> int:
         """At most how many bytes messages take. `InvalidError`: more than a batch can hold."""
         most = self._log.append_bytes_max
-        size = sum([len(message.payload) for message in messages])
-        for message in messages:
-            keyed = message.partition_key is not None or message.fairness_key is not None
-            plain = not keyed and message.origin is None and not message.headers
-            size += _PLAIN_BYTES if plain else _MESSAGE_BYTES + _size_of(message.headers)
+        _, payloads, _, _, _, partition_keys, origins, headers, fairness_keys = zip(*messages, strict=True)
+        total, size = len(messages), sum(map(len, payloads))
+        keyless = partition_keys.count(None) == total == fairness_keys.count(None)
+        if keyless and origins.count(None) == total and not any(headers):
+            size += _PLAIN_BYTES * total
+        else:
+            for message in messages:
+                keyed = message.partition_key is not None or message.fairness_key is not None
+                plain = not keyed and message.origin is None and not message.headers
+                size += _PLAIN_BYTES if plain else _MESSAGE_BYTES + _size_of(message.headers)
         if size > most:
             raise InvalidError("bytes of a batch", size, f"at most {most}; a larger wal.file_bytes allows more")
         return size
@@ -101,14 +107,13 @@ class Journal:
         if records and self._bytes + size_bytes > self._log.append_bytes_max:
             self._flush()
             records = self._records
-        keys = list(map(enqueue_key, messages))  # what cannot be written is not applied
+        keys = enqueue_keys(messages)  # what cannot be written is not applied
         state.apply_enqueues(first, now_ms, messages)
-        records += [
-            (number, now_ms, key, message[1], message[7])
-            for number, (key, message) in enumerate(zip(keys, messages, strict=True), len(records))
-        ]
-        self._bytes += sum(map(len, keys)) + _RECORD_BYTES * len(keys)
-        self._bytes += sum([len(message[1]) + (_size_of(message[7]) if message[7] else 0) for message in messages])
+        _, payloads, _, _, _, _, _, headers, _ = zip(*messages, strict=True)
+        records += zip(count(len(records)), repeat(now_ms), keys, payloads, headers, strict=False)
+        self._bytes += sum(map(len, keys)) + sum(map(len, payloads)) + _RECORD_BYTES * len(keys)
+        if any(headers):
+            self._bytes += sum(map(_size_of, headers))
         self._added()
         return first
 

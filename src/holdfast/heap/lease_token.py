@@ -6,7 +6,8 @@ To everybody else it is opaque bytes.
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from holdfast.vocabulary.errors import InvalidError
@@ -36,8 +37,8 @@ def heap_mark(topic_id: bytes) -> int:
 
 def encode_tokens(partition: int, epoch: int, granted_at: int, offsets: Iterable[int], heap: int) -> list[bytes]:
     """The tokens of the messages of one GRANT."""
-    pack = _TOKEN.pack
-    return [pack(_VERSION, partition, epoch, offset, granted_at, heap) for offset in offsets]
+    rest = (repeat(granted_at), repeat(heap))
+    return list(map(_TOKEN.pack, repeat(_VERSION), repeat(partition), repeat(epoch), offsets, *rest))
 
 
 def parse_token(token: bytes) -> LeaseToken:
@@ -45,3 +46,13 @@ def parse_token(token: bytes) -> LeaseToken:
     if len(token) != _TOKEN.size or token[0] != _VERSION:
         raise InvalidError("lease_token", token[:40].hex(), "a token that a pop returned")
     return LeaseToken(*_TOKEN.unpack(token)[1:])
+
+
+def parse_tokens(tokens: Sequence[bytes]) -> list[LeaseToken]:
+    """`parse_token` of many."""
+    if set(map(len, tokens)) != {_TOKEN.size}:
+        return list(map(parse_token, tokens))
+    versions, *columns = zip(*_TOKEN.iter_unpack(b"".join(tokens)), strict=True)
+    if versions.count(_VERSION) != len(versions):
+        return list(map(parse_token, tokens))
+    return list(map(tuple.__new__, repeat(LeaseToken), zip(*columns, strict=True)))

@@ -4,11 +4,12 @@
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.native import native
 
 PARTITIONS_MAX: Final = 1 << 16
 OFFSET_MAX: Final = (1 << 56) - 1
@@ -39,10 +40,17 @@ def id_bytes(topic_id: bytes, partition: int, offset: int, enqueued_ms: int) -> 
     return head + bytes((zlib.crc32(head, zlib.crc32(topic_id)) & 0xFF,))
 
 
-def message_ids(topic_id: bytes, partition: int, places: Iterable[tuple[int, int]]) -> list[str]:
-    """The ids of many messages of a partition: (offset, enqueued_ms) each. Those close together share most of their text."""
+def message_ids(topic_id: bytes, partition: int, offsets: Sequence[int], times: Sequence[int]) -> list[str]:
+    """The ids of many messages of a partition, of their offsets and when they were enqueued."""
+    if native is not None:
+        return native.message_ids(zlib.crc32(topic_id), partition, offsets, times)
+    return plain_message_ids(topic_id, partition, offsets, times)
+
+
+def plain_message_ids(topic_id: bytes, partition: int, offsets: Sequence[int], times: Sequence[int]) -> list[str]:
+    """The same in Python. Those close together share most of their text."""
     seed, crc, partition_bits, found = zlib.crc32(topic_id), zlib.crc32, partition << 56, []
-    for offset, enqueued_ms in places:
+    for offset, enqueued_ms in zip(offsets, times, strict=True):
         head = enqueued_ms << 72 | partition_bits | offset
         number = head << 8 | crc(head.to_bytes(15, "big"), seed) & 0xFF
         found.append(_id_head(number >> 20) + _PAIRS[number >> 10 & 1023] + _PAIRS[number & 1023])

@@ -6,19 +6,20 @@ a delay that is over is a READY, a lease that is over an EXPIRE. A token is vali
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
 from typing import Final
 
 import msgspec
 
 from holdfast.heap.decisions import (
     HeapRules,
-    current_lease,
     decide_due,
     decide_extension,
     decide_failure,
     decide_fairness,
     decide_forget,
     known_enqueue,
+    lost_lease,
 )
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError, ResourceExhaustedError
 from holdfast.heap.fairness.index import Throttled
@@ -261,9 +262,19 @@ class HeapPartition:
         self._journal.check()
         now_ms, state = self._journal.now_ms(), self.state
         window_ms, dedup, next_offset = self.rules.config.dedup_window_ms, state.dedup, state.next_offset
+        keys = [message.producer for message in messages]
+        if not any(keys) or dedup.is_next_run(keys):
+            new = _records(messages, now_ms)
+            first = self._add_messages(new, now_ms)
+            self._reader.keep(first, new, now_ms)
+            await self._answerable()
+            offsets = range(first, first + len(new))
+            ids = message_ids(self._topic_id, self.number, offsets, (now_ms,) * len(new))
+            each = zip(ids, repeat(False), repeat(self.number), strict=False)
+            return list(map(tuple.__new__, repeat(Enqueued), each))
         places: list[tuple[int, int]] = []  # offset and time
         duplicates: list[bool] = []
-        new: list[Enqueue] = []
+        chosen: list[NewMessage] = []
         here: dict[object, int] = {}  # keys of this call
         for message in messages:
             key = message.producer
@@ -273,20 +284,19 @@ class HeapPartition:
                     places.append(known if known is not None else (here[key], now_ms))
                     duplicates.append(True)
                     continue
-                here[key] = next_offset + len(new)
-            places.append((next_offset + len(new), now_ms))
+                here[key] = next_offset + len(chosen)
+            places.append((next_offset + len(chosen), now_ms))
             duplicates.append(False)
-            new.append(_record(message, now_ms))
+            chosen.append(message)
+        new = _records(chosen, now_ms)
         if new:
             first = self._add_messages(new, now_ms)
             self._reader.keep(first, new, now_ms)
         self.duplicates += len(messages) - len(new)
         await (self._answerable() if new else self._journal.durable())
-        ids = message_ids(self._topic_id, self.number, places)
-        number = self.number
-        if len(new) == len(messages):
-            return [Enqueued(each, False, number) for each in ids]
-        return [Enqueued(each, again, number) for each, again in zip(ids, duplicates, strict=True)]
+        offsets_known, times = zip(*places, strict=True)
+        ids = message_ids(self._topic_id, self.number, offsets_known, times)
+        return [Enqueued(each, again, self.number) for each, again in zip(ids, duplicates, strict=True)]
 
     # ── consumers ──
 
@@ -324,26 +334,24 @@ class HeapPartition:
         if len(messages) < len(offsets):
             self._give_back(pop, beyond=len(messages))
             offsets, attempts = offsets[: len(messages)], attempts[: len(messages)]
-        places = [(offset, message.enqueued_ms) for offset, message in zip(offsets, messages, strict=True)]
-        ids = message_ids(self._topic_id, self.number, places)
-        tokens = encode_tokens(self.number, grant.epoch, pop.granted_at, offsets, self._mark)
-        limited = self.state.fair_rules.has_limits
-        topic, number, deadline_ms, own = (
-            self.rules.topic,
-            self.number,
-            grant.deadline_ms,
-            self.rules.config.max_retries,
+        if not messages:
+            return []
+        stored, times = zip(*messages, strict=True)
+        _, payloads, _, retries, producers, partition_keys, _, headers, fairness_keys = zip(*stored, strict=True)
+        number, own = self.number, self.rules.config.max_retries
+        each = zip(
+            message_ids(self._topic_id, number, offsets, times),
+            *(repeat(self.rules.topic), repeat(number), payloads),
+            [priority for _, priority in grant.entries[: len(messages)]],
+            times,
+            encode_tokens(number, grant.epoch, pop.granted_at, offsets, self._mark),
+            *(repeat(grant.deadline_ms), attempts),
+            [own if limit == NO_RETRIES_OF_ITS_OWN else limit for limit in retries],
+            *(producers, partition_keys, headers, repeat(0), fairness_keys),
+            repeat(self.state.fair_rules.has_limits),
+            strict=False,
         )
-        return [
-            PoppedMessage(
-                *(identity, topic, number, enqueue[1], priority, enqueued_ms, token, deadline_ms, failures),
-                own if enqueue[3] == NO_RETRIES_OF_ITS_OWN else enqueue[3],
-                *(enqueue[4], enqueue[5], enqueue[7], 0, enqueue[8], limited),
-            )
-            for identity, (enqueue, enqueued_ms), token, (_, priority), failures in zip(
-                ids, messages, tokens, grant.entries[: len(messages)], attempts, strict=True
-            )
-        ]
+        return list(map(tuple.__new__, repeat(PoppedMessage), each))
 
     async def _wait(self, done: "asyncio.Future[None]", wait_ms: float) -> None:
         if wait_ms <= 0:
@@ -453,16 +461,18 @@ class HeapPartition:
         self._journal.check()
         held: dict[int, LeaseToken] = {}
         results: list[LeaseLostError | None] = []
+        leases, mark = self.state.leases, self._mark
         for token in tokens:
-            try:
-                if token.heap != self._mark:
-                    raise LeaseLostError(self.rules.topic, "", "it is a lease of another heap")
-                current_lease(self.state, self.rules.topic, token)
-            except LeaseLostError as error:
-                results.append(error)
-            else:
-                held[token.offset] = token  # a message has one current lease, so this is the only token of it
+            _, epoch, offset, granted_at, heap = token
+            lease = leases.get(offset)
+            if lease is not None and lease[3] == granted_at and lease[4] == epoch and heap == mark:
+                held[offset] = token  # a message has one current lease, so this is the only token of it
                 results.append(None)
+                continue
+            if heap != mark:
+                results.append(LeaseLostError(self.rules.topic, "", "it is a lease of another heap"))
+            else:
+                results.append(lost_lease(self.state, self.rules.topic, token))
         return list(held.values()), results
 
     # ── operators ──
@@ -639,16 +649,20 @@ class PartitionGrants:
             self._partition.give_back(pop)
 
 
-def _record(message: NewMessage, now_ms: int) -> Enqueue:
-    own = NO_RETRIES_OF_ITS_OWN if message.max_retries is None else message.max_retries
-    return Enqueue(
-        message.priority,
-        message.payload,
-        now_ms + message.delay_ms if message.delay_ms > 0 else 0,
-        own,
-        message.producer,
-        message.partition_key,
-        message.origin,
-        message.headers,
-        message.fairness_key,
-    )
+def _records(messages: Sequence[NewMessage], now_ms: int) -> list[Enqueue]:
+    """The records of new messages. Made without a call for each: this is what every message passes."""
+    fields = [
+        (
+            message.priority,
+            message.payload,
+            now_ms + message.delay_ms if message.delay_ms > 0 else 0,
+            NO_RETRIES_OF_ITS_OWN if message.max_retries is None else message.max_retries,
+            message.producer,
+            message.partition_key,
+            message.origin,
+            message.headers,
+            message.fairness_key,
+        )
+        for message in messages
+    ]
+    return list(map(tuple.__new__, repeat(Enqueue), fields))

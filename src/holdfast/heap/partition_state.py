@@ -7,7 +7,7 @@ the same records are equal (`canonical_state.encode_state` compares them byte fo
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -256,18 +256,20 @@ class PartitionState:
 
     def apply_enqueues(self, first: int, timestamp_ms: int, operations: Sequence[Enqueue]) -> None:
         """`apply` of ENQUEUE records one after another, from an offset on."""
+        if not operations:
+            return
         ready = self.ready
-        if isinstance(ready, FairIndex) or any(operation[2] or operation[3] >= 0 for operation in operations):
+        priorities, _, times, retries, producers, *_ = zip(*operations, strict=True)
+        if isinstance(ready, FairIndex) or any(times) or max(retries) >= 0:
             for offset, operation in enumerate(operations, first):
                 self.apply(offset, timestamp_ms, operation)
             return
         if self.mode == "min":
-            ready.add_run(first, [operation[0] + _BIAS for operation in operations])
+            ready.add_run(first, [priority + _BIAS for priority in priorities])
         else:
-            ready.add_run(first, [PRIORITY_MAX - operation[0] for operation in operations])
-        for offset, operation in enumerate(operations, first):
-            if operation[4] is not None:
-                self.dedup.add(operation[4], offset, timestamp_ms)
+            ready.add_run(first, [PRIORITY_MAX - priority for priority in priorities])
+        if any(producers):
+            self.dedup.add_run(producers, first, timestamp_ms)
         self.counters.enqueued += len(operations)
         self.next_offset = first + len(operations)
 
@@ -287,23 +289,25 @@ class PartitionState:
 
     def _grant(self, at: int, timestamp_ms: int, operation: Grant) -> None:
         epoch, deadline_ms, consumer, entries = operation
-        discard, fair, leases, least = self.ready.discard, self.fair, self.leases, self.mode == "min"
-        given: list[int] = []
-        for offset, priority in entries:
-            if not (discard(offset) if fair is None else fair.granted(offset, timestamp_ms)):
-                continue  # a record that got another place than its leader thought: it lost its leadership over that
-            given.append(offset)
-            rank = priority + _BIAS if least else PRIORITY_MAX - priority
-            leases[offset] = Lease(rank, deadline_ms, timestamp_ms, at, epoch, consumer)
-        if given:
+        discard, fair = self.ready.discard, self.fair
+        # Without those of a record that got another place than its leader thought: it lost its leadership over that.
+        if fair is None:
+            held = [entry for entry in entries if discard(entry[0])]
+        else:
+            held = [entry for entry in entries if fair.granted(entry[0], timestamp_ms)]
+        if held:
+            given, priorities = zip(*held, strict=True)
+            ranks = map(self.rank, priorities)
+            rest = (repeat(deadline_ms), repeat(timestamp_ms), repeat(at), repeat(epoch), repeat(consumer))
+            self.leases.update(
+                zip(given, map(tuple.__new__, repeat(Lease), zip(ranks, *rest, strict=False)), strict=True)
+            )
             self._expire_at(given, deadline_ms, at)
             self.counters.granted += len(given)
             self.consumers[consumer] = self.consumers.get(consumer, 0) + len(given)
 
     def _ack(self, at: int, timestamp_ms: int, operation: Ack) -> None:
-        for offset in operation.offsets:
-            if self._drop(offset):
-                self.counters.acked += 1
+        self.counters.acked += self._drop_all(operation.offsets)
 
     def _retry(self, at: int, timestamp_ms: int, operation: Retry) -> None:
         for offset, ready_ms in operation.entries:
@@ -411,6 +415,35 @@ class PartitionState:
         if here and self.fair is not None:
             self.fair.forget(offset)
         return here
+
+    def _drop_all(self, offsets: Sequence[int]) -> int:
+        """Messages are gone, most of them leased; how many were here."""
+        if self.fair is not None:
+            return sum(map(self._drop, offsets))
+        for kept in (self.attempts, self.retries, self.ranks, self.copies):
+            if kept:
+                for offset in offsets:
+                    kept.pop(offset, None)
+        pop, expiring, consumers = self.leases.pop, self._expiring, self.consumers
+        dropped = 0
+        for offset in offsets:
+            lease = pop(offset, None)
+            if lease is None:
+                dropped += self.ready.discard(offset) or self.delayed.discard(offset)
+                continue
+            dropped += 1
+            _, deadline_ms, _, granted_at, _, consumer = lease
+            entry = deadline_ms << _OFFSET_BITS | granted_at
+            group = expiring[entry]
+            group.discard(offset)
+            if not group:
+                del expiring[entry]
+            left = consumers[consumer] - 1
+            if left:
+                consumers[consumer] = left
+            else:
+                del consumers[consumer]
+        return dropped
 
     def _end_lease(self, offset: int) -> Lease | None:
         lease = self.leases.pop(offset, None)

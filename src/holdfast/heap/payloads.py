@@ -4,60 +4,81 @@ The one rule: reads of one call are grouped, and a batch is decoded once, howeve
 needed in the order of the log, their neighbours are kept: they come next.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import count
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count, repeat
+from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.records import Copy, Enqueue, decode_operation
-from holdfast.log.batches import decode, parse_header
+from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import KIB
 
 _PIECE: Final = 32  # messages that are read together at first, where their bytes count
-_PIECE_MAX: Final = 256
+_PIECE_MAX: Final = 1_024
 _ENTRY_BYTES: Final = 700  # of Python's objects around a payload
 _READ_BYTES: Final = 256 * KIB
+_NEAR: Final = 1_000  # messages this close to another one that is needed are read with it
+_RUNS_MIN: Final = 1_024
+_NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
 _OWNERS: Final = count()
 
 
+class _Run(NamedTuple):
+    """Messages that were put together."""
+
+    owner: int
+    offsets: Sequence[int]
+
+
 class PayloadCache:
-    """Recent messages of all partitions of a process, the oldest go first. Keys are (owner, offset)."""
+    """Recent messages of all partitions of a process. What was put first goes first, with what was put together with it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
-        self._messages: OrderedDict[tuple[int, int], StoredMessage] = OrderedDict()
+        self._messages: dict[int, dict[int, StoredMessage]] = {}  # by owner, then offset
+        self._count = 0
+        self._runs: deque[_Run] = deque()  # in the order in which they came; some messages of them may be gone
 
-    def put(self, owner: int, offset: int, message: StoredMessage) -> None:
-        """Keep a message, as long as there is room."""
-        key = (owner, offset)
-        if key in self._messages:
-            return
-        self._messages[key] = message
-        self._bytes += len(message.enqueue.payload) + _ENTRY_BYTES
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, owner: int, offsets: Sequence[int], messages: Sequence[StoredMessage]) -> None:
+        """Keep messages that are not kept yet, as long as there is room."""
+        kept = self._messages.setdefault(owner, {})
+        kept.update(zip(offsets, messages, strict=True))
+        self._count += len(messages)
+        self._bytes += sum([len(message[0][1]) for message in messages]) + _ENTRY_BYTES * len(messages)
+        self._runs.append(_Run(owner, offsets))
         while self._bytes > self._bytes_max:
-            _, gone = self._messages.popitem(last=False)
-            self._bytes -= len(gone.enqueue.payload) + _ENTRY_BYTES
+            self.drop(*self._runs.popleft())
+        if len(self._runs) > 2 * self._count + _RUNS_MIN:
+            self._runs = deque([run for run in self._runs if self._has_any(run)])
 
-    def get(self, owner: int, offset: int) -> StoredMessage | None:
-        """A message that is kept. A message is read once or twice in its life: reading it does not keep it longer."""
-        return self._messages.get((owner, offset))
+    def of(self, owner: int) -> Mapping[int, StoredMessage]:
+        """What is kept of an owner. A message is read once or twice in its life: reading it does not keep it longer."""
+        return self._messages.get(owner, _NOTHING)
 
     def drop(self, owner: int, offsets: Iterable[int]) -> None:
         """Messages are gone."""
-        messages = self._messages
-        for offset in offsets:
-            gone = messages.pop((owner, offset), None)
-            if gone is not None:
-                self._bytes -= len(gone[0].payload) + _ENTRY_BYTES
+        kept = self._messages.get(owner)
+        if kept:
+            pop = kept.pop
+            gone = [message for offset in offsets if (message := pop(offset, None)) is not None]
+            self._count -= len(gone)
+            self._bytes -= sum([len(message[0][1]) for message in gone]) + _ENTRY_BYTES * len(gone)
 
     def drop_owner(self, owner: int) -> None:
         """Nothing of an owner is needed any more."""
-        self.drop(owner, [offset for holder, offset in self._messages if holder == owner])
+        self.drop(owner, list(self.of(owner)))
+        self._messages.pop(owner, None)
+
+    def _has_any(self, run: _Run) -> bool:
+        return not self.of(run.owner).keys().isdisjoint(run.offsets)
 
 
 class MessageReader:
@@ -76,11 +97,10 @@ class MessageReader:
         self._closed = False
         self._read_until = -1  # the end of the batch that was read last
 
-    def keep(self, first: int, messages: Iterable[Enqueue], enqueued_ms: int) -> None:
+    def keep(self, first: int, messages: Sequence[Enqueue], enqueued_ms: int) -> None:
         """Messages were enqueued, from an offset on."""
-        put, owner = self._cache.put, self._owner
-        for offset, message in enumerate(messages, first):
-            put(owner, offset, StoredMessage(message, enqueued_ms))
+        stored = list(map(tuple.__new__, repeat(StoredMessage), zip(messages, repeat(enqueued_ms), strict=False)))
+        self._cache.put(self._owner, range(first, first + len(stored)), stored)
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
@@ -93,20 +113,23 @@ class MessageReader:
 
     async def read(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
         """The messages of these offsets, which are durable. `UnavailableError`: object storage is away."""
-        found: dict[int, StoredMessage] = {}
-        missing: dict[int, int] = {}  # by where they are
-        for offset in offsets:
-            message = self._cache.get(self._owner, offset)
-            if message is None:
-                missing[self._place(offset)] = offset
-            else:
-                found[offset] = message
-        while missing:
-            await self._read_from(min(missing), missing, found)
+        kept = self._cache.of(self._owner)
+        found = {offset: message for offset in offsets if (message := kept.get(offset)) is not None}
+        if len(found) < len(offsets):
+            missing = {self._place(offset): offset for offset in offsets if offset not in found}
+            places, went_on_at = sorted(missing), self._read_until
+            for at in places:
+                if at in missing:
+                    await self._read_from(at, missing, found, went_on_at)
         return found
 
     async def read_first(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage]:
         """The first of these messages, in their order: at least one, and no more than `bytes_max` of payloads otherwise."""
+        kept = list(map(self._cache.of(self._owner).get, offsets))
+        if all(kept):
+            whole: list[StoredMessage] = kept  # type: ignore[assignment]
+            if sum([len(message[0][1]) for message in whole]) <= bytes_max:
+                return whole
         found: list[StoredMessage] = []
         size, piece = 0, _PIECE
         while len(found) < len(offsets):
@@ -117,21 +140,27 @@ class MessageReader:
                 if size > bytes_max and found:
                     return found
                 found.append(stored[offset])
-            piece = min(2 * piece, _PIECE_MAX)
+            room = (bytes_max - size) * len(found) // (size + 1)  # as far as the next ones are like these
+            piece = max(1, min(2 * piece, _PIECE_MAX, room))
         return found
 
-    async def _read_from(self, at: int, missing: dict[int, int], found: dict[int, StoredMessage]) -> None:
-        """Read what is at `at`, and whatever else is missing and comes with it."""
-        fetched = await self._log.read(at, bytes_max=_READ_BYTES if len(missing) > 1 else 1)
+    async def _read_from(
+        self, at: int, missing: dict[int, int], found: dict[int, StoredMessage], went_on_at: int
+    ) -> None:
+        """Read what is at `at`, and whatever else is missing and comes with it. The reads before ended at `went_on_at`."""
+        near = any(at < place <= at + _NEAR for place in missing)
+        fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1)
         for batch in fetched.batches:
             header = parse_header(batch)
-            if not any(header.base_offset <= offset <= header.last_offset for offset in missing):
+            here = sorted(place for place in missing if header.base_offset <= place <= header.last_offset)
+            if not here:
                 continue
-            in_order = header.base_offset <= self._read_until <= header.last_offset + 1
+            in_order = header.base_offset <= went_on_at <= header.last_offset + 1
             self._read_until = header.last_offset + 1
-            for record in decode(batch):
+            others: dict[int, StoredMessage] = {}
+            for record in decode(batch) if in_order else decode_chosen(batch, here):
                 needed = record.offset in missing
-                if not needed and not (in_order and self._waits(record.offset)):
+                if not needed and not self._waits(record.offset):
                     continue
                 operation = decode_operation(record.key, record.value, record.headers)
                 if isinstance(operation, Enqueue):
@@ -143,7 +172,9 @@ class MessageReader:
                 if needed and missing[record.offset] == offset:
                     del missing[record.offset]
                     found[offset] = message
-                elif not self._closed:
-                    self._cache.put(self._owner, offset, message)
+                elif not self._closed and offset not in self._cache.of(self._owner):
+                    others[offset] = message
+            if others:
+                self._cache.put(self._owner, list(others), list(others.values()))
         if at in missing:
             raise CorruptError(f"partition {self._log.partition_id}", f"there is no message at offset {at}")

@@ -7,10 +7,10 @@ has the payload as its value, as it was given; every other operation covers many
 import struct
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.heap.fairness.rules import FairRules, decode_rules, encode_rules
@@ -300,6 +300,25 @@ def enqueue_key(operation: Enqueue) -> bytes:
     return b"".join(parts)
 
 
+def enqueue_keys(operations: Sequence[Enqueue]) -> list[bytes]:
+    """`enqueue_key` of many: those of one producer, or of none, that have nothing else are packed without a call for each."""
+    priorities, _, times, retries, producers, partition_keys, origins, _, fairness_keys = zip(*operations, strict=True)
+    count = len(operations)
+    keyless = partition_keys.count(None) == count == fairness_keys.count(None)
+    if keyless and origins.count(None) == count:
+        head = (repeat(VERSION), repeat(int(Op.ENQUEUE)))
+        if not any(producers):
+            return list(map(_ENQUEUE.pack, *head, repeat(0), priorities, times, retries))
+        if all(producers):
+            names, epochs, sequences = zip(*producers, strict=True)
+            if names.count(names[0]) == count:
+                name = _name(names[0])
+                pack = _producer_key(len(name)).pack
+                plain = (repeat(_PRODUCER), priorities, times, retries)
+                return list(map(pack, *head, *plain, repeat(name), epochs, sequences))
+    return list(map(enqueue_key, operations))
+
+
 def _read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
     _, _, flags, priority, not_before_ms, max_retries = _ENQUEUE.unpack_from(key)
     if not flags:
@@ -388,6 +407,12 @@ def _text(text: str) -> bytes:
 def _name(name: str) -> bytes:
     """`_text` of what many records name: a producer, a fairness key."""
     return _text(name)
+
+
+@lru_cache(maxsize=256)
+def _producer_key(name_bytes: int) -> struct.Struct:
+    """The key of an ENQUEUE that has a producer, and nothing else."""
+    return struct.Struct(f"{_ENQUEUE.format}{name_bytes}s{_SEQUENCE.format[1:]}")
 
 
 def _read_text(data: bytes, at: int) -> tuple[str, int]:

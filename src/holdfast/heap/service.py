@@ -14,7 +14,7 @@ from holdfast.heap.config import HeapConfig
 from holdfast.heap.dead_letters import DeadLetters
 from holdfast.heap.decisions import REASON_CHARS_MAX
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError
-from holdfast.heap.lease_token import LeaseToken, parse_token
+from holdfast.heap.lease_token import LeaseToken, parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX, LocalHeaps, heap_config
 from holdfast.heap.message_id import parse_message_id
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
@@ -174,7 +174,7 @@ class HeapService:
     ) -> list[R]:
         """The results for each token, from the partitions that issued them."""
         heap = await self._heap(topic)
-        parsed = [parse_token(token) for token in tokens]
+        parsed = parse_tokens(tokens)
         if len({token.partition for token in parsed}) == 1:
             return await call(self._partition(heap, parsed[0].partition), parsed)
         places: dict[int, list[int]] = defaultdict(list)

@@ -26,6 +26,7 @@ from holdfast.heap.errors import (
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
 from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.security.confirmations import UnconfirmedError
 from holdfast.vocabulary.errors import (
     ClosedError,
     ExpiredError,
@@ -121,11 +122,14 @@ class MoveRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=1
 
 
 class PurgeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=12):
-    """Withdraw every message."""
+    """Withdraw every message. It takes `force` and a token, unless a node forwards it."""
+
+    force: bool = False
+    confirmation_token: str = ""
 
 
 class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=13):
-    """Dead letters that match, listed, replayed or deleted (`action`)."""
+    """Dead letters that match, listed, replayed or deleted (`action`). To delete takes `force` and a token."""
 
     action: str
     message_ids: Sequence[str] | None = None
@@ -135,6 +139,8 @@ class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True
     limit: int | None = None
     dry_run: bool = False
     rate_per_s: float | None = None
+    force: bool = False
+    confirmation_token: str = ""
 
 
 class PlacesRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=14):
@@ -156,11 +162,20 @@ class CreateRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag
 
 
 class DeleteRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=16):
-    """Delete a heap and its dead letters."""
+    """Delete a heap and its dead letters. It takes `force` and a token."""
+
+    force: bool = False
+    confirmation_token: str = ""
 
 
 class DescribeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=17):
     """How a heap is configured."""
+
+
+class ConfirmRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=40):
+    """A token for one destructive request (`security.confirmations.Action`), good once."""
+
+    action: str
 
 
 Request: TypeAlias = (
@@ -182,6 +197,7 @@ Request: TypeAlias = (
     | CreateRequest
     | DeleteRequest
     | DescribeRequest
+    | ConfirmRequest
 )
 
 
@@ -218,6 +234,7 @@ _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     CreateRequest: HeapDescription,
     DeleteRequest: None,
     DescribeRequest: HeapDescription,
+    ConfirmRequest: tuple[str, int],  # the token, and until when it is good
 }
 _DECODERS: Final = {
     kind: msgspec.msgpack.Decoder(result) for kind, result in _RESULTS.items() if kind is not DeadLettersRequest
@@ -242,7 +259,7 @@ class Denied(HoldfastError):  # noqa: N818 - a refusal
 _ERRORS: Final[tuple[type[HoldfastError], ...]] = (
     *(Denied, UnknownTopicError, TopicExistsError, NotAHeapError, NotLeaderError, NotEnoughReplicasError),
     *(LeaseLostError, MessageNotFoundError, ResourceExhaustedError, ProducerFencedError, SequenceForgottenError),
-    *(InvalidError, UnavailableError, OutcomeUnknownError, FencedError, ExpiredError, ClosedError),
+    *(UnconfirmedError, InvalidError, UnavailableError, OutcomeUnknownError, FencedError, ExpiredError, ClosedError),
 )
 _BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
 _FAILED: Final = msgspec.msgpack.Decoder(tuple[str, list[Any], str])

@@ -22,6 +22,7 @@ from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMess
 from holdfast.heaps.client import HeapClient, connect
 from holdfast.heaps.message import Message
 from holdfast.heaps.worker import Worker, worker
+from holdfast.security.confirmations import UnconfirmedError
 
 __all__ = [
     "Enqueued",
@@ -37,6 +38,7 @@ __all__ = [
     "ProducerFencedError",
     "ResourceExhaustedError",
     "SequenceForgottenError",
+    "UnconfirmedError",
     "Worker",
     "connect",
     "worker",

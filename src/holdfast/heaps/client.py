@@ -11,6 +11,7 @@ from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMess
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.wire import (
     CancelRequest,
+    ConfirmRequest,
     CreateRequest,
     DeleteRequest,
     DescribeRequest,
@@ -72,10 +73,16 @@ class HeapClient:
         found: HeapDescription = await self._nodes.call(DescribeRequest(topic=topic), again=True)
         return found
 
-    async def delete(self, topic: str) -> None:
-        """Delete a heap, its dead letters, and everything in both."""
+    async def confirm(self, action: str, topic: str) -> str:
+        """A token for one call that destroys messages, good once: `heap.delete`, `heap.purge`, `heap.dlq.delete`."""
+        token: str = (await self._nodes.call(ConfirmRequest(topic=topic, action=action), again=True))[0]
+        return token
+
+    async def delete(self, topic: str, *, confirmation_token: str = "") -> None:
+        """Delete a heap, its dead letters, and everything in both. `UnconfirmedError`: without a token of `confirm`."""
         self._partitions.pop(topic, None)
-        await self._nodes.call(DeleteRequest(topic=topic), again=False)
+        request = DeleteRequest(topic=topic, force=True, confirmation_token=confirmation_token)
+        await self._nodes.call(request, again=False)
 
     async def enqueue(
         self,
@@ -200,9 +207,10 @@ class HeapClient:
         """Send a message to the dead letters."""
         await self._nodes.call(MoveRequest(topic=topic, message_id=message_id, reason=reason), again=False)
 
-    async def purge(self, topic: str) -> int:
-        """Withdraw every message; how many there were."""
-        found: int = await self._nodes.call(PurgeRequest(topic=topic), again=True)
+    async def purge(self, topic: str, *, confirmation_token: str = "") -> int:
+        """Withdraw every message; how many there were. `UnconfirmedError`: without a token of `confirm`."""
+        request = PurgeRequest(topic=topic, force=True, confirmation_token=confirmation_token)
+        found: int = await self._nodes.call(request, again=False)
         return found
 
     async def flush(self) -> None:

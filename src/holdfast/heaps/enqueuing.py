@@ -9,6 +9,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from itertools import count as counted
+from itertools import repeat
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -62,17 +63,19 @@ class Enqueuing:
 
     async def enqueue(self, topic: str, partitions: int, message: NewMessage) -> Enqueued:
         """Enqueue a message; returns when it is durable. Waits while too many bytes are on their way."""
-        message = self._numbered(message)
         partition = self._router.partition(message, partitions)
-        (found,) = await self._give(topic, partition, [message])
+        (found,) = await self._give(topic, partition, self._numbered((message,)))
         return _enqueued(found)
 
     async def enqueue_many(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """The same for many. One that is refused takes no other with it: its error is raised when all have an outcome."""
-        numbered = list(map(self._numbered, messages))
+        numbered = self._numbered(messages)
         places: dict[int, list[int]] = defaultdict(list)
-        for at, message in enumerate(numbered):
-            places[self._router.partition(message, partitions)].append(at)
+        if partitions == 1:
+            places[0] = list(range(len(numbered)))
+        else:
+            for at, message in enumerate(messages):
+                places[self._router.partition(message, partitions)].append(at)
         parts = [
             (partition, mine[first : first + _MESSAGES_MAX])
             for partition, mine in places.items()
@@ -84,11 +87,11 @@ class Enqueuing:
             outcomes.update(zip(mine, found, strict=True))
         return [_enqueued(outcomes[at]) for at in range(len(numbered))]
 
-    def _numbered(self, message: NewMessage) -> NewMessage:
-        if message.producer is not None:
-            return message
-        own = ProducerSequence(self.producer, 0, next(self._sequences))
-        return msgspec.structs.replace(message, producer=own)
+    def _numbered(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """The messages with a producer and a sequence number each. They are sent to no other partition than their first one."""
+        each = zip(repeat(self.producer), repeat(0), self._sequences, strict=False)
+        own, replace = map(tuple.__new__, repeat(ProducerSequence), each), msgspec.structs.replace
+        return [replace(message, producer=next(own)) if message.producer is None else message for message in messages]
 
     async def _give(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
         while self._bytes >= self._bytes_max:

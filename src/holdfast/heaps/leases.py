@@ -6,8 +6,10 @@ One request settles leases of one partition, which waits for no other one.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError, MessageNotFoundError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.heaps.message import Message
 
 _TOKENS_MAX: Final = 1_000
+_PARTITION: Final[Callable[["Message"], tuple[str, int]]] = attrgetter("topic", "partition")
 _REQUESTS_MAX: Final = 8  # in flight for one partition: more of them make smaller ones
 
 
@@ -58,9 +61,9 @@ class Leases:
         """Renew these from now on."""
         self._renewals.keep(messages)
 
-    def forget(self, message: "Message") -> None:
-        """Renew it no more."""
-        self._renewals.forget(message)
+    def forget(self, messages: Iterable["Message"]) -> None:
+        """Renew these no more."""
+        self._renewals.forget(messages)
         self.changed.notify()
 
     async def ack(self, message: "Message") -> LostLease | None:
@@ -71,6 +74,7 @@ class Leases:
     async def ack_many(self, messages: Sequence["Message"]) -> None:
         """Acknowledge messages; those of one partition leave together. `LeaseLostError`: of the first that was lost."""
         groups: dict[tuple[str, int], list[Message]] = defaultdict(list)
+        settling: list[Message] = []
         failure: LeaseLostError | None = None
         for message in messages:
             try:
@@ -78,14 +82,17 @@ class Leases:
             except LeaseLostError as error:
                 failure = failure or error
             else:
-                groups[message.topic, message.partition].append(message)
+                settling.append(message)
+        for group, several in groupby(settling, _PARTITION):
+            groups[group] += several
         answers = [self._ack(*group, [message.lease_token for message in mine]) for group, mine in groups.items()]
         try:
             results = await asyncio.gather(*answers)
         finally:
-            for message in (each for mine in groups.values() for each in mine):
-                self.forget(message)
+            self.forget(settling)
         for mine, found in zip(groups.values(), results, strict=True):
+            if not any(found):
+                continue
             for message, lost in zip(mine, found, strict=True):
                 if lost is not None:
                     message.mark_lost(lost)
@@ -128,8 +135,8 @@ class Leases:
     async def release_all(self, messages: Sequence["Message"]) -> None:
         """Give messages back that were never worked on. What cannot be given back comes back when its lease is over."""
         by_topic: dict[str, list[bytes]] = {}
+        self.forget(messages)
         for message in messages:
-            self.forget(message)
             by_topic.setdefault(message.topic, []).append(message.lease_token)
         for topic, tokens in by_topic.items():
             with suppress(HoldfastError):

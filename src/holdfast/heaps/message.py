@@ -20,13 +20,17 @@ class Message:
     `lost` is set when the lease was lost: somebody else may have the message now, and settling it raises `LeaseLostError`.
     """
 
+    __slots__ = (
+        *("id", "topic", "partition", "payload", "priority", "headers", "attempts", "max_retries", "enqueued_ms"),
+        *("partition_key", "fairness_key", "lease_token", "lease_deadline_ms", "visibility_ms", "on_lost"),
+        *("_lost", "_why", "_leases", "_settled", "__weakref__"),
+    )
+
     def __init__(self, popped: PoppedMessage, visibility_ms: int, leases: "Leases") -> None:
-        self.id, self.topic, self.partition = popped.message_id, popped.topic, popped.partition
-        self.payload, self.priority, self.headers = popped.payload, popped.priority, popped.headers
-        self.attempts, self.max_retries = popped.attempts, popped.max_retries
-        self.enqueued_ms, self.partition_key = popped.enqueued_ms, popped.partition_key
-        self.fairness_key = popped.fairness_key
-        self.lease_token, self.lease_deadline_ms = popped.lease_token, popped.lease_deadline_ms
+        self.id, self.topic, self.partition, self.payload, self.priority, self.enqueued_ms = popped[:6]
+        self.lease_token, self.lease_deadline_ms, self.attempts, self.max_retries = popped[6:10]
+        self.partition_key, self.headers = popped[11:13]
+        self.fairness_key = popped[14]
         self.visibility_ms = visibility_ms
         self._lost: asyncio.Event | None = None  # made when somebody asks for it
         self.on_lost: Callable[[Message], None] | None = None
@@ -117,7 +121,7 @@ class Message:
         try:
             found = await answer
         finally:
-            self._leases.forget(self)
+            self._leases.forget((self,))
         if isinstance(found, LostLease):
             self.mark_lost(found)
             raise found.error(self.topic)

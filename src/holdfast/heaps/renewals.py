@@ -7,8 +7,10 @@ where it was granted.
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.heap.wire import ExtendRequest, LostLease
 from holdfast.heaps.nodes import HeapNodes
@@ -25,12 +27,10 @@ _RENEWAL_MS_MIN: Final = 500  # a connection is not given up for less
 _TOKENS_MAX: Final = 1_000
 
 
-class _Group(NamedTuple):
-    """Leases that are renewed together."""
+_Group: TypeAlias = tuple[str, int, int]
+"""Leases that are renewed together: topic, partition, visibility in milliseconds."""
 
-    topic: str
-    partition: int
-    visibility_ms: int
+_group: Final[Callable[["Message"], _Group]] = attrgetter("topic", "partition", "visibility_ms")
 
 
 class Renewals:
@@ -46,16 +46,20 @@ class Renewals:
 
     def keep(self, messages: Iterable["Message"]) -> None:
         """Renew these from now on."""
-        for message in messages:
-            group = _group(message)
-            self._held.setdefault(group, {})[message.lease_token] = message
+        for group, mine in groupby(messages, _group):
+            held = self._held.setdefault(group, {})
+            held.update([(message.lease_token, message) for message in mine])
             if group not in self._tasks:
                 self._tasks[group] = asyncio.ensure_future(self._renew(group))
 
-    def forget(self, message: "Message") -> bool:
-        """Renew it no more; whether it was."""
-        held = self._held.get(_group(message))
-        return held is not None and held.pop(message.lease_token, None) is not None
+    def forget(self, messages: Iterable["Message"]) -> int:
+        """Renew these no more; how many were."""
+        forgotten = 0
+        for group, mine in groupby(messages, _group):
+            held = self._held.get(group)
+            if held:
+                forgotten += len([1 for message in mine if held.pop(message.lease_token, None) is not None])
+        return forgotten
 
     async def close(self) -> None:
         """Renew nothing more."""
@@ -66,9 +70,10 @@ class Renewals:
 
     async def _renew(self, group: _Group) -> None:
         """Renew the leases of a group, until it has none."""
+        _, _, visibility_ms = group
         try:
             while held := self._held.get(group):
-                await self._nodes.clock.sleep_ms(group.visibility_ms / _RENEWALS)
+                await self._nodes.clock.sleep_ms(visibility_ms / _RENEWALS)
                 messages = list(held.values())
                 for at in range(0, len(messages), _TOKENS_MAX):
                     await self._renew_some(group, messages[at : at + _TOKENS_MAX])
@@ -78,23 +83,18 @@ class Renewals:
 
     async def _renew_some(self, group: _Group, messages: list["Message"]) -> None:
         tokens = [message.lease_token for message in messages]
-        request = ExtendRequest(
-            topic=group.topic, partition=group.partition, tokens=tokens, extension_ms=group.visibility_ms
-        )
+        topic, partition, visibility_ms = group
+        request = ExtendRequest(topic=topic, partition=partition, tokens=tokens, extension_ms=visibility_ms)
         try:
             found: list[Any] = await self._nodes.call(
-                request, again=True, timeout_ms=max(_RENEWAL_MS_MIN, group.visibility_ms // _RENEWALS)
+                request, again=True, timeout_ms=max(_RENEWAL_MS_MIN, visibility_ms // _RENEWALS)
             )
         except HoldfastError as error:
-            _log.warning("leases of heap %s could not be renewed, trying again: %s", group.topic, error)
+            _log.warning("leases of heap %s could not be renewed, trying again: %s", topic, error)
             return
         for message, result in zip(messages, found, strict=True):
             if not isinstance(result, LostLease):
                 message.lease_deadline_ms = result
-            elif not message.settled and self.forget(message):
+            elif not message.settled and self.forget((message,)):
                 message.mark_lost(result)
                 self._changed.notify()
-
-
-def _group(message: "Message") -> _Group:
-    return _Group(message.topic, message.partition, message.visibility_ms)

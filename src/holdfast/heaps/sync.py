@@ -4,14 +4,15 @@ The one rule: the loop runs on a thread of its own, and belongs to the process t
 """
 
 import os
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.client.loop_thread import LoopThread
-from holdfast.heap.model import Enqueued, PartitionStats, PeekedMessage
+from holdfast.heap.administration import HeapDescription
+from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage
 from holdfast.heaps import client as asynchronous
 from holdfast.heaps.message import Message
 from holdfast.vocabulary.errors import UsageError
@@ -79,6 +80,38 @@ class HeapClient:
         """The client below, for `submit`."""
         return self._client
 
+    def create(self, topic: str, **options: Any) -> HeapDescription:
+        """See `holdfast.heaps.HeapClient.create`."""
+        return self._run(self._client.create(topic, **options))
+
+    def describe(self, topic: str) -> HeapDescription:
+        """How a heap is configured."""
+        return self._run(self._client.describe(topic))
+
+    def delete(self, topic: str, *, confirmation_token: str = "") -> None:
+        """See `holdfast.heaps.HeapClient.delete`."""
+        self._run(self._client.delete(topic, confirmation_token=confirmation_token))
+
+    def enqueue_many(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
+        """See `holdfast.heaps.HeapClient.enqueue_many`."""
+        return self._run(self._client.enqueue_many(topic, messages))
+
+    def ack(self, messages: Sequence[SyncMessage]) -> None:
+        """The work on these is done. See `holdfast.heaps.HeapClient.ack`."""
+        self._run(self._client.ack([each._message for each in messages]))
+
+    def release(self, messages: Sequence[SyncMessage]) -> None:
+        """These were not worked on. See `holdfast.heaps.HeapClient.release`."""
+        self._run(self._client.release([each._message for each in messages]))
+
+    def move_to_dead_letters(self, topic: str, message_id: str, reason: str = "") -> None:
+        """See `holdfast.heaps.HeapClient.move_to_dead_letters`."""
+        self._run(self._client.move_to_dead_letters(topic, message_id, reason))
+
+    def flush(self) -> None:
+        """See `holdfast.heaps.HeapClient.flush`."""
+        self._run(self._client.flush())
+
     def enqueue(self, topic: str, payload: bytes, **options: Any) -> Enqueued:
         """See `holdfast.heaps.HeapClient.enqueue`."""
         return self._run(self._client.enqueue(topic, payload, **options))
@@ -115,9 +148,13 @@ class HeapClient:
         """Give a message another priority."""
         self._run(self._client.reprioritise(topic, message_id, priority))
 
-    def purge(self, topic: str) -> int:
-        """Withdraw every message; how many there were."""
-        return self._run(self._client.purge(topic))
+    def confirm(self, action: str, topic: str) -> str:
+        """See `holdfast.heaps.HeapClient.confirm`."""
+        return self._run(self._client.confirm(action, topic))
+
+    def purge(self, topic: str, *, confirmation_token: str = "") -> int:
+        """Withdraw every message; how many there were. See `holdfast.heaps.HeapClient.purge`."""
+        return self._run(self._client.purge(topic, confirmation_token=confirmation_token))
 
     def close(self) -> None:
         """Finish what is on its way, and close."""

@@ -90,14 +90,20 @@ class NotEnoughReplicasError(HoldfastError):
 class ReplicasUnreachableError(HoldfastError):
     """Too few replicas answer to open the partition. Bring the agents back that have them. `missing` are the WALs of the others.
 
-    `phase`: what they are needed for.
+    `phase`: what they are needed for. `unclean`: the topic lets it go on without those whose agents are gone.
     """
 
     def __init__(
-        self, partition: str, phase: str, needed: int, answering: tuple[str, ...], missing: tuple[str, ...]
+        self,
+        partition: str,
+        phase: str,
+        needed: int,
+        answering: tuple[str, ...],
+        missing: tuple[str, ...],
+        unclean: bool = False,
     ) -> None:
-        super().__init__(partition, phase, needed, answering, missing)
-        self.partition, self.phase, self.needed = partition, phase, needed
+        super().__init__(partition, phase, needed, answering, missing, unclean)
+        self.partition, self.phase, self.needed, self.unclean = partition, phase, needed, unclean
         self.answering, self.missing = answering, missing
 
     def __str__(self) -> str:

@@ -106,7 +106,7 @@ class UnopenedPartitions:
 
     def _may_answer(self, resource: str) -> bool:
         error = self._unreachable.get(resource)
-        if error is None or self._network is None:
+        if error is None or error.unclean or self._network is None:
             return True
         return sum(map(self._network.is_connected, (*error.answering, *error.missing))) >= error.needed
 

@@ -38,9 +38,10 @@ class Action(StrEnum):
     DELETE_PIPELINE = "pipeline.delete"
     DELETE_HEAP = "heap.delete"
     PURGE_HEAP = "heap.purge"
+    DELETE_DEAD_LETTERS = "heap.dlq.delete"
 
 
-ALWAYS: Final = frozenset({Action.DELETE_HEAP, Action.PURGE_HEAP})
+ALWAYS: Final = frozenset({Action.DELETE_HEAP, Action.PURGE_HEAP, Action.DELETE_DEAD_LETTERS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,29 +5,24 @@ anything, one without it neither reads nor writes there: it says which key it ne
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
+from holdfast.contracts.forwarding_store import ForwardingStore
 from holdfast.contracts.store import (
     AtVersion,
-    Changed,
     Committed,
     Conflict,
     Entry,
-    NotCommitted,
     Operation,
     Put,
     Requirement,
-    Resync,
     Scan,
-    Session,
     Store,
-    StoreFacts,
 )
 from holdfast.contracts.validation import prefix_end
 from holdfast.security.master_keys import MasterKeys, MissingMasterKeyError, missing_key, sealed_with
@@ -43,15 +38,12 @@ class _Mark(msgspec.Struct, frozen=True):
     key: str
 
 
-class SealedStore:
-    """A store as its users see it. `keys` is None on a node without a master key."""
+class SealedStore(ForwardingStore):
+    """A store as its users see it. `keys` is None on a node without a master key. Nothing that is sealed is watched."""
 
     def __init__(self, store: Store, keys: MasterKeys | None, *, prefixes: tuple[str, ...], random: Random) -> None:
-        self._store, self._keys, self._prefixes, self._random = store, keys, prefixes, random
-
-    @property
-    def facts(self) -> StoreFacts:
-        return self._store.facts
+        super().__init__(store)
+        self._keys, self._prefixes, self._random = keys, prefixes, random
 
     async def get(self, key: str) -> Entry | None:
         entry = await self._store.get(key)
@@ -69,22 +61,6 @@ class SealedStore:
         if self._keys is None:
             await self._refuse_plain()
         return await self._store.commit(require=require, apply=[self._sealed(each) for each in apply])
-
-    async def resolve(self, commit_id: str) -> Committed | NotCommitted:
-        return await self._store.resolve(commit_id)
-
-    async def open_session(self, ttl_ms: int) -> Session:
-        return await self._store.open_session(ttl_ms)
-
-    async def keep_alive(self, session_id: str) -> bool:
-        return await self._store.keep_alive(session_id)
-
-    async def close_session(self, session_id: str) -> None:
-        await self._store.close_session(session_id)
-
-    def watch(self, prefix: str, *, from_version: int) -> AbstractAsyncContextManager[AsyncIterator[Changed | Resync]]:
-        """As the engine's own: nothing that is sealed is watched."""
-        return self._store.watch(prefix, from_version=from_version)
 
     def _opened(self, entry: Entry) -> Entry:
         if not entry.key.startswith(self._prefixes):

@@ -583,14 +583,18 @@ class ReplayDeadLettersResponse(_message.Message):
     def __init__(self, matched: _Optional[int] = ..., changed: _Optional[int] = ...) -> None: ...
 
 class DeleteDeadLettersRequest(_message.Message):
-    __slots__ = ("topic", "filter", "dry_run")
+    __slots__ = ("topic", "filter", "dry_run", "force", "confirmation_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMATION_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     filter: DeadLetterFilter
     dry_run: bool
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[DeadLetterFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    force: bool
+    confirmation_token: str
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[DeadLetterFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., force: _Optional[bool] = ..., confirmation_token: _Optional[str] = ...) -> None: ...
 
 class DeleteDeadLettersResponse(_message.Message):
     __slots__ = ("matched", "changed")

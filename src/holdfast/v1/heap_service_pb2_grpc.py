@@ -288,7 +288,7 @@ class HeapServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDeadLetters(self, request, context):
-        """Deletes dead letters that match.
+        """Deletes dead letters that match. It takes a token of CreateConfirmation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

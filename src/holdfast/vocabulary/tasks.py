@@ -69,7 +69,8 @@ async def cancellation_first() -> AsyncIterator[None]:
 
 
 async def _leave_cancelled(displaced: BaseException) -> NoReturn:
-    if not all(isinstance(each, HoldfastError) for each in leaf_errors(displaced)):
+    # A generator that is closed has not failed.
+    if not all(isinstance(each, HoldfastError | GeneratorExit) for each in leaf_errors(displaced)):
         _log.error("failed while being cancelled: %s", displaced, exc_info=displaced)
     # From Python 3.13 on the cancellation is still pending: it is taken here, not in somebody's `finally`.
     await asyncio.sleep(0)  # noqa: TID251 (no time passes)

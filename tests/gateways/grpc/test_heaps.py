@@ -158,7 +158,15 @@ async def test_dead_letters_are_moved_listed_replayed_and_deleted(client: Client
         pb.ReplayDeadLettersRequest(topic="risky", filter=late, rate_per_s=1_000)
     )
     assert (done.matched, done.changed) == (1, 1)
-    deleted = await client.stub.DeleteDeadLetters(pb.DeleteDeadLettersRequest(topic="risky"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.stub.DeleteDeadLetters(pb.DeleteDeadLettersRequest(topic="risky"))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    dry = await client.stub.DeleteDeadLetters(pb.DeleteDeadLettersRequest(topic="risky", dry_run=True))
+    assert (dry.matched, dry.changed) == (1, 0)
+    token = await client.token("heap.dlq.delete", "risky")
+    deleted = await client.stub.DeleteDeadLetters(
+        pb.DeleteDeadLettersRequest(topic="risky", force=True, confirmation_token=token)
+    )
     assert deleted.changed == 1
     await call.write(pb.PopStreamRequest(flow_control=pb.FlowControl(credits=1)))
     assert [each.payload for each in await read(call, 1)] == [b"1"]

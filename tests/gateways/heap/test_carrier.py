@@ -20,6 +20,7 @@ from holdfast.heap.records import Origin
 from holdfast.heap.wire import (
     AckRequest,
     CancelRequest,
+    ConfirmRequest,
     DeadLettersRequest,
     EnqueueRequest,
     ExtendRequest,
@@ -69,7 +70,8 @@ async def test_any_node_enqueues_pops_and_acknowledges(nodes: list[KafkaGateway]
         lost = await calls.call(AckRequest(topic="jobs", tokens=tokens[:1]))
         assert isinstance(lost[0], LostLease)
         assert [each.payload for each in await calls.call(PeekRequest(topic="jobs"))] == [b"0"]
-        assert await calls.call(PurgeRequest(topic="jobs")) == 1
+        token, _ = await calls.call(ConfirmRequest(topic="jobs", action="heap.purge"))
+        assert await calls.call(PurgeRequest(topic="jobs", force=True, confirmation_token=token)) == 1
         calls.close()
         pops.close()
 

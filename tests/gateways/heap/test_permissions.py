@@ -17,6 +17,7 @@ from holdfast.heap.service import HeapService
 from holdfast.heap.wire import (
     AckRequest,
     CancelRequest,
+    ConfirmRequest,
     CreateRequest,
     DeadLettersRequest,
     DeleteRequest,
@@ -62,7 +63,7 @@ NEEDS: list[tuple[HeapRequest, Operation]] = [
     (MoveRequest(topic=HEAP, message_id=ID), Op.ALTER),
     (DeadLettersRequest(topic=HEAP, action="list"), Op.READ),
     (DeadLettersRequest(topic=HEAP, action="replay"), Op.ALTER),
-    (DeadLettersRequest(topic=HEAP, action="delete"), Op.ALTER),
+    (DeadLettersRequest(topic=HEAP, action="delete"), Op.DELETE),
     (PurgeRequest(topic=HEAP), Op.DELETE),
     (CreateRequest(topic=HEAP), Op.CREATE),
     (DeleteRequest(topic=HEAP), Op.DELETE),
@@ -81,7 +82,7 @@ async def may(secure: SecureGateway, *operations: Operation) -> None:
 
 def test_every_request_has_a_cell() -> None:
     named = {type(request) for request, _ in NEEDS}
-    assert named | {DeliverRequest} == set(get_args(Request))
+    assert named | {DeliverRequest, ConfirmRequest} == set(get_args(Request))
     needed = {(operation, ResourceType.TOPIC) for request, operation in NEEDS}
     others = {(Op.CLUSTER_ACTION, ResourceType.CLUSTER)}
     assert needed | others == {*RULES[ApiKey.HEAP].needs, *RULES[ApiKey.HEAP_POP].needs}
@@ -119,7 +120,7 @@ async def test_messages_are_shown_to_who_may_read_alone(tmp_path: Path) -> None:
         await may(secure, Operation.READ)
         (shown,) = await asked(ann, PeekRequest(topic=HEAP))
         assert shown.payload == b"secret"
-        with pytest.raises(Denied, match="may not alter heap jobs"):
+        with pytest.raises(Denied, match="may not delete heap jobs"):
             await asked(ann, DeadLettersRequest(topic=HEAP, action="delete"))
 
 

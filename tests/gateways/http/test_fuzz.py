@@ -13,6 +13,7 @@ from tests.support.http_gateway import (
     behind_middleware,
     create_pipeline,
     echo,
+    problem_of,
     running_http_gateway,
 )
 
@@ -155,3 +156,16 @@ async def _send_noise(served: RunningHttpGateway, sent: bytes) -> None:
     except ConnectionError:
         return
     assert not said.startswith(b"HTTP/1.1 5"), (sent, said)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/api/pipelines"), ("PUT", "/api/pipelines/{id}/mapping"), ("POST", "/v1/confirmations")],
+)
+async def test_a_body_that_is_not_utf_8_is_malformed(method: str, path: str) -> None:
+    async with running_http_gateway(bootstrap="127.0.0.1:9") as served:
+        pipeline = (await create_pipeline(served.client)).removeprefix("/api/pipelines/")
+        headers = {"content-type": "application/json"}
+        for body in (b'{"name": "a\xff"}', b'{"name\xff": "a"}'):
+            answer = await served.client.request(method, path.format(id=pipeline), content=body, headers=headers)
+            assert problem_of(answer, 400, "malformed")["detail"].startswith("the body is not a JSON object: 'utf-8'")

@@ -167,7 +167,10 @@ async def test_dead_letters_are_listed_replayed_and_deleted(served: Served) -> N
     replayed = await served.done("dlq/replay", topic="risky", reason_contains="too", rate_per_s=1_000)
     assert (replayed["matched"], replayed["changed"], replayed["more"]) == (2, 2, False)
     assert len([*await served.pop("risky"), *await served.pop("risky")]) == 2
-    assert (await served.done("dlq/delete", topic="risky"))["changed"] == 1
+    problem_of(await served.post("dlq/delete", topic="risky"), 428, "unconfirmed")
+    assert (await served.done("dlq/delete", topic="risky", dry_run=True))["matched"] == 1
+    confirmed = {"force": True, "confirmation_token": await served.token("heap.dlq.delete", "risky")}
+    assert (await served.done("dlq/delete", topic="risky", **confirmed))["changed"] == 1
     assert (await served.figures("risky"))["dlq"] == 0
 
 

@@ -27,7 +27,7 @@ class Careless:
     """A kernel that forgets one rule."""
 
     scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
-    summarize = PURE.summarize
+    summarize, read_chosen = PURE.summarize, PURE.read_chosen
 
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from tests.support.replication.partitions import (
 )
 from tests.support.waiting import async_until
 
+from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.lease import commit_fenced
 from holdfast.log.errors import EpochSpentError, NotEnoughReplicasError, NotLeaderError, ReplicasUnreachableError
-from holdfast.log.keys import replica_set_key
+from holdfast.log.keys import replica_set_key, wal_key
 from holdfast.log.maintenance import delete_records
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig
 from holdfast.log.partition.draining import drain_to_replicas
@@ -379,6 +381,36 @@ async def test_a_partition_that_cannot_be_sealed_says_who_is_missing_and_opens_w
     await world.owner("bob")
     taken = await open_replicated(carol, lease=lease)
     assert values(visible(taken)) == ["a"]
+
+
+async def test_an_operator_lets_it_go_on_with_what_one_replica_has_and_no_offset_is_given_twice(
+    world: ReplicatedWorld,
+) -> None:
+    ann, bob, carol = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    await append(partition, sent(1))
+    await async_until(lambda: log_end(world, carol, partition) == 2)
+    ceiling = (await stored(world)).reserved
+    await world.kill(ann)
+    lease = await carol.acquire()
+    unclean = replace(replicated(), unclean_takeover=True)
+    world.cluster.leave(bob.wal_id)
+    await carol.store.commit(apply=[Put(wal_key(bob.wal_id), b"{}")])
+    with pytest.raises(ReplicasUnreachableError) as error:
+        await open_replicated(carol, unclean, lease=lease)
+    assert error.value.unclean  # bob's agent lives: it is waited for
+    await carol.store.commit(apply=[Delete(wal_key(bob.wal_id))])
+    await bob.end()
+    taken = await open_replicated(carol, unclean, lease=lease)
+    assert values(visible(taken)) == ["sequence 0", "sequence 1"]
+    assert taken.next_offset == ceiling > 2
+    with pytest.raises(NotEnoughReplicasError):  # it is read; appends still need two copies
+        await append(taken, sent(2))
+    await world.owner("bob")  # with what it had: it follows the new epochs
+    again = await open_replicated(carol, lease=await next_epoch(carol, taken.lease))
+    assert [(await append(again, sent(n))).base_offset for n in (2, 3)] == [ceiling, ceiling + 1]
+    assert values(visible(again)) == [f"sequence {n}" for n in range(4)]
 
 
 async def test_one_that_cannot_be_sealed_holds_up_none_of_the_others(world: ReplicatedWorld) -> None:

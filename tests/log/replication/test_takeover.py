@@ -8,7 +8,7 @@ from tests.support.replication.logs import P, at, entry, log_of, start
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.messages import Ack, Append, Mismatch, Reject, Seal, Sealed, Tail, TailEntries, WrongWal
-from holdfast.log.replication.positions import NOWHERE, Position
+from holdfast.log.replication.positions import NOWHERE, Entry, Position
 from holdfast.log.replication.takeover import OpenCommit, Phase, Send, StoredState, Takeover
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
@@ -230,3 +230,46 @@ def test_a_replica_that_contradicts_itself_or_the_store_is_reported() -> None:
 def test_an_epoch_that_was_opened_before_is_refused() -> None:
     with pytest.raises(InvalidError, match="above the last that was opened"):
         Takeover(P, 3, DIRTY, ("a",), own=log_of())
+
+
+# ── a person lets it go on with fewer ──
+
+
+def cover(start: int, end: int) -> list[bytes]:
+    return [b"%d to %d" % (start, end)]
+
+
+def test_with_fewer_the_survivors_log_is_taken_and_the_epoch_starts_at_what_is_reserved() -> None:
+    taking = takeover(members=("a",))
+    taking.sends()
+    sealed(taking, "a", SHORT.position)
+    assert taking.phase is Phase.SEALING
+    taking.go_on_without_others(cover, 0)
+    fetched(taking, "a", SHORT)
+    assert taking.leader is not None
+    gap = Entry(5, 1, 99, [b"1 to 100"])
+    assert list(taking.leader.log.entries) == [*SHORT.entries, start(5, 1), gap]
+    for matched in (start(5, 1).position, gap.position):
+        assert taking.open_commit is None  # the gap must be on w members, too
+        taking.handle("a", Ack(partition=P, epoch=5, matched=matched), 0)
+    assert taking.open_commit == OpenCommit(5, ("a",), 100)
+
+
+def test_a_log_of_an_earlier_epoch_may_differ_from_what_was_read_and_does_not_count() -> None:
+    taking = takeover(members=("a",))
+    sealed(taking, "a", LONG.position)
+    taking.go_on_without_others(cover, 0)
+    assert taking.leader is not None
+    assert list(taking.leader.log.entries) == [start(5, 0), Entry(5, 0, 100, [b"0 to 100"])]
+
+
+def test_a_survivor_that_is_lost_again_is_not_gone_on_without() -> None:
+    taking = takeover(members=("a",))
+    sealed(taking, "a", SHORT.position)
+    taking.go_on_without_others(cover, 0)
+    assert taking.phase is Phase.FETCHING
+    taking.lost("a", 0)
+    assert taking.leader is None
+    taking.sends()
+    sealed(taking, "a", SHORT.position)
+    assert (taking.sends(), taking.leader) == ([], None)  # the rule is the usual one again

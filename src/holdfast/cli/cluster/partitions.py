@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.agent.administration import AgentStatus, PartitionStatus
+from holdfast.cli.arguments import parse_pairs
 from holdfast.cli.cluster.access import add_cluster_command, administering
+from holdfast.cli.kafka.login_properties import login_of
+from holdfast.cli.kafka.options import add_client_config
 from holdfast.cli.output import OK, print_rows
+from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.brokers import BrokerClient
 from holdfast.kafka.special_offsets import LATEST
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import SystemRandom
 
 COLUMNS = ("#", "leader", "epoch", "replicas", "in_sync", "published", "watermark", "state")  # within 80 characters
 _WAIT_MS: Final = 5_000
@@ -24,18 +29,20 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         run,
         does="list a topic's partitions: leader, epoch, replicas, offsets",
         description="Lists leader, epoch, replicas, in-sync replicas, the end of what is published in object storage, and the "
-        "high watermark, which the leader is asked for.",
+        "high watermark, which the leader is asked for: where clients log in, with the login that -X says.",
     )
     made.add_argument("topic", metavar="TOPIC", help="the topic")
+    add_client_config(made)
 
 
 async def run(args: argparse.Namespace) -> int:
     """Print the partitions of a topic."""
+    login = login_of(dict(parse_pairs(args.client_config, "--client-config")), random=SystemRandom())
     async with administering(args) as cluster:
         partitions = await cluster.partitions(args.topic)
         known = await cluster.agents()
     agents = [each for each in known if each.live]
-    watermarks = await _high_watermarks(agents, args.topic, [each.partition for each in partitions])
+    watermarks = await _high_watermarks(agents, args.topic, [each.partition for each in partitions], login)
     live = {each.id: each.node for each in agents}
     nodes = {each.id: each.node for each in known}
     rows: list[dict[str, object]] = []
@@ -82,14 +89,18 @@ def _state(status: PartitionStatus, *, served: bool) -> str:
     return f"{behind} not in sync" if behind else "ok"
 
 
-async def _high_watermarks(agents: Sequence[AgentStatus], topic: str, numbers: Sequence[int]) -> dict[int, int]:
+async def _high_watermarks(
+    agents: Sequence[AgentStatus], topic: str, numbers: Sequence[int], login: BrokerLogin | None
+) -> dict[int, int]:
     """Those that leaders tell within a moment: the listing does not wait for a partition without a leader."""
     bootstrap = ",".join(each.address for each in agents if each.address)
     if not bootstrap:
         return {}
-    brokers = BrokerClient(bootstrap)
+    brokers = BrokerClient(bootstrap, login=login)
     try:
         return await brokers.available_offsets(topic, dict.fromkeys(numbers, LATEST), wait_ms=_WAIT_MS)
+    except LoginRefusedError:
+        raise
     except HoldfastError:
         return {}
     finally:

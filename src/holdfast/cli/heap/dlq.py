@@ -98,8 +98,11 @@ def run_delete(args: argparse.Namespace) -> int:
     if not args.dry_run and not confirmed(args, f"Delete dead letters of heap {args.name}?"):
         print_line("Nothing was deleted.")
         return USAGE
-    limit = given(limit=parse_int(args.limit, "--limit", least=1))
-    return _print_report(args, client.post("/v1/dlq/delete", {**_body(args), **limit}), "deleted")
+    body = {**_body(args), **given(limit=parse_int(args.limit, "--limit", least=1))}
+    if not args.dry_run:
+        made = client.post("/v1/confirmations", {"action": "heap.dlq.delete", "resource": args.name})
+        body |= {"force": True, "confirmation_token": made["confirmationToken"]}
+    return _print_report(args, client.post("/v1/dlq/delete", body), "deleted")
 
 
 def run_move(args: argparse.Namespace) -> int:

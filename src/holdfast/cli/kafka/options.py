@@ -32,7 +32,13 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
         help=f"any brokers of the cluster (default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP})",
     )
     shared.add_argument("--timeout-s", metavar="S", default="10", help="how long to wait for a response (default: 10)")
-    shared.add_argument(
+    add_client_config(shared)
+    return made
+
+
+def add_client_config(to: "Parser | argparse._ArgumentGroup") -> None:
+    """`-X`, of every command that logs in to brokers."""
+    to.add_argument(
         "-X",
         "--client-config",
         action="append",
@@ -40,7 +46,6 @@ def add_command(commands: "Parsers[Parser]", name: str, does: str, examples: str
         metavar="KEY=VALUE",
         help="a librdkafka property, such as -X security.protocol=ssl; may be repeated",
     )
-    return made
 
 
 def bootstrap_from(args: argparse.Namespace) -> Bootstrap:

@@ -13,6 +13,7 @@ from holdfast.gateways.log_access.backend import LogBackend
 from holdfast.security.confirmations import Confirmations
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,4 +31,6 @@ class GrpcBackend:
     """None: everybody may do everything."""
     settings: GrpcSettings = field(default_factory=GrpcSettings)
     counters: GrpcCounters = field(default_factory=GrpcCounters)
+    tracer: Tracer | None = None
+    """None: traces are off."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

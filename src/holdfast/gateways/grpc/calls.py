@@ -20,10 +20,13 @@ from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
 from holdfast.gateways.grpc.errors import Failure, failure_of
 from holdfast.gateways.grpc.rules import RpcRule, rule_of
+from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.tracing import Span, current_span, parse_traceparent
 
 _log: Final = logging.getLogger(__name__)
+_FAILURES: Final = frozenset({"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED"})  # the server's
 
 Context: TypeAlias = "ServicerContext[Any, Any]"
 Handler = Callable[[Any, Context], Awaitable[Any]]
@@ -78,14 +81,19 @@ class _Calls:
     def __init__(self, rpc: str, rule: RpcRule, backend: GrpcBackend) -> None:
         self._rpc, self._rule, self._security = rpc, rule, backend.security
         self._name, self._counters = rpc.rpartition(".")[2], backend.counters
+        self._tracer = backend.tracer
 
     def unary(self, work: Callable[[Any, CallAccess], Awaitable[Any]]) -> Handler:
         """A handler that returns one response."""
 
         async def handle(request: Any, context: Context) -> Any:
-            async with self._call(request, context) as access:
-                access.check(request)
-                return await work(request, access)
+            began_ns = stopwatch_ns()
+            try:
+                async with self._call(request, context) as access:
+                    access.check(request)
+                    return await work(request, access)
+            finally:
+                self._counters.latencies[self._name].observe((stopwatch_ns() - began_ns) / 1e9)
 
         return handle
 
@@ -128,6 +136,8 @@ class _Calls:
     def _counted(self, context: Context) -> Iterator[None]:
         self._counters.in_flight += 1
         code = "CANCELLED"
+        span = self._span(context) if self._tracer is not None else None
+        token = current_span.set(span) if span is not None else None
         try:
             yield
             code = "OK"
@@ -139,6 +149,22 @@ class _Calls:
             if not self._counters.in_flight:
                 self._counters.idle.notify()
             self._counters.calls[self._name, code] += 1
+            if span is not None and token is not None:
+                current_span.reset(token)
+                span.set("rpc.grpc.status_code", code)
+                span.end(f"status {code}" if code in _FAILURES else "")
+
+    def _span(self, context: Context) -> Span | None:
+        """The span of a call that is recorded."""
+        assert self._tracer is not None
+        metadata: Any = context.invocation_metadata() or ()
+        given = next((value for name, value in metadata if name == "traceparent"), None)
+        parent = parse_traceparent(given) if isinstance(given, str) else None
+        if not self._tracer.samples(parent):
+            return None
+        service, _, method = self._name.partition("/")
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        return self._tracer.record(f"gRPC {method}", parent=parent, kind="server", attributes=attributes)
 
     async def _abort(self, context: Context, error: Exception) -> None:
         if isinstance(error, HoldfastError):

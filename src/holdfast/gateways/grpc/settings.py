@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 from holdfast.vocabulary.tasks import Notify
 
@@ -77,10 +78,13 @@ class GrpcSettings:
 class GrpcCounters:
     """Since the process started; `/metrics` shows them. `calls`: finished ones by rpc and code; `open_streams`: Fetch and Watch.
 
+    `latencies`: of calls with one response, by rpc.
+
     `idle` is notified when the last call in flight has ended.
     """
 
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    latencies: Latencies = field(default_factory=Latencies)
     in_flight: int = 0
     open_streams: int = 0
     records_appended: int = 0

@@ -53,6 +53,7 @@ from holdfast.gateways.http.routes import (
     topics,
 )
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
+from holdfast.gateways.http.routes.bodies import JsonRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes
 from holdfast.gateways.http.routes.log_dependencies import LogRoutes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
@@ -105,6 +106,7 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
         dependencies=dependencies,
         middleware=[Guard(backend.security)] if backend.security is not None else [],
         exception_handlers={Exception: _handle_exception},
+        request_class=JsonRequest,
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,

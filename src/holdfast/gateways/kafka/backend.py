@@ -18,6 +18,7 @@ from holdfast.groups.service import GroupService
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.log.service import LogService
 from holdfast.log.settings import TopicSettings
+from holdfast.security.confirmations import Confirmations
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tracing import Tracer
@@ -43,6 +44,7 @@ class KafkaBackend:
     `store_url` and `objects_url` are for readers that bypass the brokers; None: the URL contains a secret.
     `heaps`: None: heap operations are not served at this port.
     `security`: how clients log in; None: there is no authentication, and everybody may do everything.
+    `confirmations`: tokens for what destroys messages of heaps.
     `quotas`: what clients may take.
     `tracer`: None if traces are off.
     """
@@ -65,6 +67,7 @@ class KafkaBackend:
     meters: QuotaMeters = field(init=False)
     tracer: Tracer | None = None
     heaps: HeapCalls | None = None
+    confirmations: Confirmations
     fetch_sessions: FetchSessions = field(init=False)
     responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)

@@ -2,13 +2,17 @@
 
 The body is a message of `heap.wire`. They are not advertised: Kafka's clients do not know them. HeapPop may wait, so a connection
 that is used for it is used for nothing else.
+
+What destroys messages takes `force` and a confirmation token, over this port as over every other; the node that forwards a request
+has used its token up.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
 from holdfast.heap.wire import (
     CancelRequest,
+    ConfirmRequest,
     CreateRequest,
     DeadLettersRequest,
     DeleteRequest,
@@ -29,7 +33,9 @@ from holdfast.heap.wire import (
 )
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+from holdfast.security.confirmations import ALWAYS, ANYBODY, Action
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
+from holdfast.vocabulary.settings import check_one_of
 
 _OPERATIONS: Final[dict[type[HeapRequest], Operation]] = {
     EnqueueRequest: Operation.WRITE,
@@ -45,6 +51,8 @@ _OPERATIONS: Final[dict[type[HeapRequest], Operation]] = {
     DescribeRequest: Operation.DESCRIBE,
 }
 """What a principal needs on the topic; READ for whatever is not listed: payloads, and what is done with leases."""
+_OF_DEAD_LETTERS: Final = {"list": Operation.READ, "delete": Operation.DELETE}
+_ACTIONS: Final = tuple(sorted(ALWAYS))
 
 
 async def heap(call: RequestContext, body: memoryview) -> ResponseChunks:
@@ -55,19 +63,65 @@ async def heap(call: RequestContext, body: memoryview) -> ResponseChunks:
             raise InvalidError(
                 "heap request", type(request).__name__, "sent as HeapPop if it is a pop, as Heap otherwise"
             )
-        operation = _OPERATIONS.get(type(request), Operation.READ)
-        if isinstance(request, DeadLettersRequest) and request.action == "list":
-            operation = Operation.READ
-        if isinstance(request, DeliverRequest):
-            if not call.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
-                raise Denied(request.topic, "move messages to")
-        elif not call.allows(operation, ResourceType.TOPIC, request.topic):
-            raise Denied(request.topic, operation.name.lower())
+        if isinstance(request, ConfirmRequest):
+            return (encode_result(await _confirmation(call, request)),)
+        _check_allowed(call, request)
         if call.backend.heaps is None:
             raise UnavailableError("heaps", "not served by this node")
+        action = _destructive(request)
+        if action is not None and not (request.forwarded and _is_node(call)):
+            await call.backend.heaps.heap(request.topic)
+            await _check_confirmed(call, action, request)
         return (encode_result(await call.backend.heaps.call(request)),)
     except HoldfastError as error:
         return (encode_failure(error),)
+
+
+def _check_allowed(call: RequestContext, request: HeapRequest) -> None:
+    operation = _OPERATIONS.get(type(request), Operation.READ)
+    if isinstance(request, DeadLettersRequest):
+        operation = _OF_DEAD_LETTERS.get(request.action, operation)
+    if isinstance(request, DeliverRequest):
+        if not _is_node(call):
+            raise Denied(request.topic, "move messages to")
+    elif not call.allows(operation, ResourceType.TOPIC, request.topic):
+        raise Denied(request.topic, operation.name.lower())
+
+
+def _is_node(call: RequestContext) -> bool:
+    return call.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# ── confirmations ──
+
+
+async def _confirmation(call: RequestContext, request: ConfirmRequest) -> tuple[str, int]:
+    """A token is no right: the request that takes it is checked like any other."""
+    check_one_of("action", request.action, _ACTIONS)
+    made = await call.backend.confirmations.create(request.action, request.topic, _principal(call))
+    return made.token, made.expires_at_ms
+
+
+def _destructive(request: HeapRequest) -> Action | None:
+    """What a request destroys, if it does."""
+    match request:
+        case PurgeRequest():
+            return Action.PURGE_HEAP
+        case DeleteRequest():
+            return Action.DELETE_HEAP
+        case DeadLettersRequest(action="delete", dry_run=False):
+            return Action.DELETE_DEAD_LETTERS
+    return None
+
+
+async def _check_confirmed(call: RequestContext, action: Action, request: Any) -> None:
+    await call.backend.confirmations.check(
+        action, request.topic, force=request.force, token=request.confirmation_token, principal=_principal(call)
+    )
+
+
+def _principal(call: RequestContext) -> str:
+    return ANYBODY if call.access is None else str(call.access.login.principal)
 
 
 APIS: Final = (

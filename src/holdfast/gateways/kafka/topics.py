@@ -197,17 +197,25 @@ async def _delete(call: RequestContext, name: str | None, topic_id: UUID | None,
         if name is not None:
             if not call.allows(Operation.DELETE, ResourceType.TOPIC, name):
                 raise not_authorized(ResourceType.TOPIC)
+            _check_is_no_heap(await backend.log.topics.get(name))
             return _TopicResult(name, topic=await backend.log.delete_topic(name))
         assert topic_id is not None
         try:
             found = await backend.log.topics.by_id(topic_id.hex)
             if not call.allows(Operation.DELETE, ResourceType.TOPIC, found.name):
                 raise not_authorized(ResourceType.TOPIC)  # without its name
+            _check_is_no_heap(found)
             return _TopicResult(name, topic=await backend.log.topics.delete(found.name, topic_id=found.id))
         except UnknownTopicError as error:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, str(error)) from None
     except HoldfastError as error:
         return _TopicResult(name, code_of(error), str(error))
+
+
+def _check_is_no_heap(topic: Topic) -> None:
+    if topic.is_heap:
+        how = "a heap is deleted with a confirmation token: `holdfast heap delete`"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, how)
 
 
 async def delete_records(call: RequestContext, request: Any) -> ResponseFields:

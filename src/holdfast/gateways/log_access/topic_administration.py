@@ -24,8 +24,8 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
 SERVER_DEFAULT = -1
-_INT_MAX, _SHORT_MAX = (1 << 31) - 1, (1 << 15) - 1
 """So many partitions or replicas as the server's settings say."""
+_PARTITIONS_MAX, _SHORT_MAX = 100_000, (1 << 15) - 1  # librdkafka's own; a cluster may allow fewer, and says so
 
 
 class DescribedPartition(NamedTuple):
@@ -74,6 +74,8 @@ class TopicAdministration:
         """Add partitions, change the number of replicas, set or reset settings. Each is one change of its own, in this order."""
         found = await self.get(name)
         _check_request(partitions, replication_factor, config)
+        if partitions is not None:
+            check_between("partitions", partitions, 1, _PARTITIONS_MAX)
         if partitions is not None and partitions != found.partitions:
             await self._kafka.call(add_partitions, name, partitions)
         if replication_factor is not None and replication_factor != found.config.replication_factor:
@@ -110,7 +112,7 @@ def _rows(client: KafkaClient, topic: str) -> list[PartitionRow]:
 
 def _check_request(partitions: int | None, replication_factor: int | None, config: Mapping[str, str | None]) -> None:
     """Refuse what Kafka's protocol, and librdkafka before it, cannot carry."""
-    check_between("partitions", SERVER_DEFAULT if partitions is None else partitions, SERVER_DEFAULT, _INT_MAX)
+    check_between("partitions", SERVER_DEFAULT if partitions is None else partitions, SERVER_DEFAULT, _PARTITIONS_MAX)
     factor = SERVER_DEFAULT if replication_factor is None else replication_factor
     check_between("replication factor", factor, SERVER_DEFAULT, _SHORT_MAX)
     for setting, value in config.items():

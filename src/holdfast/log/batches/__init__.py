@@ -13,7 +13,15 @@ from holdfast.log.batches.arrow import to_arrow
 from holdfast.log.batches.batch_split import RecordBatch, split_batches
 from holdfast.log.batches.header import BatchHeader, Buffer, parse_header, patch, set_append_time
 from holdfast.log.batches.limits import RecordBatchLimits
-from holdfast.log.batches.records import PlainRecord, Record, decode, encode, encode_values, validate_records
+from holdfast.log.batches.records import (
+    PlainRecord,
+    Record,
+    decode,
+    decode_chosen,
+    encode,
+    encode_values,
+    validate_records,
+)
 from holdfast.log.batches.rules import BatchRule, CorruptBatchError, InvalidBatchError
 
 __all__ = [
@@ -27,6 +35,7 @@ __all__ = [
     "RecordBatch",
     "RecordBatchLimits",
     "decode",
+    "decode_chosen",
     "encode",
     "encode_values",
     "parse_header",

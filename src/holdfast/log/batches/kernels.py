@@ -86,6 +86,12 @@ class BatchKernel(Protocol):
         """Up to `most` records from the cursor on, as tuples of type `kind`, and the cursor behind them."""
         ...
 
+    def read_chosen(
+        self, payload: Buffer, header: tuple[object, ...], deltas: Sequence[int], kind: type[T], /
+    ) -> list[T] | FaultTuple:
+        """The records with these offset deltas, which grow, as tuples of type `kind`. Others are skipped, not judged."""
+        ...
+
     def write(self, records: Sequence[tuple[object, ...]], base_offset: int, reserve: int, /) -> Written | FaultTuple:
         """`reserve` zero bytes and the records; their count, last offset delta, first and greatest timestamp."""
         ...

@@ -156,6 +156,24 @@ def decode(
         yield from records
 
 
+def decode_chosen(
+    batch: RecordBatch | Buffer,
+    offsets: Sequence[int],
+    *,
+    limits: RecordBatchLimits = DEFAULT_LIMITS,
+    kernel: BatchKernel = BEST,
+) -> list[Record]:
+    """The records of one stored batch that have these offsets, which grow; the others are skipped. `CorruptBatchError`."""
+    header, data = _whole(batch, stored=True, kernel=kernel)
+    if not header.count:
+        return []
+    payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=True)
+    found = kernel.read_chosen(payload, header, [offset - header.base_offset for offset in offsets], Record)
+    if isinstance(found, tuple):
+        raise fault_error(found, stored=True)
+    return found
+
+
 def validate_records(
     batch: RecordBatch | Buffer,
     *,

@@ -6,15 +6,20 @@ been made, nothing is appended, acknowledged, published or read above what is pu
 The one rule: the tail and the producers are those of the chosen log, whatever this process knew of the partition before.
 """
 
+import logging
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
 from holdfast.contracts.store import Store
+from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError
+from holdfast.log.gaps import gap_batches
+from holdfast.log.keys import WALS
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition.replica_members import choose_members
@@ -26,13 +31,16 @@ from holdfast.log.replica_sets import replicas_needed
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.positions import Position
-from holdfast.log.replication.takeover import StoredState
+from holdfast.log.replication.takeover import Phase, StoredState
 from holdfast.log.replication.takeover import Takeover as ReplicatedLogTakeover
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError
 
-_CONNECT_POLL_MS = 10
+_log: Final = logging.getLogger(__name__)
+
+_CONNECT_POLL_MS: Final = 10
+_ALL_BYTES: Final = 1 << 62
 
 
 async def replicate(recovered: RecoveredTakeover, resources: PartitionResources) -> RecoveredTakeover | HoldfastError:
@@ -78,12 +86,40 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
         await run.until_ready(replication.takeover_wait_ms)
         if run.takeover.ended is not None:
             raise await _ended_error(partition, lease, run.takeover.ended, replication, resources.store)
+        if not run.ready and takeover.config.unclean_takeover and run.takeover.phase is Phase.SEALING:
+            await _go_on_without_others(recovered, run, replication, resources.store)
         if not run.ready:
-            raise ReplicasUnreachableError(partition, *run.waits_for)
+            raise ReplicasUnreachableError(partition, *run.waits_for, unclean=takeover.config.unclean_takeover)
         return _opened(recovered, run)
     except BaseException:
         run.close("the takeover was given up")
         raise
+
+
+async def _go_on_without_others(
+    recovered: RecoveredTakeover, run: TakeoverRun, replication: ReplicationResources, store: Store
+) -> None:
+    """An operator lets the partition go on without replicas whose agents are gone. One whose agent lives is waited for."""
+    _, needed, sealed, missing = run.waits_for
+    live = {entry.key.removeprefix(WALS) for entry in (await store.scan(WALS, prefix_end(WALS))).entries}
+    if live.intersection(missing):
+        return
+    takeover, record = recovered.takeover, recovered.record
+    _log.warning(
+        "unclean takeover of partition %s: with %d of %d replicas that are needed (%s), at offset %d, without what only %s had",
+        takeover.partition_id,
+        len(sealed),
+        needed,
+        ", ".join(sealed) or "none",
+        record.reserved,
+        ", ".join(missing),
+    )
+    epoch = epoch_at(record.epochs, record.reserved - 1)
+
+    def cover(start: int, end: int) -> list[bytes]:
+        return gap_batches(start, end, epoch=epoch, bytes_max=_ALL_BYTES)
+
+    await run.go_on_without_others(cover, replication.takeover_wait_ms)
 
 
 async def _reachable_members(

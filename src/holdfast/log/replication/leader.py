@@ -8,7 +8,7 @@ The leader's own disk is a member like any other: its messages go to the replica
 takes a new epoch: it may have sent entries that its own disk lost. So does one whose own write was refused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.log.replication.entry_log import EntryLog, find_fork
@@ -57,7 +57,10 @@ class Leader:
         now_ms: float,
         learners: Iterable[str] = (),
         min_insync: int = 1,
+        covered_to: int = 0,
+        cover: Callable[[int, int], Sequence[Buffer]] | None = None,
     ) -> None:
+        """`covered_to`: the first offset to give out, if the log ends before; `cover` makes batches without records up to it."""
         if log.position.epoch >= epoch:
             raise InvalidError("epoch of a leader", epoch, f"above that of its log, {log.position.epoch}")
         self.partition, self.epoch, self.log = partition, epoch, log
@@ -70,6 +73,9 @@ class Leader:
         self.require(min_insync)
         recovered = log.position
         log.append(epoch_start(epoch, recovered.offset))
+        if cover is not None and recovered.offset < covered_to:
+            covered = cover(recovered.offset, covered_to)
+            log.append(Entry(epoch, recovered.offset, covered_to - recovered.offset, covered))
         self.start = log.position  # where the epoch begins: on w members before it serves
         # Everybody is taken to have the whole log until it says otherwise.
         self._recovered = recovered

@@ -13,7 +13,7 @@ in time: they would be taken for ours, and what we acknowledge would not be ther
 same, while the log is sent to them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from holdfast.log.replication.messages import (
 )
 from holdfast.log.replication.positions import NOWHERE, PartitionKey, Position
 from holdfast.log.replication.quorum import seal_quorum
+from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
@@ -64,6 +65,10 @@ class StoredState:
     def clean(self) -> bool:
         """Whether nothing can have been acknowledged above `published`."""
         return not self.opened_replicas or self.reserved <= self.published.offset
+
+
+Cover = Callable[[int, int], Sequence[Buffer]]
+"""Batches without records for the offsets from one to another."""
 
 
 class OpenCommit(NamedTuple):
@@ -109,6 +114,7 @@ class Takeover:
         self._fetching = ("", NOWHERE)  # from whom, up to where
         self._log = EntryLog(stored.published)
         self._own = own
+        self._cover: Cover | None = None  # set: those that have promised are enough
         self._sends: list[Send] = []
 
     def begin(self, now_ms: float) -> None:
@@ -142,7 +148,16 @@ class Takeover:
             return
         self._sealed.pop(replica, None)
         if self.phase is Phase.FETCHING and replica == self._fetching[0]:
-            self.phase, self._log = Phase.SEALING, EntryLog(self.stored.published)
+            self.phase, self._log, self._cover = Phase.SEALING, EntryLog(self.stored.published), None
+            self._choose(now_ms)
+
+    def go_on_without_others(self, cover: Cover, now_ms: float) -> None:
+        """A person gives up what only those have that have not promised. It starts at what is reserved.
+
+        A log that does not reach the last epoch that served may differ from what was read, and does not count.
+        """
+        if self.phase is Phase.SEALING:
+            self._cover = cover
             self._choose(now_ms)
 
     def handle(self, sender: str, answer: Answer, now_ms: float) -> None:
@@ -213,10 +228,14 @@ class Takeover:
 
     def _choose(self, now_ms: float) -> None:
         """Take the highest position, by epoch first, once enough of the set that served last have promised."""
-        if len(self._sealed) < seal_quorum(len(self.stored.opened_replicas)):
+        sealed = self._sealed
+        if self._cover is not None:
+            last = self.stored.opened_epoch
+            sealed = {each: position for each, position in sealed.items() if position.epoch >= last}
+        elif len(sealed) < seal_quorum(len(self.stored.opened_replicas)):
             return
-        owner = max(self._sealed, key=self._rank)
-        if self._sealed[owner] <= self.stored.published:
+        owner = max(sealed, key=self._rank, default="")
+        if not owner or sealed[owner] <= self.stored.published:
             self._replicate(now_ms)
             return
         self.phase, self._fetching = Phase.FETCHING, (owner, self._sealed[owner])
@@ -265,4 +284,6 @@ class Takeover:
             now_ms=now_ms,
             learners=self.learners,
             min_insync=self._min_insync,
+            covered_to=self.stored.reserved if self._cover is not None else 0,
+            cover=self._cover,
         )

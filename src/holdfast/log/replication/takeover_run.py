@@ -12,7 +12,7 @@ from holdfast.log.replication.member_streams import MemberStreams
 from holdfast.log.replication.messages import Answer, Sealed
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.quorum import seal_quorum, write_quorum
-from holdfast.log.replication.takeover import Phase, Takeover
+from holdfast.log.replication.takeover import Cover, Phase, Takeover
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import Notify
@@ -51,6 +51,15 @@ class TakeoverRun:
         self._stop_listening = self._network.listen(self)
         self.takeover.begin(self._clock.boot_ms())
         self._proceed()
+        await self._wait(wait_ms)
+
+    async def go_on_without_others(self, cover: Cover, wait_ms: float) -> None:
+        """The same, with those that have promised so far. See `Takeover.go_on_without_others`."""
+        self.takeover.go_on_without_others(cover, self._clock.boot_ms())
+        self._proceed()
+        await self._wait(wait_ms)
+
+    async def _wait(self, wait_ms: float) -> None:
         while not self.ready and self.takeover.ended is None:
             if not await self._answered.wait_ms(self._clock, wait_ms):
                 return

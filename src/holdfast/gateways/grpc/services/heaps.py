@@ -18,9 +18,10 @@ from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.model import PeekedMessage
 from holdfast.log.topics import UnknownTopicError
 from holdfast.security.acls import Operation, ResourceType
-from holdfast.security.confirmations import ANYBODY, Action
+from holdfast.security.confirmations import ALWAYS, ANYBODY, Action
 from holdfast.v1 import heap_service_pb2 as pb
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
+from holdfast.vocabulary.settings import check_one_of
 from holdfast.vocabulary.tasks import gather_limited
 
 _PEEKED: Final = 10
@@ -87,13 +88,15 @@ class HeapService:
     async def create_confirmation(
         self, request: pb.CreateConfirmationRequest, access: CallAccess
     ) -> pb.CreateConfirmationResponse:
-        if request.action not in (Action.DELETE_HEAP, Action.PURGE_HEAP):
-            raise InvalidError("action", request.action, f"{Action.DELETE_HEAP} or {Action.PURGE_HEAP}")
+        check_one_of("action", request.action, tuple(sorted(ALWAYS)))
         made = await self._backend.confirmations.create(request.action, request.resource, _principal(access))
         return pb.CreateConfirmationResponse(confirmation_token=made.token, expires_time_ms=made.expires_at_ms)
 
     async def _confirm(
-        self, action: Action, request: pb.DeleteHeapRequest | pb.PurgeRequest, access: CallAccess
+        self,
+        action: Action,
+        request: pb.DeleteHeapRequest | pb.PurgeRequest | pb.DeleteDeadLettersRequest,
+        access: CallAccess,
     ) -> None:
         await self._calls.heap(request.topic)
         await self._backend.confirmations.check(
@@ -213,6 +216,8 @@ class HeapService:
         self, request: pb.DeleteDeadLettersRequest, access: CallAccess
     ) -> pb.DeleteDeadLettersResponse:
         asked = _letters(request.topic, "delete", request.filter, request.dry_run)
+        if not request.dry_run:
+            await self._confirm(Action.DELETE_DEAD_LETTERS, request, access)
         report: DeadLetterReport = await self._calls.call(asked)
         return pb.DeleteDeadLettersResponse(matched=report.matched, changed=report.changed)
 

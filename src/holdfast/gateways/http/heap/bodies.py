@@ -164,6 +164,13 @@ class DeadLettersBody(HeapBody, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
+class DeleteLettersBody(DeadLettersBody, frozen=True, kw_only=True):
+    """Dead letters to delete; the token is that of `POST /v1/confirmations` for `heap.dlq.delete`."""
+
+    force: bool = False
+    confirmation_token: str = ""
+
+
 class ReplayBody(DeadLettersBody, frozen=True, kw_only=True):
     """Dead letters to send back, at most so many a second."""
 

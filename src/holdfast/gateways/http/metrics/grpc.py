@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge
+from holdfast.gateways.http.metrics.exposition import MetricFamily, MetricSource, counter, gauge, histogram
+from holdfast.vocabulary.histogram import Latencies
 
 
 class GrpcFigures(Protocol):
@@ -12,6 +13,11 @@ class GrpcFigures(Protocol):
     @property
     def calls(self) -> Mapping[tuple[str, str], int]:
         """Calls that have ended, by rpc and code."""
+        ...
+
+    @property
+    def latencies(self) -> Latencies:
+        """Durations of calls with one response, by rpc."""
         ...
 
     @property
@@ -42,6 +48,11 @@ def grpc_metrics(counters: GrpcFigures) -> MetricSource:
         calls = [({"rpc": rpc, "code": code}, float(count)) for (rpc, code), count in sorted(counters.calls.items())]
         return (
             MetricFamily("holdfast_grpc_calls_total", "counter", "gRPC calls that have ended.", calls),
+            histogram(
+                "holdfast_grpc_call_seconds",
+                "Duration of gRPC calls with one response, by rpc.",
+                [({"rpc": rpc}, each) for rpc, each in sorted(counters.latencies.items())],
+            ),
             gauge("holdfast_grpc_calls_under_way", "gRPC calls in flight, streams included.", counters.in_flight),
             gauge("holdfast_grpc_streams", "Open Fetch and Watch streams.", counters.open_streams),
             counter("holdfast_grpc_records_appended_total", "Records appended over gRPC.", counters.records_appended),

@@ -1,8 +1,9 @@
 """What request bodies have in common."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from litestar import Request
 from litestar.exceptions import ValidationException
 
 from holdfast.gateways.http.errors import MalformedBodyError
@@ -12,6 +13,17 @@ T = TypeVar("T")
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A request body: fields are in camel case, and an unknown one is an error."""
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose JSON is UTF-8, or malformed: the framework lets that error of its decoder through."""
+
+    async def json(self) -> Any:
+        """The body."""
+        try:
+            return await super().json()
+        except UnicodeDecodeError as error:
+            raise MalformedBodyError(str(error)) from None
 
 
 def decoded_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

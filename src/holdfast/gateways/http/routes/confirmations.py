@@ -19,7 +19,8 @@ class ConfirmationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """What is to be confirmed."""
 
     action: str
-    """`topic.delete`, `group.delete`, `group.reset`, `pipeline.delete`, `heap.delete` or `heap.purge`."""
+    """`topic.delete`, `group.delete`, `group.reset`, `pipeline.delete`, `heap.delete`, `heap.purge` or
+    `heap.dlq.delete`."""
     resource: str
     """The name of the topic, group, pipeline or heap, as in the path of the call."""
 

@@ -8,22 +8,24 @@ from litestar import get, post
 from litestar.params import QueryParameter
 
 from holdfast.gateways.http.access import require
-from holdfast.gateways.http.heap.bodies import DeadLettersBody, MoveBody, ReplayBody
+from holdfast.gateways.http.heap.bodies import DeadLettersBody, DeleteLettersBody, MoveBody, ReplayBody
 from holdfast.gateways.http.heap.results import ChangedMessage, DeadLettersChanged, PeekedItem, PeekedItems
 from holdfast.gateways.http.routes.bodies import decoded_body
+from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes, HeapsDependency
 from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterReport
 from holdfast.heap.model import PeekedMessage
 from holdfast.heap.wire import DeadLettersRequest, MoveRequest
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.security.confirmations import Action
 from holdfast.vocabulary.settings import check_between
 
 DLQ_PATH = f"{HEAP_PATH}/dlq"
 _PACED_S = 20  # a replay at a rate ends before its request does; the caller asks again
 
 _REPLAY = msgspec.json.Decoder(ReplayBody)
-_DELETE = msgspec.json.Decoder(DeadLettersBody)
+_DELETE = msgspec.json.Decoder(DeleteLettersBody)
 _MOVE = msgspec.json.Decoder(MoveBody)
 
 Topic = Annotated[str, QueryParameter(name="topic")]
@@ -105,13 +107,25 @@ async def replay_letters(heaps: HeapsDependency, request: HttpRequest) -> DeadLe
     tags=["heap dead letters"],
     summary="Delete dead letters",
     status_code=200,
-    opt={"body": DeadLettersBody},
+    opt={"body": DeleteLettersBody},
 )
-async def delete_letters(heaps: HeapsDependency, request: HttpRequest) -> DeadLettersChanged:
-    """Delete dead letters that match."""
+async def delete_letters(
+    heaps: HeapsDependency, request: HttpRequest, confirmations: ConfirmationsDependency
+) -> DeadLettersChanged:
+    """Delete dead letters that match. It takes `force` and a confirmation token, unless it is a dry run."""
     data = decoded_body(_DELETE, await request.body())
     require(request, Operation.DELETE, ResourceType.TOPIC, data.topic)
-    report = await heaps.calls.call(_asked(data, "delete", data.limit))
+    asked = _asked(data, "delete", data.limit)
+    if not data.dry_run:
+        await heaps.calls.heap(data.topic)
+        await confirmations.check(
+            Action.DELETE_DEAD_LETTERS,
+            data.topic,
+            force=data.force,
+            token=data.confirmation_token,
+            principal=principal_of(request),
+        )
+    report = await heaps.calls.call(asked)
     return _changed(data, report, data.limit)
 
 

@@ -112,7 +112,7 @@ def _part_routes(
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedBodyError(str(error)) from None
     if not isinstance(given, dict):
         raise MalformedBodyError("expected an object")

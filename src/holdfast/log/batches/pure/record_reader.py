@@ -3,6 +3,7 @@
 Payloads are read as `bytes`: indexing them costs half of indexing a memoryview, which outweighs one copy.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.log.batches.header import APPEND_TIME, BatchHeader, Buffer
@@ -166,6 +167,50 @@ def read(
     if index == header.count and at != len(data):
         return (int(BatchRule.TRAILING), 0, index, len(data) - at)
     return found, (at, index, previous)
+
+
+def read_chosen(
+    payload: Buffer, fields: tuple[object, ...], deltas: Sequence[int], kind: type[T], /
+) -> list[T] | tuple[int, int, int, int]:
+    """The records with these offset deltas, which grow; or the first fault before the last of them."""
+    header = BatchHeader._make(fields)
+    data = bytes(payload)
+    if is_count_invalid(header, len(data)):
+        return (int(BatchRule.COUNT), 0, -1, header.count)
+    found: list[T] = []
+    wanted = iter(deltas)
+    at = index = 0
+    previous = chosen = -1
+    try:
+        while index < header.count:
+            while chosen <= previous:  # the next one that may still come
+                following = next(wanted, None)
+                if following is None:
+                    return found
+                chosen = following
+            delta, end = _skip_record(data, at)
+            if not previous < delta <= header.last_offset_delta:
+                raise RecordFault(BatchRule.OFFSET_DELTA, delta)
+            if delta == chosen:
+                raw = read_record(data, at, header, previous, contiguous=False)
+                found.append(tuple.__new__(kind, _values(data, header, raw)))
+            at, index, previous = end, index + 1, delta
+    except RecordFault as broken:
+        return (int(broken.rule), 0, index, broken.given)
+    return found
+
+
+def _skip_record(data: bytes, at: int) -> tuple[int, int]:
+    """The offset delta of the record at `at`, and where it ends, without a look at the rest of it."""
+    length, at = read_varint(data, at, len(data))
+    if length < _BODY_BYTES_MIN:
+        raise RecordFault(BatchRule.RECORD_LENGTH, length)
+    end = at + length
+    if end > len(data):
+        raise RecordFault(BatchRule.RECORD_CUT, length)
+    _, at = read_varint(data, at + 1, end, 64)
+    delta, _ = read_varint(data, at, end)
+    return delta, end
 
 
 def _values(data: bytes, header: BatchHeader, raw: RecordPositions) -> tuple[object, ...]:
