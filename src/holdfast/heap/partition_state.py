@@ -267,8 +267,8 @@ class PartitionState:
         """`apply` of ENQUEUE records one after another, from an offset on."""
         if not operations:
             return
-        priorities, _, times, retries, producers, *_ = zip(*operations, strict=True)
         ready = self.ready
+        priorities, _, times, retries, producers, *_ = zip(*operations, strict=True)
         if isinstance(ready, FairIndex) or any(times) or max(retries) >= 0:
             for offset, operation in enumerate(operations, first):
                 self.apply(offset, timestamp_ms, operation)

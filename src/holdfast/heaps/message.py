@@ -23,15 +23,8 @@ class Message:
 
     __slots__ = (
         *("id", "topic", "partition", "payload", "priority", "headers", "attempts", "max_retries", "enqueued_ms"),
-        *(
-            "partition_key",
-            "fairness_key",
-            "rank_bound",
-            "lease_token",
-            "lease_deadline_ms",
-            "visibility_ms",
-            "on_lost",
-        ),
+        *("partition_key", "fairness_key", "rank_bound", "lease_token", "lease_deadline_ms", "visibility_ms"),
+        "on_lost",
         *("_lost", "_why", "_leases", "_settled", "__weakref__"),
     )
 
