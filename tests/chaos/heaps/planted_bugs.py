@@ -4,35 +4,43 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tests.chaos.shown import Shown
 
 from holdfast.heap import local_heaps, partition
 from holdfast.heap.dedup import Dedup
-from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError
+from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.partition_state import Lease, PartitionState
+from holdfast.heap.recovery import recover
 from holdfast.heap.spine.ready_budget import ReadyBudget
 
 
 def lease_not_checked() -> None:
     """Whoever once had a lease of a message that is leased may acknowledge it."""
 
-    def any_lease(state: PartitionState, topic: str, token: LeaseToken) -> Lease:
-        lease = state.leases.get(token.offset)
-        if lease is None:
-            raise LeaseLostError(topic, "", MESSAGE_GONE)
-        return lease
+    current = partition.HeapPartition._current
 
-    partition.current_lease = any_lease
+    def any_lease(self: partition.HeapPartition, tokens: Sequence[LeaseToken]) -> Any:
+        leases = self.state.leases
+        held = [(token, leases.get(token.offset)) for token in tokens]
+        taken = [token if lease is None else _of_lease(token, lease) for token, lease in held]
+        return current(self, taken)
+
+    partition.HeapPartition._current = any_lease  # type: ignore[method-assign]
+
+
+def _of_lease(token: LeaseToken, lease: Lease) -> LeaseToken:
+    return token._replace(epoch=lease.epoch, granted_at=lease.granted_at)
 
 
 def dedup_off() -> None:
     """No enqueue is known again."""
-    partition.known_enqueue = lambda *args: None
+    setattr(partition, "known_enqueue", lambda *args: None)  # noqa: B010 - it is imported there
     Dedup.is_next = lambda self, key: False  # type: ignore[method-assign]
+    Dedup.is_next_run = lambda self, keys: False  # type: ignore[method-assign]
 
 
 def grant_before_durable() -> None:
@@ -59,7 +67,6 @@ def grant_before_durable() -> None:
 
 def leases_forgotten() -> None:
     """A new leader begins with every leased message ready."""
-    recover = local_heaps.recover
 
     async def forgetfully(*args: Any) -> PartitionState:
         state = await recover(*args)
@@ -68,7 +75,7 @@ def leases_forgotten() -> None:
             state.ready.add(offset, lease.rank, again=True)
         return state
 
-    local_heaps.recover = forgetfully
+    setattr(local_heaps, "recover", forgetfully)  # noqa: B010 - it is imported there
 
 
 def answer_before_durable() -> None:
@@ -79,7 +86,7 @@ def answer_before_durable() -> None:
         waiter.set_result(None)
         return waiter
 
-    partition.Journal.durable = at_once  # type: ignore[method-assign]
+    Journal.durable = at_once  # type: ignore[method-assign]
 
 
 def spine_not_told() -> None:

@@ -238,9 +238,9 @@ class HeapClients:
             left = {topic: [[getattr(each, name) for name in LEFT] for each in counted[topic]] for topic in calls}
             if not any(getattr(each, name) for found in counted.values() for each in found for name in LEFT):
                 for topic, found in counted.items():
-                    for each in found:
-                        counters = {name: getattr(each, name) for name in COUNTERS}
-                        told = {"topic": topic, "partition": each.partition, "counters": counters}
+                    for part in found:
+                        counters = {name: getattr(part, name) for name in COUNTERS}
+                        told = {"topic": topic, "partition": part.partition, "counters": counters}
                         self._record("run", "ok", "stats", **told)
                 self._record("run", "ok", "drained")
                 return

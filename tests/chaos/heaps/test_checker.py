@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pytest
 from tests.chaos.heaps.checker import Evidence, Verdict, check
@@ -197,7 +198,7 @@ def test_records_that_do_not_fit_are_found(log: list[Operation], rule: str) -> N
 
 
 def test_delays_priorities_and_withdrawals_fit() -> None:
-    log = [Enqueue(5, b"a", not_before_ms=50), A, Reprioritise(((0, -1),)), Ready(((0, -1),))]
+    log: list[Operation] = [Enqueue(5, b"a", not_before_ms=50), A, Reprioritise(((0, -1),)), Ready(((0, -1),))]
     assert (
         read_ledger(
             "h", 0, [LogRecord(at, at, each) for at, each in enumerate([*log, grant(0, priority=-1), Cancel((1,))])]
@@ -224,6 +225,8 @@ def test_what_no_client_should_be_told_is_found() -> None:
 
 # ── ranks over partitions ──
 
+Timed: TypeAlias = list[Operation | tuple[int, Operation]]
+
 WORSE, BETTER = Enqueue(9, b"worse"), Enqueue(1, b"better")
 POPPED = popped("c1", "worse", 0, 2, 100, priority=9)
 
@@ -232,8 +235,8 @@ def test_a_pop_of_a_worse_message_than_was_acknowledged_elsewhere_is_found() -> 
     """Partition 0 hands out the worse one; the better one of partition 1 was acknowledged at 2, and goes later."""
     basis, later = GrantBasis(1, 1, 1, (1, 0)), GrantBasis(1, 2, 1, (1, 1))
     history = [*enqueued("worse", 0, 0, priority=9), *enqueued("better", 0, 1, partition=1, priority=1), *POPPED]
-    one = [(0, WORSE), (110, basis), (110, grant(0, priority=9))]
-    two = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
+    one: Timed = [(0, WORSE), (110, basis), (110, grant(0, priority=9))]
+    two: Timed = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
     assert "rank" in rules(history, one, two)
     assert verdict(history, one, two).worst_rank == 2
 
@@ -241,14 +244,14 @@ def test_a_pop_of_a_worse_message_than_was_acknowledged_elsewhere_is_found() -> 
 def test_a_message_that_was_not_acknowledged_and_not_told_of_does_not_count() -> None:
     basis, later = GrantBasis(1, 1, 1, (1, 0)), GrantBasis(1, 2, 1, (1, 1))
     history = [*enqueued("worse", 0, 0, priority=9), *POPPED]
-    two = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
+    two: Timed = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
     assert "rank" not in rules(history, [(0, WORSE), (110, basis), (110, grant(0, priority=9))], two)
 
 
 def test_a_message_that_the_spine_was_told_of_counts() -> None:
     basis, later = GrantBasis(1, 1, 1, (1, 1)), GrantBasis(1, 2, 1, (1, 1))
     history = [*enqueued("worse", 0, 0, priority=9), *POPPED]
-    two = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
+    two: Timed = [(1, BETTER), (150, later), (150, grant(0, priority=1))]
     assert "rank" in rules(history, [(0, WORSE), (110, basis), (110, grant(0, priority=9))], two)
 
 
@@ -256,5 +259,5 @@ def test_an_hour_that_a_clock_was_off_by_changes_no_rank() -> None:
     basis, later = GrantBasis(1, 1, 1, (1, 1)), GrantBasis(1, 2, 1, (1, 1))
     history = [line("run", "ok", "clock", 0, wall_ms=0), *enqueued("worse", 0, 0, priority=9), *POPPED]
     hour = 3_600_000
-    two = [(1 + hour, BETTER), (150 + hour, later), (150 + hour, grant(0, priority=1))]
+    two: Timed = [(1 + hour, BETTER), (150 + hour, later), (150 + hour, grant(0, priority=1))]
     assert "rank" in rules(history, [(0, WORSE), (110, basis), (110, grant(0, priority=9))], two)
