@@ -1,5 +1,6 @@
 """The pure state of a partition against a naive one: order, exclusive leases, and replays that are equal byte for byte."""
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -17,6 +18,7 @@ from holdfast.heap.records import (
     Cancel,
     Enqueue,
     Grant,
+    Move,
     Moved,
     Op,
     Operation,
@@ -199,3 +201,16 @@ def test_many_withdrawn_messages_leave_no_entries_behind() -> None:
     assert len(state) == 0
     assert isinstance(state.ready, PackedHeap)
     assert len(state.ready._entries) < 10_000
+
+
+def test_a_token_of_a_message_on_its_way_to_the_dead_letters_is_told_so() -> None:
+    state = PartitionState("min")
+    state.apply(0, 1, Enqueue(5, b""))
+    state.apply(1, 1, Grant(2, 100, "a", ((0, 5),)))
+    state.apply(2, 200, Move(0, 5, "t.dlq", 0, 1, "expired"))
+    token = LeaseToken(0, 2, 0, 1)
+    with pytest.raises(LeaseLostError, match="it was the last try"):
+        current_lease(state, "t", token)
+    state.apply(3, 201, Moved((2,)))
+    with pytest.raises(LeaseLostError, match="the message is gone"):
+        current_lease(state, "t", token)

@@ -86,8 +86,9 @@ def lost_lease(state: PartitionState, topic: str, token: LeaseToken) -> LeaseLos
     """Why a token does not name the current lease of its message."""
     if token.offset in state.leases:
         return LeaseLostError(topic, "", "the message was leased to another consumer since")
-    gone = token.offset not in state
-    return LeaseLostError(topic, "", MESSAGE_GONE if gone else "it ended, and the message waits again")
+    if token.offset in state:
+        return LeaseLostError(topic, "", "it ended, and the message waits again")
+    return LeaseLostError(topic, "", "it was the last try" if state.needs(token.offset) else MESSAGE_GONE)
 
 
 def decide_failure(
