@@ -3,12 +3,16 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from holdfast.heap.decisions import HeapRules, decide_grant
 from holdfast.heap.errors import ResourceExhaustedError
 from holdfast.heap.partition_state import PartitionState
 from holdfast.heap.records import Grant
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import MIB
+
+POP_BYTES_MAX: Final = 32 * MIB  # payloads of one answer, however many messages were asked for
 
 
 class WaitingPop:

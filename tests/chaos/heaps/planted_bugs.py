@@ -16,6 +16,7 @@ from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.partition_state import Lease, PartitionState
 from holdfast.heap.recovery import recover
 from holdfast.heap.spine.ready_budget import ReadyBudget
+from holdfast.heap.waiting_pops import POP_BYTES_MAX
 
 
 def lease_not_checked() -> None:
@@ -59,7 +60,7 @@ def grant_before_durable() -> None:
         async def durable(self) -> None:
             """At once."""
 
-    async def hastily(self: partition.HeapPartition, pop: Any, bytes_max: int = partition.POP_BYTES_MAX) -> Any:
+    async def hastily(self: partition.HeapPartition, pop: Any, bytes_max: int = POP_BYTES_MAX) -> Any:
         return await granted(Hasty(self), pop, bytes_max)  # type: ignore[arg-type]
 
     partition.HeapPartition._granted = hastily  # type: ignore[method-assign]
