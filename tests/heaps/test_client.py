@@ -223,6 +223,34 @@ async def test_a_heap_is_made_used_and_removed_without_an_event_loop(nodes: list
     await asyncio.to_thread(use)
 
 
+async def test_dead_letters_are_listed_replayed_and_deleted(
+    nodes: list[KafkaGateway], client: heaps.HeapClient
+) -> None:
+    await client.create("failing", config={"max_retries": 0})
+    await client.enqueue_many("failing", [heaps.NewMessage(payload=b"%d" % at, priority=at) for at in range(3)])
+    for message in await client.pop("failing", max_messages=3):
+        await message.nack(reason="disk full" if message.payload == b"0" else "timed out")
+    letters: list[heaps.PeekedMessage] = []
+
+    async def arrived() -> bool:
+        letters[:] = await client.dead_letters("failing")
+        return len(letters) == 3
+
+    await async_until(arrived)
+    assert [each.payload for each in await client.dead_letters("failing", reason_contains="disk")] == [b"0"]
+    would = await client.replay_dead_letters("failing", reason_contains="disk", dry_run=True)
+    assert would == heaps.DeadLetterReport(matched=1, changed=0)
+    assert (await client.replay_dead_letters("failing", reason_contains="disk")).changed == 1
+    [again] = await client.pop("failing", wait=30)
+    assert again.payload == b"0"
+    await again.ack()
+    with pytest.raises(heaps.UnconfirmedError):
+        await client.delete_dead_letters("failing")
+    token = await client.confirm("heap.dlq.delete", "failing")
+    assert (await client.delete_dead_letters("failing", confirmation_token=token)).changed == 2
+    assert await client.dead_letters("failing") == []
+
+
 async def test_the_example_handles_what_it_enqueued(
     nodes: list[KafkaGateway], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@
 """
 
 from holdfast.client.broker_login import LoginRefusedError
+from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.errors import (
     BatchAbortedError,
     LeaseLostError,
@@ -27,6 +28,7 @@ from holdfast.security.confirmations import UnconfirmedError
 
 __all__ = [
     "BatchAbortedError",
+    "DeadLetterReport",
     "Enqueued",
     "HeapClient",
     "LeaseLostError",

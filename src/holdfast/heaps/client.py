@@ -7,12 +7,14 @@ from typing import Final
 
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.administration import HeapDescription
+from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.wire import (
     CancelRequest,
     ConfirmRequest,
     CreateRequest,
+    DeadLettersRequest,
     DeleteRequest,
     DescribeRequest,
     MoveRequest,
@@ -214,6 +216,78 @@ class HeapClient:
     async def move_to_dead_letters(self, topic: str, message_id: str, reason: str = "") -> None:
         """Send a message to the dead letters."""
         await self._nodes.call(MoveRequest(topic=topic, message_id=message_id, reason=reason), again=False)
+
+    async def dead_letters(
+        self,
+        topic: str,
+        *,
+        message_ids: Sequence[str] | None = None,
+        reason_contains: str = "",
+        attempts_min: int = 0,
+        limit: int = 100,
+    ) -> list[PeekedMessage]:
+        """Dead letters of a heap that match everything that is given; those that are leased are left out."""
+        request = DeadLettersRequest(
+            topic=topic,
+            action="list",
+            message_ids=message_ids,
+            reason_contains=reason_contains,
+            attempts_min=attempts_min,
+            limit=limit,
+        )
+        found: list[PeekedMessage] = await self._nodes.call(request, again=True)
+        return found
+
+    async def replay_dead_letters(
+        self,
+        topic: str,
+        *,
+        message_ids: Sequence[str] | None = None,
+        reason_contains: str = "",
+        attempts_min: int = 0,
+        limit: int | None = None,
+        dry_run: bool = False,
+        rate_per_s: float | None = None,
+    ) -> DeadLetterReport:
+        """Enqueue dead letters again, with all their tries; how many matched and were. They arrive soon after, each once."""
+        request = DeadLettersRequest(
+            topic=topic,
+            action="replay",
+            message_ids=message_ids,
+            reason_contains=reason_contains,
+            attempts_min=attempts_min,
+            limit=limit,
+            dry_run=dry_run,
+            rate_per_s=rate_per_s,
+        )
+        report: DeadLetterReport = await self._nodes.call(request, again=False)
+        return report
+
+    async def delete_dead_letters(
+        self,
+        topic: str,
+        *,
+        message_ids: Sequence[str] | None = None,
+        reason_contains: str = "",
+        attempts_min: int = 0,
+        limit: int | None = None,
+        dry_run: bool = False,
+        confirmation_token: str = "",
+    ) -> DeadLetterReport:
+        """Delete dead letters; how many matched and were. `UnconfirmedError`: without a token of `confirm`."""
+        request = DeadLettersRequest(
+            topic=topic,
+            action="delete",
+            message_ids=message_ids,
+            reason_contains=reason_contains,
+            attempts_min=attempts_min,
+            limit=limit,
+            dry_run=dry_run,
+            force=True,
+            confirmation_token=confirmation_token,
+        )
+        report: DeadLetterReport = await self._nodes.call(request, again=False)
+        return report
 
     async def purge(self, topic: str, *, confirmation_token: str = "") -> int:
         """Withdraw every message; how many there were. `UnconfirmedError`: without a token of `confirm`."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.client.loop_thread import LoopThread
 from holdfast.heap.administration import HeapDescription
+from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage
 from holdfast.heaps import client as asynchronous
 from holdfast.heaps.message import Message
@@ -107,6 +108,18 @@ class HeapClient:
     def move_to_dead_letters(self, topic: str, message_id: str, reason: str = "") -> None:
         """See `holdfast.heaps.HeapClient.move_to_dead_letters`."""
         self._run(self._client.move_to_dead_letters(topic, message_id, reason))
+
+    def dead_letters(self, topic: str, **chosen: Any) -> list[PeekedMessage]:
+        """See `holdfast.heaps.HeapClient.dead_letters`."""
+        return self._run(self._client.dead_letters(topic, **chosen))
+
+    def replay_dead_letters(self, topic: str, **chosen: Any) -> DeadLetterReport:
+        """See `holdfast.heaps.HeapClient.replay_dead_letters`."""
+        return self._run(self._client.replay_dead_letters(topic, **chosen))
+
+    def delete_dead_letters(self, topic: str, **chosen: Any) -> DeadLetterReport:
+        """See `holdfast.heaps.HeapClient.delete_dead_letters`."""
+        return self._run(self._client.delete_dead_letters(topic, **chosen))
 
     def flush(self) -> None:
         """See `holdfast.heaps.HeapClient.flush`."""
