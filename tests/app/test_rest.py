@@ -351,9 +351,8 @@ def test_reads_that_wait_hold_up_nobody(tmp_path: Path) -> None:
 
 def test_any_node_answers_and_the_death_of_a_leader_loses_and_doubles_nothing(tmp_path: Path) -> None:
     shared = ("--store", f"sqlite:///{tmp_path}/store.db", "--objects", f"file://{tmp_path}/objects")
-    quick = ("--set", "session.ttl_ms=3000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
     ann, bob = (
-        ServeProcess(tmp_path / name, "--roles", "api,agent", "--agent-id", name, *shared, *quick)
+        ServeProcess(tmp_path / name, "--roles", "api,agent", "--agent-id", name, *shared)
         for name in ("ann", "bob")
     )
     with started(ann, bob), httpx.Client(base_url=ann.http, timeout=WAIT_S) as rest:

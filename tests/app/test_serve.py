@@ -190,7 +190,7 @@ def test_objects_of_another_cluster_are_refused_and_left_alone(node: ServeProces
         (["--kafka", "0.0.0.0:0", "--sasl", "SCRAM-SHA-512,PLAIN"], "passwords need TLS"),
         (["--kafka", "0.0.0.0:0", "--sasl", "SCRAM-SHA-512"], "--peer 127.0.0.1:0"),
         (["--kafka", "127.0.0.1:0", "--peer", "0.0.0.0:0"], "--peer 127.0.0.1:0"),
-        (["--kafka", "127.0.0.1:0", "--text", "0.0.0.0:0"], "Listen on 127.0.0.1"),
+        (["--kafka", "127.0.0.1:0", "--text", "0.0.0.0:0"], "--text-tls-cert"),
     ],
 )
 def test_listening_beyond_this_machine_is_refused(tmp_path: Path, options: list[str], remedy: str) -> None:
