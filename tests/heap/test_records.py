@@ -40,19 +40,20 @@ places = st.lists(offsets, min_size=1, max_size=5).map(tuple)
 pairs = st.lists(st.tuples(offsets, longs), min_size=1, max_size=5).map(tuple)
 numbers = st.integers(0, (1 << 32) - 1)
 
+ENQUEUES = st.builds(
+    Enqueue,
+    longs,
+    st.binary(max_size=50),
+    times,
+    st.integers(-1, 1_000),
+    st.none() | st.builds(ProducerSequence, texts, longs, longs),
+    st.none() | texts,
+    st.none() | st.builds(Origin, texts, numbers, st.binary(min_size=16, max_size=16), numbers, texts),
+    st.lists(st.tuples(texts, st.none() | st.binary(max_size=9)), max_size=2).map(tuple),
+    st.none() | texts,
+)
 OPERATIONS = st.one_of(
-    st.builds(
-        Enqueue,
-        longs,
-        st.binary(max_size=50),
-        times,
-        st.integers(-1, 1_000),
-        st.none() | st.builds(ProducerSequence, texts, longs, longs),
-        st.none() | texts,
-        st.none() | st.builds(Origin, texts, numbers, st.binary(min_size=16, max_size=16), numbers, texts),
-        st.lists(st.tuples(texts, st.none() | st.binary(max_size=9)), max_size=2).map(tuple),
-        st.none() | texts,
-    ),
+    ENQUEUES,
     st.builds(
         FairRules,
         st.booleans(),
@@ -70,7 +71,7 @@ OPERATIONS = st.one_of(
     st.builds(Reprioritise, pairs),
     st.builds(Purge, offsets),
     st.builds(Forget, longs, st.booleans()),
-    st.builds(Reserve, texts, st.builds(Enqueue, longs, st.binary(max_size=9), times, producer=st.none())),
+    st.builds(Reserve, texts, ENQUEUES),
     st.builds(Prepared, texts, numbers, numbers, numbers, st.lists(numbers, min_size=1, max_size=5).map(tuple)),
     st.builds(Resolved, texts, st.booleans()),
     st.builds(Forgotten, texts),

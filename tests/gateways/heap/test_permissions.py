@@ -24,6 +24,7 @@ from holdfast.heap.wire import (
     DeliverRequest,
     Denied,
     DescribeRequest,
+    EnqueueBatchRequest,
     EnqueueRequest,
     ExtendRequest,
     HeapRequest,
@@ -49,6 +50,7 @@ Op = Operation
 ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 NEEDS: list[tuple[HeapRequest, Operation]] = [
     (EnqueueRequest(topic=HEAP, messages=[NewMessage(payload=b"x")]), Op.WRITE),
+    (EnqueueBatchRequest(topic=HEAP, partition=0, messages=[NewMessage(payload=b"x")], places=[0]), Op.WRITE),
     (PopRequest(topic=HEAP, consumer="c"), Op.READ),
     (AckRequest(topic=HEAP, tokens=[]), Op.READ),
     (NackRequest(topic=HEAP, tokens=[]), Op.READ),
