@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from tests.support.server_process import (
@@ -20,7 +21,13 @@ from tests.support.server_process import (
 )
 from tests.support.waiting import WAIT_S, until
 
+from holdfast.contracts.validation import prefix_end
+from holdfast.log.keys import REPLICA_SETS, WALS
+from holdfast.log.replica_sets import ReplicaSet
+from holdfast.stores.urls import open_store
 from holdfast.testing.harness import StoreHarness
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.random import SystemRandom
 
 PARTITIONS = 3
 
@@ -31,6 +38,19 @@ def node_number(node: ServeProcess) -> int:
 
 def until_leading(node: ServeProcess, bootstrap: str) -> None:
     until(lambda: node_number(node) in leaders(bootstrap, "orders").values(), what=f"node {node.directory.name} leads")
+
+
+def until_in_sync(url: str) -> None:
+    """Every partition has three copies on disks that are there: until then the next one may be one too many."""
+
+    async def in_sync() -> bool:
+        async with open_store(url, clock=RealClock(), random=SystemRandom()) as store:
+            live = {entry.key.removeprefix(WALS) for entry in (await store.scan(WALS, prefix_end(WALS))).entries}
+            found = (await store.scan(REPLICA_SETS, prefix_end(REPLICA_SETS))).entries
+        sets = [msgspec.json.decode(entry.value, type=ReplicaSet) for entry in found]
+        return bool(sets) and all(len(live.intersection(each.in_sync)) == 3 for each in sets)
+
+    until(lambda: asyncio.run(in_sync()), what="every partition has three replicas in sync")
 
 
 class Stream:
@@ -92,6 +112,7 @@ async def test_agents_die_one_after_the_other_with_their_disks(harness: StoreHar
                 stream.check(everybody)
                 node.start()
                 until_leading(node, everybody)
+                until_in_sync(harness.url)
                 stream.send(20)
             stream.check(everybody)
             for node in nodes.values():
