@@ -351,8 +351,10 @@ def test_reads_that_wait_hold_up_nobody(tmp_path: Path) -> None:
 
 def test_any_node_answers_and_the_death_of_a_leader_loses_and_doubles_nothing(tmp_path: Path) -> None:
     shared = ("--store", f"sqlite:///{tmp_path}/store.db", "--objects", f"file://{tmp_path}/objects")
+    quick = ("--set", "session.ttl_ms=6000", "--set", "session.renew_ms=500", "--set", "session.margin_ms=500")
     ann, bob = (
-        ServeProcess(tmp_path / name, "--roles", "api,agent", "--agent-id", name, *shared) for name in ("ann", "bob")
+        ServeProcess(tmp_path / name, "--roles", "api,agent", "--agent-id", name, *shared, *quick)
+        for name in ("ann", "bob")
     )
     with started(ann, bob), httpx.Client(base_url=ann.http, timeout=WAIT_S) as rest:
         new_topic(rest, "spread", 4, config={"holdfast.durability": "object"})
@@ -361,9 +363,7 @@ def test_any_node_answers_and_the_death_of_a_leader_loses_and_doubles_nothing(tm
         for n in range(40):
             if n == 20:
                 bob.kill()
-            body, once = {"topic": "spread", "partition": n % 4, "value": n}, {"Idempotency-Key": f"event-{n}"}
-            while (answer := rest.post(f"{V1}/produce", json=body, headers=once)).is_server_error:
-                assert answer.status_code in (503, 504), answer.text  # a busy machine loses a session of 3 s, too
+            answer = rest.post(f"{V1}/produce", json={"topic": "spread", "partition": n % 4, "value": n})
             assert answer.status_code == 200, answer.text
             sent.append((answer.json()["partition"], answer.json()["offset"], str(n)))
         read = [

@@ -25,7 +25,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is
 def test_latency_is_measured_at_the_pace_asked_for(tmp_path: Path) -> None:
     with mock(tmp_path) as target:
         done = target.latency(target.create(1), 100, 0.2, 500)
-        assert done["records"] == pytest.approx(100, abs=60)  # an unpaced client sends tens of thousands
+        assert done["records"] == pytest.approx(100, abs=2)
         assert 0 < done["p50_us"] <= done["p99_us"] <= done["p999_us"] <= done["max_us"]
 
 
@@ -34,8 +34,7 @@ def test_what_holdfast_acknowledges_is_counted_and_read(tmp_path: Path) -> None:
     with holdfast(tmp_path / OURS) as target:
         topic = target.create(1)
         produced = target.produce(topic, 1, 100, 0.1)
-        assert produced["total_records"] > 0
-        assert produced["total_records"] >= produced["records"]  # those of the window, which a busy machine may miss
+        assert produced["total_records"] >= produced["records"] > 0
         assert produced["total_bytes"] == 100 * produced["total_records"]
         read = target.consume(topic, 1, produced["total_records"], 10.0)
         assert (read["failed"], read["records"]) == (0, produced["total_records"])
@@ -53,7 +52,7 @@ def test_a_turn_gives_every_figure_of_its_case(tmp_path: Path) -> None:
     assert found.failures == []
     for part in ("produce", "consume"):
         for unit in ("mb_s", "records_s"):
-            assert found.median(case.name, f"{part}_{unit}", "ceiling") is not None
+            assert (found.median(case.name, f"{part}_{unit}", "ceiling") or 0) > 0
 
 
 def test_the_client_in_python_speaks_as_the_one_in_c_does(tmp_path: Path) -> None:
