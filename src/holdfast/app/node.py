@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from holdfast.agent.agent import Agent, running_agent
 from holdfast.agent.cluster import Cluster
@@ -24,10 +24,6 @@ from holdfast.kernel.membership import node_id
 from holdfast.kernel.objects_owner import ObjectsOwner, claim_objects
 from holdfast.log.service import LogService
 from holdfast.vocabulary.redaction import redacted
-
-if TYPE_CHECKING:
-    pass
-
 
 _log: Final = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.client_quotas import ClientQuotas
@@ -24,9 +23,6 @@ from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.server import TextServer, serving_text
 from holdfast.log.producer_ids import ProducerIds
 from holdfast.security.confirmations import Confirmations
-
-if TYPE_CHECKING:
-    pass
 
 
 @asynccontextmanager

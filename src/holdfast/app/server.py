@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import __version__
 from holdfast.agent.client_quotas import watching_client_quotas
@@ -27,10 +27,6 @@ from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.redaction import redacted
-
-if TYPE_CHECKING:
-    pass
-
 
 _log: Final = logging.getLogger(__name__)
 
