@@ -20,7 +20,7 @@ from tests.support.heaps import HeapWorld
 from bench.figures import Figure, table
 from bench.memory import resident_bytes
 from holdfast.heap.model import NewMessage
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Enqueue
 from holdfast.heap.service import HeapService
 
@@ -148,7 +148,7 @@ def memory(messages: int) -> Iterator[Figure]:
     """The state with so many messages that wait."""
     gc.collect()
     before = resident_bytes()
-    state, began = PartitionState("min"), time.perf_counter()
+    state, began = HeapState("min"), time.perf_counter()
     for at in range(messages):
         state.apply(at, 1_700_000_000_000, Enqueue(at * 7_919 % 1_000_003, b""))
     took = time.perf_counter() - began

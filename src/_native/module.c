@@ -1,6 +1,7 @@
 /* holdfast._native: the record batch kernel at native speed. The twin in Python is holdfast.log.batches.pure; what the
  * functions take and return is written there and in holdfast.log.batches.kernels. */
 #include "batch.h"
+#include "offset_heap.h"
 
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, "The headers of consecutive batches, or the first fault."},
@@ -25,15 +26,19 @@ static PyMethodDef methods[] = {
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
     {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
     {"message_ids", message_ids, METH_VARARGS, "The ids of messages of a heap partition."},
+    {"pack_heap_entries", pack_heap_entries, METH_VARARGS, "Entries of a heap as a frame of a snapshot."},
+    {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
     {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},
     {NULL, NULL, 0, NULL},
 };
 
 static int prepare(PyObject *module)
 {
-    (void)module;
+    PyObject *type = offset_heap_type(module);
+    int failed = type == NULL || PyModule_AddObjectRef(module, "OffsetHeap", type) < 0;
+    Py_XDECREF(type);
     prepare_crc32c();
-    return 0;
+    return failed ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -14,7 +14,7 @@ from tests.support.replication.in_process import hosted
 from tests.support.replication.logs import P, announce, append, at, entry, facts, seal, start, tail
 from tests.support.waiting import async_until
 
-from holdfast.agent.peers.handshake import VERSIONS, Versions
+from holdfast.agent.peers.handshake import VERSIONS, ProtocolVersions
 from holdfast.agent.replica_network import PeerReplicaNetwork
 from holdfast.log.replication.messages import Ack, Answer, Reject, Request, Sealed, TailEntries, encode
 from holdfast.log.replication.network import ReplicaNetwork
@@ -27,7 +27,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.tasks import background_tasks
 
 HISTORY = (start(1, 0), entry(1, 0), entry(1, 1), entry(1, 2))
-OLD = Versions(1, 1)
+OLD = ProtocolVersions(1, 1)
 
 
 class Member:
@@ -59,7 +59,7 @@ async def member(
     directory: Path,
     name: str,
     *,
-    versions: Versions = VERSIONS,
+    versions: ProtocolVersions = VERSIONS,
     settings: ReplicaSettings | None = None,
 ) -> AsyncIterator[Member]:
     async with (

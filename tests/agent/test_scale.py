@@ -19,7 +19,7 @@ from holdfast.kernel.session import HeldSession
 from holdfast.log import lease_handler
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
 from holdfast.log.partition.takeover import open_partitions
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.wal import recovered_frames
 from holdfast.vocabulary.types import TopicPartition
 
@@ -195,7 +195,7 @@ async def test_a_topic_that_changes_while_a_partition_is_opened_is_applied_to_it
     ann = await cluster.node("ann")
     real = open_partitions
 
-    async def altered_meanwhile(takeovers: Sequence[Takeover], *args: Any, **kwargs: Any) -> Any:
+    async def altered_meanwhile(takeovers: Sequence[PartitionTakeover], *args: Any, **kwargs: Any) -> Any:
         opened = await real(takeovers, *args, **kwargs)
         if any(takeover.partition_id.number == 0 for takeover in takeovers):
             before = ann.agent.topic("orders")

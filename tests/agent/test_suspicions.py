@@ -12,7 +12,7 @@ from tests.support.waiting import async_until
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.departures import Departures
 from holdfast.agent.partition_replicas import ReplicaMirrors
-from holdfast.agent.peers.observations import Observation, Outcome
+from holdfast.agent.peers.observations import DialOutcome, Observation
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.agent.suspicions import SuspicionReporter, may_move_early
 from holdfast.groups.keys import GROUP_SHARD
@@ -43,7 +43,7 @@ class Reporting:
     session: str
     members: dict[str, Member] = field(default_factory=lambda: {"bob": BOB})
 
-    def see(self, outcome: Outcome, *, established: bool = False) -> None:
+    def see(self, outcome: DialOutcome, *, established: bool = False) -> None:
         self.reporter.observed(
             Observation(agent="bob", wal_id="w", outcome=outcome, at_ms=self.clock.boot_ms(), established=established)
         )
@@ -71,11 +71,11 @@ async def ann() -> AsyncIterator[Reporting]:
 
 
 async def test_a_reset_and_then_a_refusal_are_reported_with_their_ages(ann: Reporting) -> None:
-    ann.see(Outcome.RESET, established=True)
+    ann.see(DialOutcome.RESET, established=True)
     ann.clock.advance_ms(30)
-    ann.see(Outcome.RESET)  # a port that is just being closed
+    ann.see(DialOutcome.RESET)  # a port that is just being closed
     ann.clock.advance_ms(20)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.REFUSED)
     record = await ann.reported()
     assert record is not None
     assert record.session == BOB.session
@@ -86,20 +86,20 @@ async def test_a_reset_and_then_a_refusal_are_reported_with_their_ages(ann: Repo
 @pytest.mark.parametrize(
     "seen",
     [
-        [(Outcome.REFUSED, False, 0)],
-        [(Outcome.RESET, True, 0)],
-        [(Outcome.RESET, False, 0), (Outcome.REFUSED, False, 0)],
-        [(Outcome.RESET, True, 0), (Outcome.REFUSED, False, WINDOW_MS + 1)],
-        [(Outcome.RESET, True, 0), (Outcome.TIMED_OUT, False, 0), (Outcome.REFUSED, False, 0)],
-        [(Outcome.RESET, True, 0), (Outcome.TIMED_OUT, False, 0)],
-        [(Outcome.TIMED_OUT, True, 0), (Outcome.REFUSED, False, 0)],
-        [(Outcome.RESET, True, 0), (Outcome.UNREACHABLE, False, 0)],
-        [(Outcome.RESET, True, 0), (Outcome.TLS, False, 0)],
-        [(Outcome.CLOSED, True, 0), (Outcome.REFUSED, False, 0)],
-        [(Outcome.RESET, True, 0), (Outcome.REJECTED, False, 0)],
+        [(DialOutcome.REFUSED, False, 0)],
+        [(DialOutcome.RESET, True, 0)],
+        [(DialOutcome.RESET, False, 0), (DialOutcome.REFUSED, False, 0)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.REFUSED, False, WINDOW_MS + 1)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.TIMED_OUT, False, 0), (DialOutcome.REFUSED, False, 0)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.TIMED_OUT, False, 0)],
+        [(DialOutcome.TIMED_OUT, True, 0), (DialOutcome.REFUSED, False, 0)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.UNREACHABLE, False, 0)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.TLS, False, 0)],
+        [(DialOutcome.CLOSED, True, 0), (DialOutcome.REFUSED, False, 0)],
+        [(DialOutcome.RESET, True, 0), (DialOutcome.REJECTED, False, 0)],
     ],
 )
-async def test_nothing_else_is_reported(ann: Reporting, seen: list[tuple[Outcome, bool, int]]) -> None:
+async def test_nothing_else_is_reported(ann: Reporting, seen: list[tuple[DialOutcome, bool, int]]) -> None:
     for outcome, established, after_ms in seen:
         ann.clock.advance_ms(after_ms)
         ann.see(outcome, established=established)
@@ -108,8 +108,8 @@ async def test_nothing_else_is_reported(ann: Reporting, seen: list[tuple[Outcome
 
 
 async def test_an_agent_that_is_reached_again_is_not_suspected_any_more(ann: Reporting) -> None:
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     assert await ann.reported() is not None
     ann.reporter.connected(STREAM)
     assert await ann.reported() is None
@@ -118,28 +118,28 @@ async def test_an_agent_that_is_reached_again_is_not_suspected_any_more(ann: Rep
 
 async def test_an_agent_that_nobody_ends_is_listed_again_though_its_port_goes_on_refusing(ann: Reporting) -> None:
     ann.store.reachable = False  # the report is not made, and nobody else saw anything
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     await ann.clock.run_for_ms(1, step_ms=1)
     version = ann.departures.version
     assert ann.departures.looks_dead(BOB)
     for _ in range(12):
         await ann.clock.run_for_ms(WINDOW_MS, step_ms=WINDOW_MS)
-        ann.see(Outcome.REFUSED)
+        ann.see(DialOutcome.REFUSED)
     assert not ann.departures.looks_dead(BOB)
     assert ann.departures.version != version, "what was cached is made anew"
 
 
 async def test_a_reset_before_a_connection_that_worked_does_not_count(ann: Reporting) -> None:
-    ann.see(Outcome.RESET, established=True)
+    ann.see(DialOutcome.RESET, established=True)
     ann.reporter.connected(STREAM)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.REFUSED)
     assert await ann.reported() is None
 
 
 async def test_a_report_is_removed_after_a_while(ann: Reporting) -> None:
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     assert await ann.reported() is not None
     await ann.clock.run_for_ms(15 * WINDOW_MS, step_ms=500)
     assert await ann.reported() is None
@@ -147,15 +147,15 @@ async def test_a_report_is_removed_after_a_while(ann: Reporting) -> None:
 
 async def test_who_is_no_member_any_more_is_not_reported(ann: Reporting) -> None:
     ann.members.clear()
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     assert await ann.reported() is None
 
 
 async def test_a_store_that_is_away_gets_no_report_later(ann: Reporting) -> None:
     ann.store.reachable = False
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     await ann.clock.run_for_ms(100, step_ms=50)
     ann.store.reachable = True
     await ann.clock.run_for_ms(3_000)
@@ -164,8 +164,8 @@ async def test_a_store_that_is_away_gets_no_report_later(ann: Reporting) -> None
 
 async def test_a_report_whose_answer_was_lost_is_withdrawn_as_well(ann: Reporting) -> None:
     ann.store.lose_answer_to("suspect/bob")
-    ann.see(Outcome.RESET, established=True)
-    ann.see(Outcome.REFUSED)
+    ann.see(DialOutcome.RESET, established=True)
+    ann.see(DialOutcome.REFUSED)
     assert await ann.reported() is not None
     ann.reporter.connected(STREAM)
     await async_until(lambda: not ann.reporter._reached)
@@ -189,7 +189,7 @@ def cluster_of(held: dict[str, str], **topics: dict[str, object]) -> Cluster:
         for name, overrides in topics.items()
     }
     empty: Any = mirror({})
-    replicas = ReplicaMirrors(empty, empty, empty)
+    replicas = ReplicaMirrors(empty, empty, empty, empty)
     return Cluster(mirror({**made}), mirror({**holders}), empty, empty, empty, replicas)  # type: ignore[arg-type]
 
 

@@ -27,7 +27,8 @@ TOPIC = ResourceType.TOPIC
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     directory = tmp_path_factory.mktemp("secured")
     options = ("--text", "127.0.0.1:0", "--audit", str(directory / "audit.jsonl"))
-    limits = ("--set", "security.login_failures_max=4", "--set", "security.login_lock_ms=600000")
+    failures = ("--set", "security.login_failures_max=4", "--set", "security.login_address_failures_max=4")
+    limits = (*failures, "--set", "security.login_lock_ms=600000")
     confirmed = ("--set", "confirmations.required=topic.delete")
     node = SecuredServer(directory, *LOGINS, *options, *limits, *confirmed)
     with started(node):

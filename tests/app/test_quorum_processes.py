@@ -90,6 +90,7 @@ class Stream:
             assert read(bootstrap, "orders", len(values), partition=partition) == values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres", pytest.param("sqlite", marks=pytest.mark.long)])
 async def test_agents_die_one_after_the_other_with_their_disks(harness: StoreHarness, tmp_path: Path) -> None:
     def steps() -> None:

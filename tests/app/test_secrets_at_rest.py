@@ -45,7 +45,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
     directory = tmp_path_factory.mktemp("secrets")
     (directory / "data").mkdir(mode=0o755)
     (directory / "data" / "store.db").touch(mode=0o644)
-    served = ServeProcess(directory, "--clickhouse", "off", "--roles", "api,agent", "--log-level", "debug")
+    served = ServeProcess(
+        directory, "--clickhouse", "off", "--roles", "api,agent", "--log-level", "debug", own_interpreter=True
+    )
     served.start()
     try:
         call(served, "POST", "/api/pipelines", {"name": "orders"})

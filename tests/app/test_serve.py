@@ -33,7 +33,7 @@ def node(tmp_path: Path) -> ServeProcess:
 @pytest.fixture
 def whole_node(tmp_path: Path) -> ServeProcess:
     """One with everything that `holdfast serve` starts by default."""
-    return ServeProcess(tmp_path / "node")
+    return ServeProcess(tmp_path / "node", own_interpreter=True)
 
 
 def test_it_prints_where_it_listens_once_it_does(whole_node: ServeProcess) -> None:

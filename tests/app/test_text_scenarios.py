@@ -53,7 +53,13 @@ def _led_by_another(node: ServeProcess, segment: int) -> bool:
     return leaders.get(str(segment)) not in (None, leaders.get(str(segment - 1)))
 
 
-@pytest.mark.parametrize("step", ["rotation.due", "rotation.published", "rotation.sealed"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param("rotation.due", marks=LONG), pytest.param("rotation.published", marks=LONG), "rotation.sealed"],
+)
 def test_a_leader_killed_while_it_seals_loses_nothing_and_seals_once(tmp_path: Path, step: str) -> None:
     failpoints = FailpointFolder(tmp_path / "failpoints")
     node = text_process(tmp_path, "ann", *SHORT_SESSIONS, env={**EVERY_TEN, **failpoints.environment})

@@ -1,71 +1,34 @@
 """Two real servers with logins on one store: who a caller is, is decided once, at either of them."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
-from typing import NamedTuple
 
 import grpc
 import httpx
 import pytest
-from tests.support.secured_server import LOGINS, PASSWORD, SecuredServer, allowed
-from tests.support.server_process import started
+from tests.support.secured_nodes import PARTITIONS, TOPIC, V1, Nodes, two_secured_nodes
+from tests.support.secured_server import PASSWORD, SecuredServer, allowed
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.security.settings import SecuritySettings
 from holdfast.v1.produce_service_pb2 import ProduceRequest
 from holdfast.v1.produce_service_pb2_grpc import ProduceServiceStub
 from holdfast.v1.record_pb2 import NewRecord
 
-V1, TOPIC, HEAP = "/api/v1", "orders", "jobs"
-PARTITIONS = 2
-
-
-class Nodes(NamedTuple):
-    """Each leads one of the partitions. `root`: clients of the administrator, at either."""
-
-    ann: SecuredServer
-    bob: SecuredServer
-    root: tuple[httpx.Client, httpx.Client]
-
-    @property
-    def both(self) -> tuple[SecuredServer, SecuredServer]:
-        return self.ann, self.bob
+HEAP = "jobs"
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    folder = tmp_path_factory.mktemp("two")
-    store = f"sqlite:///{folder}/ann/data/store.db"
-    shared = ("--store", store, "--objects", f"file://{folder}/objects", "--grpc", "127.0.0.1:0")
-    quiet = ("--audit", "off", "--super-users", "User:root")
-    (folder / "ann" / "data").mkdir(parents=True)
-    ann, bob = (SecuredServer(folder / name, *LOGINS, *shared, *quiet, "--agent-id", name) for name in ("ann", "bob"))
-    with started(ann), started(bob), ExitStack() as stack:
-        ann.administer(["root"])
-        key = ann.create_key("root")[1]
-        first, second = (stack.enter_context(each.with_key(key)) for each in (ann, bob))
-        for client in (first, second):
-            until(partial(lists_topics, client))
-        answer = first.post(f"{V1}/topics", json={"name": TOPIC, "partitions": PARTITIONS})
-        assert answer.status_code == httpx.codes.CREATED, answer.text
-        until(lambda: len(leaders(first)) == PARTITIONS, what="each leads one")
-        yield Nodes(ann, bob, (first, second))
-
-
-def leaders(client: httpx.Client) -> set[int]:
-    found = client.get(f"{V1}/topics/{TOPIC}/partitions").json()
-    return {each["leader"] for each in found if each["leader"] is not None}
+    with two_secured_nodes(tmp_path_factory.mktemp("two")) as both:
+        yield both
 
 
 def over_http(node: SecuredServer, key: str, partition: int) -> int:
     with node.with_key(key) as client:
         body = {"topic": TOPIC, "value": "x", "partition": partition}
         return client.post(f"{V1}/produce", json=body).status_code
-
-
-def lists_topics(client: httpx.Client) -> bool:
-    return client.get(f"{V1}/topics").status_code == httpx.codes.OK
 
 
 def until_answered(node: SecuredServer, key: str, status: int) -> None:
@@ -150,3 +113,20 @@ def test_a_confirmation_of_one_node_is_good_once_at_the_other(nodes: Nodes) -> N
     assert second.post("/v1/purge", json=body).status_code == httpx.codes.OK
     for client in nodes.root:
         assert client.post("/v1/purge", json=body).status_code == httpx.codes.PRECONDITION_REQUIRED
+
+
+async def test_each_node_checks_as_many_wrong_passwords_as_are_allowed(nodes: Nodes) -> None:
+    """Nodes count by themselves. What is tried at one does not make the other try more."""
+    allowed_failures = SecuritySettings().login_failures_max
+
+    async def log_in(client: httpx.AsyncClient, number: int) -> int:
+        return (await client.post(f"{V1}/login", json={"user": "victim", "password": f"wrong {number}"})).status_code
+
+    checked = []
+    for node in nodes.both:
+        async with httpx.AsyncClient(base_url=node.http, timeout=WAIT_S, verify=False) as client:
+            told: list[int] = []
+            while httpx.codes.TOO_MANY_REQUESTS not in told:  # an address has room for so many at a time: 503
+                told += await asyncio.gather(*(log_in(client, len(told) + number) for number in range(50)))
+            checked.append(told.count(httpx.codes.UNAUTHORIZED))
+    assert checked == [allowed_failures, allowed_failures]

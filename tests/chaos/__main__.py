@@ -32,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--heaps", action="store_true", help="a heap, its producers and its consumers")
     parser.add_argument("--bound", default="1", metavar="K", help="rank bounds of heaps (default: 1): each is a run")
+    parser.add_argument("--growths", type=int, default=0, metavar="N", help="partitions that a heap gets meanwhile")
     parser.add_argument("--seconds", type=float, default=60, help="of faults, per run (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", default="sqlite", help=f"of {', '.join(STORES)}, or all (default: sqlite)")
@@ -77,7 +78,7 @@ def main() -> int:
                 try:
                     report: Report | HeapReport
                     if args.heaps:
-                        report = run_heaps(folder, HeapPlan(bound=bound, **chosen), told=told)
+                        report = run_heaps(folder, HeapPlan(bound=bound, growths=args.growths, **chosen), told=told)
                     else:
                         report = run(folder, Plan(**chosen), told=told)
                 except UnsupportedLevelError as refused:

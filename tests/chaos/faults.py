@@ -19,6 +19,7 @@ from tests.support.waiting import until
 
 TOPIC: Final = "chaos"
 PUBLISH_S: Final = 5.0
+ALONE_S: Final = 1.0  # for which an agent is cut off before it loses its disk
 Fault = Callable[[ChaosCluster, ChaosAgent], AbstractContextManager[None]]
 
 
@@ -190,6 +191,21 @@ def lose_disk(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
 
 
 @contextmanager
+def lose_disk_cut_off(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """It goes on alone for a while, and then is killed and loses its disk: what it appended alone is nowhere."""
+    if not _is_whole(cluster):
+        yield
+        return
+    with cut_peers(cluster, agent):
+        threading.Event().wait(ALONE_S)
+        agent.kill()
+        agent.lose_disk()
+    yield
+    agent.start()
+    _is_whole(cluster)  # before anything else is broken
+
+
+@contextmanager
 def clock_jump(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
     """Its wall clock is an hour ahead, then an hour behind."""
     agent.faults.clock_offset_ms(3_600_000)
@@ -270,6 +286,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "store-pause": store_pause,
     "full-disk": full_disk,
     "lose-disk": lose_disk,
+    "lose-disk-cut-off": lose_disk_cut_off,
     "clock-jump": clock_jump,
     "drain": drain,
     "transfer": transfer,
@@ -281,7 +298,7 @@ def applicable(level: Level, *, store: str, objects: str) -> list[str]:
     """The faults that mean something at this level, on this store and these objects."""
     left_out = set()
     if not level.survives_lost_disk:
-        left_out.add("lose-disk")
+        left_out |= {"lose-disk", "lose-disk-cut-off"}
     if store == "sqlite":  # a file, which no connection leads to
         left_out |= {"cut-store", "cut-store-answers"}
     if store == "embedded":  # a further agent would stay as a further member, and count

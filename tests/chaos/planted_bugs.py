@@ -108,7 +108,7 @@ SHOWN_BY: Final = {
     "epoch-not-checked": Shown(level="object", faults=("freeze-publishing-past-ttl",)),
     "ack-before-fsync": Shown(level="local", faults=("kill",)),
     "offsets-reused": Shown(level="local", faults=("kill",)),
-    "ack-before-majority": Shown(level="quorum", faults=("cut-peers", "lose-disk")),
+    "ack-before-majority": Shown(level="quorum", faults=("lose-disk-cut-off",)),
     "serve-before-seal": Shown(level="quorum", faults=("kill", "freeze-past-ttl")),
     "longest-tail": Shown(level="quorum", faults=("cut-peers", "freeze-past-ttl", "kill")),
 }

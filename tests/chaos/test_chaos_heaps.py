@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.chaos.heaps.planted_bugs import HEAPS_SHOWN_BY
+from tests.chaos.heaps.planted_bugs import GROWTHS, HEAPS_SHOWN_BY
 from tests.chaos.heaps.run import HeapPlan, HeapReport, run
 from tests.chaos.levels import LEVELS
 from tests.chaos.stores import STORES
@@ -23,6 +23,7 @@ SHORT = HeapPlan(
     producers=2,
     poppers=1,
     late=1,
+    growths=2,
 )
 
 
@@ -47,6 +48,7 @@ def test_a_planted_bug_is_caught(tmp_path: Path, bug: str) -> None:
     shown = HEAPS_SHOWN_BY[bug]
     plan = replace(HeapPlan(), seconds=20, planted=bug, heal_s=15, gap_s=SHORT.gap_s, level=shown.level)
     plan = replace(plan, faults=shown.faults, lasting_s=shown.lasting_s, ttl_ms=shown.ttl_ms)
+    plan = replace(plan, growths=GROWTHS.get(bug, 0))
     for seed in range(1, SEEDS_MAX + 1):
         if run(tmp_path / str(seed), replace(plan, seed=seed)).violations:
             return

@@ -83,6 +83,7 @@ def test_a_named_server_that_is_not_ready_is_unavailable(run: Run) -> None:
     assert (done.code, "not ready" in done.err) == (3, True)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_whole_demo_until_ctrl_c_stores_every_event_once_and_leaves_nothing_behind(tmp_path: Path) -> None:

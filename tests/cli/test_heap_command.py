@@ -35,6 +35,9 @@ def test_from_a_heap_to_an_acknowledged_message_and_its_end(heap: Run) -> None:
     assert "jobs" in heap("list").text
     updated = rows(heap("update", "jobs", "--set", "dlq=true", "--reset", "max_retries", "--json"))
     assert updated[0]["max_retries"] == 3
+    assert "jobs: partitions = 3" in heap("update", "jobs", "--partitions", "3").text
+    fewer = heap("update", "jobs", "--partitions", "2")
+    assert (fewer.code, "currently has 3 partition(s)" in fewer.err) == (2, True)
     assert "top_k_bound" in heap("describe", "jobs").text
     assert heap("enqueue", "jobs", "low", "--priority", "-5").text.count("in partition") == 1
     assert len(rows(heap("enqueue", "jobs", "--priority", "7", "--json", stdin=b"a\nb\n"))) == 2

@@ -4,7 +4,7 @@ import time  # noqa: TID251 (for its time zone)
 
 import pytest
 
-from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position, parse_position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, EndPosition, Position, parse_position
 from holdfast.vocabulary.errors import InvalidError
 
 NOW_MS = 1_700_000_000_000
@@ -16,8 +16,8 @@ HOUR_MS = 3_600_000
     [
         ("beginning", Beginning()),
         ("earliest", Beginning()),
-        ("end", End()),
-        ("latest", End()),
+        ("end", EndPosition()),
+        ("latest", EndPosition()),
         ("0", AtOffset(0)),
         ("1234567890123", AtOffset(1_234_567_890_123)),
         ("@1234567890123", AtTime(1_234_567_890_123)),

@@ -16,7 +16,7 @@ from holdfast.client.splits import (
 )
 from holdfast.client.types import PartitionRange
 from holdfast.log.metadata import SegmentRecord
-from holdfast.spark.source.plan import TopicRange
+from holdfast.spark.source.plan import SourceRange
 from holdfast.spark.source.tasks import group_by_size, split_by_rows
 
 
@@ -107,7 +107,7 @@ def test_however_small_the_limit_one_range_advances() -> None:
 
 @given(some.lists(some.tuples(some.integers(0, 500), some.integers(1, 3_000)), max_size=20), some.integers(1, 700))
 def test_tasks_of_a_stream_follow_from_its_ranges_alone(spans: list[tuple[int, int]], rows_max: int) -> None:
-    pieces = [TopicRange(PartitionRange("t", at, start, start + rows), "id") for at, (start, rows) in enumerate(spans)]
+    pieces = [SourceRange(PartitionRange("t", at, start, start + rows), "id") for at, (start, rows) in enumerate(spans)]
     parts = split_by_rows(pieces, rows_max)
     groups = group_by_size(parts, [(each.range.end - each.range.start) / rows_max for each in parts])
     assert [each for group in groups for each in group] == parts
@@ -123,7 +123,7 @@ def test_tasks_of_a_stream_follow_from_its_ranges_alone(spans: list[tuple[int, i
 
 
 def test_small_ranges_share_a_task() -> None:
-    pieces = [TopicRange(PartitionRange("t", number, 0, 10), "id") for number in range(100)]
+    pieces = [SourceRange(PartitionRange("t", number, 0, 10), "id") for number in range(100)]
     groups = group_by_size(pieces, [0.1] * 100)
     assert [len(group) for group in groups] == [10] * 10
 

@@ -32,7 +32,7 @@ class Callers:
 async def known_callers(store: Store, *, clock: Clock, random: Random) -> AsyncIterator[Callers]:
     """Both, for the body; nobody is locked out."""
     async with watching_access_control(store, super_users=[Principal("root")], clock=clock, random=random) as control:
-        tuning = SecuritySettings(login_failures_max=1_000_000)
+        tuning = SecuritySettings(login_failures_max=1_000_000, login_address_failures_max=1_000_000)
         authenticator = Authenticator(control, tuning, session_key="k" * 40, clock=clock, random=random)
         may = [
             *((Operation.READ, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TOPIC)),

@@ -61,6 +61,15 @@ def corpus(topic_id: bytes) -> list[bytes]:
                 wire.ReprioritiseRequest(message_id=known, priority=9, **where),
                 wire.MoveRequest(message_id=known, reason="r", **where),
                 wire.PurgeRequest(**where),
+                wire.PlacesRequest(**where),
+                wire.EnqueueBatchRequest(
+                    messages=[rich, NewMessage(payload=b"y", pinned=True)], places=[0, 1], **where
+                ),
+                wire.CreateRequest(partitions=2, config={"mode": "max"}, log={"durability": "local"}, **where),
+                wire.DeleteRequest(force=True, confirmation_token="no such token", **where),
+                wire.DescribeRequest(**where),
+                wire.UpdateRequest(config={"max_retries": 3, "top_k_bound": None}, partitions=PARTITIONS, **where),
+                wire.ConfirmRequest(action="heap.purge", **where),
                 *(
                     wire.DeadLettersRequest(action=action, message_ids=[known], attempts_min=1, limit=2, **where)
                     for action in ("list", "replay", "delete")

@@ -25,7 +25,7 @@ from tests.support.waiting import async_until
 
 from holdfast.agent.administration import ClusterAdministration
 from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
-from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.access_policy import HostPolicy
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.security import HttpSecurity
@@ -216,7 +216,7 @@ def _backend(kafka: KafkaGateway, callers: Callers, heaps: HeapCalls) -> HttpBac
     node, clock, random = kafka.node, kafka.backend.clock, kafka.backend.random
     settings, counters = HttpSettings(request_ms=REQUEST_MS, forward_ms=2_000, requests_max=1_000), RequestCounters()
     return HttpBackend(
-        access_policy=AccessPolicy.of(settings, loopback=True),
+        access_policy=HostPolicy.of(settings, loopback=True),
         checks=(),
         metrics=[counters.families],
         open_pipelines=lambda: PipelineService(node.store, clock=clock, random=random, bootstrap=NOBODY),

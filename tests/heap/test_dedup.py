@@ -9,14 +9,14 @@ from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.decisions import decide_forget, known_enqueue
 from holdfast.heap.dedup import KnownEnqueue
 from holdfast.heap.errors import ProducerFencedError, SequenceForgottenError
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Enqueue, ProducerSequence
 
 DAY_MS = 86_400_000
 
 
-def enqueued(*keys: tuple[str, int, int], at_ms: int = 1_000) -> PartitionState:
-    state = PartitionState("min")
+def enqueued(*keys: tuple[str, int, int], at_ms: int = 1_000) -> HeapState:
+    state = HeapState("min")
     for key in keys:
         state.apply(state.next_offset, at_ms, Enqueue(0, b"", producer=ProducerSequence(*key)))
     return state
@@ -59,7 +59,7 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
 
 
 def test_too_many_are_forgotten_by_half_and_then_refused_not_doubled() -> None:
-    state = PartitionState("min")
+    state = HeapState("min")
     for at in range(100):
         state.apply(at, 1_000 + at, Enqueue(0, b"", producer=ProducerSequence("p", 0, at)))
     forget = decide_forget(state, window_ms=DAY_MS, count_max=60, now_ms=2_000)

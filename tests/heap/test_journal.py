@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.heap.journal import Journal
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Enqueue
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import OnDurable, PartitionId
@@ -39,7 +39,7 @@ class _Log:
 
 
 def journal(log: Any) -> Journal:
-    return Journal(log, PartitionState("min"), clock=FakeClock(), append_bytes=1_000, before_append=lambda: None)
+    return Journal(log, HeapState("min"), clock=FakeClock(), append_bytes=1_000, before_append=lambda: None)
 
 
 @pytest.mark.parametrize("lost", LOST, ids=lambda error: type(error).__name__)

@@ -12,7 +12,8 @@ from holdfast.heap.decisions import HeapRules, current_lease, decide_due, decide
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.packed_heap import PackedHeap
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
+from holdfast.heap.pure_offset_heap import ROW_BYTES
 from holdfast.heap.records import (
     Ack,
     Cancel,
@@ -38,7 +39,7 @@ class HeapMachine(RuleBasedStateMachine):
     def begin(self, mode: str) -> None:
         config = HeapConfig(mode=mode, max_retries=1, inflight_max=6, leases_per_consumer_max=5, backoff_base_ms=10)
         self.heap = HeapRules(topic="t", config=config, inflight_max=6, dead_letters=("t.dlq", 0))
-        self.state = PartitionState(mode)
+        self.state = HeapState(mode)
         self.random = SeededRandom(1)
         self.now_ms = 1_000
         self.log: list[tuple[int, int, Operation]] = []
@@ -165,8 +166,8 @@ class HeapMachine(RuleBasedStateMachine):
             raise AssertionError(f"{token} is taken for the current lease")
 
     def teardown(self) -> None:
-        replayed = PartitionState(self.heap.config.mode)
-        half = PartitionState(self.heap.config.mode)
+        replayed = HeapState(self.heap.config.mode)
+        half = HeapState(self.heap.config.mode)
         for number, (at, time_ms, operation) in enumerate(self.log):
             read = decode_operation(*encode_operation(operation))
             replayed.apply(at, time_ms, read)
@@ -184,7 +185,7 @@ TestHeapMachine.settings = settings(
 
 
 def test_a_grant_of_what_is_not_ready_leases_nothing() -> None:
-    state = PartitionState("min")
+    state = HeapState("min")
     state.apply(0, 1, Enqueue(5, b""))
     state.apply(1, 1, Grant(1, 100, "a", ((0, 5), (9, 5))))
     state.apply(2, 1, Grant(1, 100, "b", ((0, 5),)))
@@ -194,17 +195,17 @@ def test_a_grant_of_what_is_not_ready_leases_nothing() -> None:
 
 
 def test_many_withdrawn_messages_leave_no_entries_behind() -> None:
-    state = PartitionState("min")
+    state = HeapState("min")
     for at in range(20_000):
         state.apply(2 * at, 1, Enqueue(at, b""))
         state.apply(2 * at + 1, 1, Cancel((2 * at,)))
     assert len(state) == 0
     assert isinstance(state.ready, PackedHeap)
-    assert len(state.ready._entries) < 10_000
+    assert len(state.ready.entries()) < 10_000 * ROW_BYTES
 
 
 def test_a_token_of_a_message_on_its_way_to_the_dead_letters_is_told_so() -> None:
-    state = PartitionState("min")
+    state = HeapState("min")
     state.apply(0, 1, Enqueue(5, b""))
     state.apply(1, 1, Grant(2, 100, "a", ((0, 5),)))
     state.apply(2, 200, Move(0, 5, "t.dlq", 0, 1, "expired"))

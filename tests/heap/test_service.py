@@ -4,24 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.failpoints import fail_at
 from tests.support.heaps import HeapWorld, enqueue, payloads, pop
 from tests.support.waiting import async_until
 
 from holdfast.heap.canonical_state import encode_state
-from holdfast.heap.dead_letters import DeadLetterFilter
+from holdfast.heap.dead_letters import DeadLetterFilter, DeadLetters
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError, NotAHeapError, ResourceExhaustedError
 from holdfast.heap.lease_token import parse_token
 from holdfast.heap.model import NewMessage
+from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payloads import MessageReader
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.settings import HeapSettings
-from holdfast.heap.spine.messages import Hello
+from holdfast.heap.spine.messages import SpineHello
 from holdfast.log.batches import Record, encode
 from holdfast.log.errors import HeapTopicError, NotLeaderError
 from holdfast.log.reader import FetchedBatches
-from holdfast.log.topics import FixedPartitionsError, UnknownTopicError
+from holdfast.log.topics import PartitionCountError, UnknownTopicError
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError
 from holdfast.vocabulary.settings import MIB
@@ -191,7 +193,9 @@ async def test_a_restart_keeps_leases_delays_and_duplicates(world: HeapWorld) ->
     after = {each.number: encode_state(each.state) for each in again.agent.local_heaps.open.values() if len(each.state)}
     assert after == before
     heaps = again.agent.heaps
-    assert await heaps.enqueue("jobs", NewMessage(payload=b"a", producer=key)) == made._replace(duplicate=True)
+    assert await heaps.enqueue("jobs", NewMessage(payload=b"a", producer=key)) == msgspec.structs.replace(
+        made, duplicate=True
+    )
     assert payloads(await heaps.pop("jobs", consumer="d", max_messages=9)) == [b"3"]
     assert (await heaps.stats("jobs"))[0].delayed == 1
     assert await heaps.ack("jobs", [popped[0].lease_token]) == [None]  # the token is of the leader before
@@ -303,8 +307,8 @@ async def test_what_a_heap_refuses(world: HeapWorld) -> None:
     for settings in ({"cleanup_policy": "compact"}, {"retention_ms": 1}, {"unclean_takeover": True}):
         with pytest.raises(HeapTopicError):
             await log.topics.alter("jobs", settings)
-    with pytest.raises(FixedPartitionsError):
-        await log.topics.add_partitions("jobs", 2)
+    with pytest.raises(PartitionCountError):
+        await log.topics.add_partitions("jobs", 1)
     for message in (
         NewMessage(payload=b"x" * 11),
         NewMessage(payload=b"", priority=1 << 63),
@@ -437,7 +441,7 @@ async def test_what_is_in_the_log_and_not_known_to_a_spine_has_an_unknown_outcom
     node = await world.node()
     heaps = await world.heap(node)
     view = world.view(node)
-    await view.link().hello(Hello(spine_epoch=1, round=1, budget=0, fan_out=8, settled=0), lambda advert: None)
+    await view.link().hello(SpineHello(spine_epoch=1, round=1, budget=0, fan_out=8, settled=0), lambda advert: None)
     held = asyncio.create_task(heaps.enqueue("jobs", NewMessage(payload=b"x")))
     await async_until(lambda: bool(view.link()._held) and view.log.high_watermark == view.log.next_offset)
     view.end(NotLeaderError("jobs", 0, reason="a test"))
@@ -462,7 +466,10 @@ async def test_what_is_read_after_the_end_of_a_leadership_is_not_kept_for_anothe
     view.log.read = ended  # type: ignore[method-assign]
     await reader.read([0])
     assert not len(reader._cache)
-    assert MessageReader(view.log, reader._cache, waits=bool, place=int)._owner != reader._owner
+    another = MessageReader(
+        view.log, reader._cache, waits=bool, place=int, best=lambda count: [], leased=lambda offset: False
+    )
+    assert another._owner != reader._owner
 
 
 async def test_a_token_of_another_heap_is_refused(world: HeapWorld) -> None:
@@ -477,3 +484,22 @@ async def test_a_token_of_another_heap_is_refused(world: HeapWorld) -> None:
         (refused,) = await call("jobs", [other.lease_token])
         assert isinstance(refused, LeaseLostError)
     assert await heaps.ack("jobs", [mine.lease_token]) == [None]
+
+
+async def test_a_list_of_dead_letters_has_no_more_bytes_than_may_be_in_memory_together(world: HeapWorld) -> None:
+    heaps = await world.heap(await world.node())
+    made = [await heaps.enqueue("jobs", NewMessage(payload=b"x" * 10)) for _ in range(5)]
+    for each in made:
+        await heaps.move_to_dead_letters("jobs", each.message_id)
+    await async_until(lambda: len(world.view(world.cluster.nodes[0], "jobs.dlq").state.ready) == 5)
+    views = [world.view(world.cluster.nodes[0], "jobs.dlq")]
+
+    async def partitions(topic: str, partition: int | None) -> list[HeapPartition]:
+        return views
+
+    for bytes_max, count in ((25, 2), (5, 1), (50, 5), (1_000, 5)):
+        letters = DeadLetters(partitions, clock=world.clock, bytes_max=bytes_max)
+        assert len(await letters.list("jobs")) == count
+        assert (await letters.replay("jobs", dry_run=True)).matched == 5
+    found, seen = await views[0].find_first([10_000, *(offset for _, offset in views[0].state.ready)], 25)
+    assert (len(found), seen) == (2, 3), "one that is gone, and two that are there"

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.support.cluster import Node
@@ -12,7 +13,7 @@ from tests.support.waiting import async_until
 from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.model import NewMessage
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Copy, Enqueue, ProducerSequence
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
@@ -90,7 +91,9 @@ async def test_a_snapshot_and_the_records_since_are_the_state(world: HeapWorld) 
     assert view.snapshots is not None
     assert view.snapshots.newest == taken
     heaps = again.agent.heaps
-    assert await heaps.enqueue("jobs", NewMessage(payload=b"a", producer=key)) == made._replace(duplicate=True)
+    assert await heaps.enqueue("jobs", NewMessage(payload=b"a", producer=key)) == msgspec.structs.replace(
+        made, duplicate=True
+    )
     assert await heaps.ack("jobs", [popped[0].lease_token]) == [None]
     assert payloads(await pop(heaps, 9)) == [b"0", b"3", b"4"]
 
@@ -146,7 +149,7 @@ async def test_a_damaged_snapshot_is_passed_over_and_without_any_the_partition_i
 
 
 async def test_every_damaged_byte_of_a_snapshot_is_found() -> None:
-    state = PartitionState("max")
+    state = HeapState("max")
     for at in range(40):
         sequence = ProducerSequence("p", 0, at) if at % 3 else None
         state.apply(at, 1_000, Enqueue(at - 20, b"", 5_000 if at % 4 == 0 else 0, at % 2 - 1, sequence))

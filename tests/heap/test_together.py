@@ -9,7 +9,7 @@ from holdfast.heap.decisions import known_enqueue
 from holdfast.heap.lease_token import LeaseToken, encode_tokens, parse_tokens
 from holdfast.heap.message_id import OFFSET_MAX, message_id, message_ids, plain_message_ids
 from holdfast.heap.offset_bitmap import OffsetBitmap
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import (
     Ack,
     Enqueue,
@@ -37,7 +37,7 @@ enqueues = st.builds(
 
 @given(st.sampled_from(["min", "max"]), st.lists(st.lists(enqueues, max_size=9), max_size=4))
 def test_messages_that_are_applied_together_give_the_same_state(mode: str, calls: list[list[Enqueue]]) -> None:
-    together, one_by_one = PartitionState(mode), PartitionState(mode)
+    together, one_by_one = HeapState(mode), HeapState(mode)
     for messages in calls:
         together.apply_enqueues(together.next_offset, 1_000, messages)
         for message in messages:
@@ -86,7 +86,7 @@ def test_keys_of_many_are_those_of_each(messages: list[Enqueue]) -> None:
 
 @given(st.lists(producers, max_size=12), producers)
 def test_a_key_that_is_called_next_is_not_known(before: list[ProducerSequence], key: ProducerSequence) -> None:
-    state = PartitionState("min")
+    state = HeapState("min")
     for each in before:
         state.apply(state.next_offset, 1_000, Enqueue(0, b"", producer=each))
     if state.dedup.is_next(key):
@@ -97,9 +97,9 @@ def test_the_key_of_a_message_with_a_producer_has_its_name() -> None:
     assert b"\x00\x03ann" in enqueue_key(Enqueue(1, b"", producer=ProducerSequence("ann", 0, 1)))
 
 
-def leased(*deadlines_ms: int) -> PartitionState:
+def leased(*deadlines_ms: int) -> HeapState:
     """Two messages under each deadline."""
-    state = PartitionState("min")
+    state = HeapState("min")
     for number, deadline_ms in enumerate(deadlines_ms):
         at = state.next_offset
         state.apply_enqueues(at, 1_000, [Enqueue(number, b""), Enqueue(number, b"")])

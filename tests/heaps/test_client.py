@@ -17,7 +17,7 @@ from holdfast.client.heap_connection import HeapConnection
 from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest
 from holdfast.heaps import sync
 from holdfast.heaps.nodes import HeapNodes
-from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.log.topics import PartitionCountError, TopicExistsError, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 
 
@@ -91,6 +91,33 @@ async def test_a_batch_is_whole_or_absent_over_partitions_of_both_nodes_and_happ
     assert sum(each.ready for each in await client.stats("wide")) == 12
     plain = await client.enqueue_batch("wide", [heaps.NewMessage(payload=b"p")] * 3)
     assert len({each.partition for each in plain}) == 1
+
+
+async def test_a_client_grows_a_heap_and_what_was_on_its_way_happens_once(
+    nodes: list[KafkaGateway], client: heaps.HeapClient
+) -> None:
+    await create(nodes, "growing", 2)
+    own = [("importer", 0, at) for at in range(8)]
+    first = [await client.enqueue("growing", b"o", producer=each, partition_key=str(each[2])) for each in own]
+    sending = asyncio.gather(*(client.enqueue("growing", b"s", partition_key=str(at)) for at in range(40)))
+    grown, *_ = await asyncio.gather(*(client.update("growing", partitions=count) for count in (6, 6)))
+    assert grown.partitions == 6
+    await sending
+    with pytest.raises(PartitionCountError):
+        await client.update("growing", partitions=5)
+    async with heaps.connect(bootstrap(nodes)) as another:
+        again = [await another.enqueue("growing", b"o", producer=each, partition_key=str(each[2])) for each in own]
+        new = await another.enqueue_many(
+            "growing", [heaps.NewMessage(payload=b"n", partition_key=str(at)) for at in range(20)]
+        )
+    assert [each.message_id for each in again] == [each.message_id for each in first]
+    assert all(each.duplicate for each in again)
+    assert {each.partition for each in new} > {0, 1}
+    popped: list[heaps.Message] = []
+    while len(popped) < 68:
+        popped += await client.pop("growing", max_messages=68, wait=10)
+    assert len({each.id for each in popped}) == len(popped) == 68
+    await client.ack(popped)
 
 
 async def test_a_lease_is_renewed_until_it_is_settled(nodes: list[KafkaGateway], client: heaps.HeapClient) -> None:

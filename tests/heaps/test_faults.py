@@ -15,7 +15,7 @@ from holdfast import heaps
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
 from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest
-from holdfast.heaps.enqueuing import Enqueuing
+from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
@@ -139,7 +139,7 @@ async def test_an_acknowledgement_waits_for_no_other_partition() -> None:
 async def test_what_no_message_is_to_blame_for_fails_all_of_them_at_once() -> None:
     """Not one after the other, each after the whole time of a call."""
     nodes = _Nodes()
-    enqueuing = Enqueuing(nodes, name="c", bytes_max=1 << 20)  # type: ignore[arg-type]
+    enqueuing = Enqueuer(nodes, name="c", bytes_max=1 << 20)  # type: ignore[arg-type]
 
     async def enqueued(*payloads: bytes) -> list[object]:
         calls = (enqueuing.enqueue("jobs", 1, NewMessage(payload=each)) for each in payloads)

@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,11 @@ def test_prometheus_runs_every_query_and_finds_what_it_selects(busy: BusyServer,
     for (name, matchers), where in selectors.items():
         family = shown.get(name) or shown.get(SUFFIXES.sub("", name))
         if family is not None and family.samples:
-            assert prometheus.query(f"count({name}{matchers})"), f"{where}: {name}{matchers} selects nothing"
+            # The page may have been read after Prometheus scraped it last.
+            until(
+                partial(prometheus.query, f"count({name}{matchers})"),
+                what=f"{where}: {name}{matchers} selects something",
+            )
     assert prometheus.query('topk(10, max by (group) (holdfast_group_lag_sum_records{instance=~".*"}))')
 
 

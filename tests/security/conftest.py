@@ -15,7 +15,7 @@ from holdfast.vocabulary.clock import FakeClock, RealClock
 from holdfast.vocabulary.random import SystemRandom
 
 PASSWORD = "correct horse"
-SETTINGS = SecuritySettings(login_failures_max=3, login_lock_ms=10_000, cache_ms=5_000)
+SETTINGS = SecuritySettings(login_failures_max=3, login_address_failures_max=3, login_lock_ms=10_000, cache_ms=5_000)
 
 
 @dataclass

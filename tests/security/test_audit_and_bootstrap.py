@@ -10,7 +10,7 @@ from tests.security.conftest import PASSWORD, SecurityWorld
 
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.security.attempt_limits import AttemptLimits, AttemptSettings
-from holdfast.security.audit import AuditEvent, AuditLog, AuditSettings, Outcome
+from holdfast.security.audit import AuditEvent, AuditLog, AuditOutcome, AuditSettings
 from holdfast.security.bootstrap import BootstrapToken
 from holdfast.security.cluster_secret import NODE, cluster_secret
 from holdfast.security.identity import AuthenticationError
@@ -23,7 +23,7 @@ from holdfast.vocabulary.random import SystemRandom
 CREDENTIAL = credential_of(ScramMechanism.SHA_256, PASSWORD, salt=b"salt", iterations=4_096)
 
 
-def event(outcome: Outcome = Outcome.REFUSED, **more: str) -> AuditEvent:
+def event(outcome: AuditOutcome = AuditOutcome.REFUSED, **more: str) -> AuditEvent:
     return AuditEvent(
         gateway="http", principal="User:ann", host="::1", action="delete", resource="topic:a", outcome=outcome, **more
     )
@@ -38,7 +38,7 @@ def test_refusals_beyond_the_rate_are_counted_and_administration_is_always_writt
     with AuditLog(AuditSettings(to=str(path), refusals_per_s=5), clock=clock) as log:
         for _ in range(100):
             log.record(event())
-        log.record(event(Outcome.ALLOWED, request="r1"))
+        log.record(event(AuditOutcome.ALLOWED, request="r1"))
         clock.advance_ms(1_000)
         log.record(event())
         assert log.left_out_total == 95
@@ -65,7 +65,7 @@ def test_a_file_that_is_full_is_continued_and_only_one_before_it_is_kept(tmp_pat
     for _ in range(6):
         with AuditLog(AuditSettings(to=str(path), bytes_max=600), clock=FakeClock()) as log:
             for _ in range(3):
-                log.record(event(Outcome.ALLOWED))
+                log.record(event(AuditOutcome.ALLOWED))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1"]
     assert path.stat().st_size <= 600
 

@@ -14,7 +14,7 @@ from holdfast.security.api_keys import DEFAULT_SCOPES, NewKey, Scope, new_key, p
 from holdfast.security.identity import AuthenticationError, ForbiddenError, TooManyAttemptsError
 from holdfast.security.principals import Principal
 from holdfast.security.secret_checks import SecretChecks
-from holdfast.security.sessions import Session, encode_session
+from holdfast.security.sessions import LoginSession, encode_session
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
@@ -170,7 +170,7 @@ async def test_a_session_ends_after_its_time_and_only_its_own_key_signs_it(world
     token, identity = world.authenticator.open_session(await world.authenticator.password("ann", PASSWORD, HOST))
     user = world.control.user("ann")
     assert user is not None
-    forged = Session(user="ann", version=user.version, csrf="x", ends_at_ms=identity.ends_at_ms)
+    forged = LoginSession(user="ann", version=user.version, csrf="x", ends_at_ms=identity.ends_at_ms)
     unsigned = "eyJhbGciOiJub25lIn0." + token.split(".")[1] + "."
     for bad in (encode_session(forged, "another key of enough length, really"), unsigned, token[:-2], "", "a.b.c"):
         with pytest.raises(AuthenticationError):

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.support.oauth import AUDIENCE, ISSUER, Issuer, bearer, ec_key, rsa_key, unsecured
 
-from holdfast.security.bearer_tokens import UnknownKeyError, verified
+from holdfast.security.bearer_tokens import UnknownSigningKeyError, verified
 from holdfast.security.jwks import KeySet, parse_jwks
 from holdfast.security.oauth_settings import OAuthSettings
 from holdfast.security.oauthbearer import TokenError, read_bearer_message
@@ -138,7 +138,7 @@ def test_a_token_of_somebody_elses_key_is_refused() -> None:
     other.keys = {"ec": ec_key(1), "new": ec_key(2)}
     with pytest.raises(TokenError, match="signature"):
         check(other.token(now_s=NOW_S))
-    with pytest.raises(UnknownKeyError):
+    with pytest.raises(UnknownSigningKeyError):
         check(other.token(now_s=NOW_S, key="new"))
 
 
@@ -147,7 +147,7 @@ def test_a_token_without_a_key_id_needs_a_set_without_a_choice() -> None:
     token = jwt.encode(of.claims(now_s=NOW_S), of.keys["ec"], "ES256")
     assert check(token).name == "ann"  # the only key for ES256
     of.keys["ec2"] = ec_key(1)
-    with pytest.raises(UnknownKeyError):
+    with pytest.raises(UnknownSigningKeyError):
         verified(token, keys(of), settings(), NOW_S * 1_000)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.oauth import AUDIENCE, ISSUER, Issuer, ec_key
 from tests.support.waiting import async_until
 
-from holdfast.security.bearer_tokens import BearerTokens, UnknownKeyError, verifying_tokens
+from holdfast.security.bearer_tokens import BearerTokens, UnknownSigningKeyError, verifying_tokens
 from holdfast.security.jwks_cache import JwksCache, read_jwks
 from holdfast.security.oauth_settings import OAuthSettings
 from holdfast.vocabulary.clock import FakeClock, RealClock
@@ -50,7 +50,7 @@ async def test_a_new_key_is_fetched_when_a_token_names_it_and_made_up_ones_are_n
         keys.issuer.keys["new"] = ec_key(1)
         token = keys.issuer.token(key="new", now_s=now_s)
         for _ in range(100):
-            with pytest.raises(UnknownKeyError):
+            with pytest.raises(UnknownSigningKeyError):
                 await tokens.verify(token)
         assert keys.reads == 1
         clock.advance_ms(MIN_MS)

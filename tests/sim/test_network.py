@@ -182,7 +182,7 @@ def test_a_watch_sees_every_commit_in_order_also_after_a_cut() -> None:
         assert [[change.key for change in commit.changes] for commit in seen if isinstance(commit, Changed)] == [
             ["k"]
         ] * 3
-        assert not net.server.listeners
+        assert not net.server.watched
 
     with_net(test)
 

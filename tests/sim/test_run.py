@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.sim.run import main, run_seeds
+from holdfast.sim.run import main
+from holdfast.sim.run_summary import merge_summaries, run_seeds
 from holdfast.sim.seeds import SavedSeed, read_seeds, save_seeds
 from holdfast.sim.variant import CORRECT
 from holdfast.vocabulary.clock import FakeClock
@@ -62,6 +63,28 @@ def test_means_are_per_seed() -> None:
     summary = run_seeds(range(4), variant=CORRECT, clock=FakeClock())
     assert (summary.seeds, summary.failures) == (4, [])
     assert summary.means["acquisitions"] > 1
+
+
+def test_the_summaries_of_parts_are_that_of_the_whole() -> None:
+    whole = run_seeds(range(6), variant=CORRECT, clock=FakeClock())
+    parts = [run_seeds(seeds, variant=CORRECT, clock=FakeClock()) for seeds in (range(2), range(2, 6))]
+    merged = merge_summaries(*parts)
+    assert (merged.seeds, merged.events, merged.failures) == (6, whole.events, [])
+    assert merged.means["acquisitions"] == pytest.approx(whole.means["acquisitions"], abs=0.02)
+
+
+@pytest.mark.slow
+def test_seeds_are_spread_over_processes_and_reported_as_they_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, keep = tmp_path / "report.json", str(tmp_path / "seeds.txt")
+    args = ["--seeds", "30", "--planted", "effect-unfenced", "--keep", keep, "--json"]
+    assert main([*args, "--processes", "2", "--report", str(report)]) == 1
+    told = msgspec.json.decode(capsys.readouterr().out)["summary"]
+    assert main(args) == 1
+    alone = msgspec.json.decode(capsys.readouterr().out)["summary"]
+    assert (told["seeds"], told["events"], told["failures"]) == (30, alone["events"], alone["failures"])
+    assert msgspec.json.decode(report.read_bytes())["events"] == told["events"]
 
 
 def test_a_line_that_is_no_seed_is_refused(tmp_path: Path) -> None:

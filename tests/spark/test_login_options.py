@@ -7,7 +7,7 @@ import pytest
 from holdfast.client.broker_login import SYSTEM_CA
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.spark.cluster_options import address_options, parse_cluster_address
-from holdfast.spark.login_options import parse_login
+from holdfast.spark.login_options import login_options, parse_login
 from holdfast.spark.sink.options import parse_sink_options
 from holdfast.spark.source.options import parse_source_options
 from holdfast.vocabulary.errors import InvalidError
@@ -72,3 +72,48 @@ def test_what_cannot_be_is_refused_without_its_secret(given: dict[str, str], mes
 
 def test_an_address_without_a_login_is_what_it_was() -> None:
     assert address_options(ClusterAddress(bootstrap="a:1")) == {"bootstrap": "a:1"}
+
+
+OAUTH = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://id.test/token",
+}
+OAUTH_JAAS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'clientId="job" clientSecret="planted";'
+)
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+def test_a_client_of_an_identity_provider_is_named_as_javas_is() -> None:
+    java = {**OAUTH, "kafka.sasl.jaas.config": OAUTH_JAAS, "kafka.sasl.login.callback.handler.class": HANDLER}
+    login = parse_login(java)
+    assert login is not None
+    assert login == parse_login({**OAUTH, "kafka.sasl.username": "job", "kafka.sasl.password": "planted"})
+    assert (login.user, login.password, login.token_url) == ("job", "planted", "https://id.test/token")
+    assert "planted" not in repr(login)
+    properties = login.properties()
+    assert properties["sasl.oauthbearer.method"] == "oidc"
+    assert properties["sasl.oauthbearer.client.secret"] == "planted"
+    assert "sasl.password" not in properties
+    assert parse_login(login_options(login)) == login
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"kafka.sasl.oauthbearer.token.endpoint.url": "http://id.test/token"}, "token.endpoint.url.*https"),
+        ({"kafka.sasl.oauthbearer.token.endpoint.url": ""}, r"token\.endpoint\.url"),
+        ({"kafka.sasl.login.callback.handler.class": "org.acme.Handler"}, r"callback\.handler\.class"),
+        ({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": ""}, "unless kafka.sasl.mechanism is OAUTHBEARER"),
+        ({"kafka.sasl.jaas.config": JAAS}, "OAuthBearerLoginModule"),
+    ],
+)
+def test_an_oauth_option_that_would_not_count_is_refused(changed: dict[str, str], named: str) -> None:
+    given = {**OAUTH, "kafka.sasl.jaas.config": OAUTH_JAAS, **changed}
+    if changed.get("kafka.sasl.mechanism"):
+        given |= {"kafka.sasl.username": "ann", "kafka.sasl.password": "planted"}
+    with pytest.raises(InvalidError, match=named) as refused:
+        parse_login(given)
+    assert "planted" not in str(refused.value)

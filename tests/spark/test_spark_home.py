@@ -49,6 +49,7 @@ def test_processes_that_create_it_concurrently_all_find_a_complete_one(tmp_path:
     assert len(list((tmp_path / "holdfast" / "spark").iterdir())) == 1
 
 
+@pytest.mark.long
 def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
     (found,) = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
     assert found == pyspark.__file__

@@ -1,15 +1,14 @@
 """Opening a Redis store: what is asked of the server, of its URL and of TLS."""
 
 import asyncio
-import shutil
-import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.certificates import certificate, issued_certificate
 from tests.support.redis_store import opening, put
 from tests.support.store_engines.redis import ValkeyServer
+from tests.support.tls_proxy import ending_tls, server_context
 from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Entry
@@ -121,49 +120,18 @@ async def test_replicas_are_noted_and_refused_as_stores(server: ValkeyServer, tm
 
 
 async def test_tls_is_used_and_the_servers_certificate_is_checked(server: ValkeyServer, tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl, which makes the certificate, is not installed")
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = await asyncio.create_subprocess_exec(
-        *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"),
-        *("-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)),
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert await made.wait() == 0
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    async with ending_tls(server, context) as port:
+    """The server from a wheel speaks no TLS; a proxy speaks it for it."""
+    authority, issued, key = issued_certificate(tmp_path, "node")
+    other, _ = certificate(tmp_path, "other")
+    async with ending_tls(server.port, server_context(issued, key)) as port:
         url = f"rediss://127.0.0.1:{port}/0"
-        async with open_store(f"{url}?ca_file={certificate}", clock=RealClock(), random=SystemRandom()) as store:
+        async with open_store(f"{url}?ca_file={authority}", clock=RealClock(), random=SystemRandom()) as store:
             assert await put(store, "a") == 1
             assert await store.get("a") == Entry("a", b"1", 1)
-        with pytest.raises(UnavailableError, match="certificate"):
-            async with open_store(url, clock=RealClock(), random=SystemRandom()):
-                pass
-
-
-@asynccontextmanager
-async def ending_tls(server: ValkeyServer, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """The server from a wheel speaks no TLS; this speaks it for it."""
-    links: set[asyncio.Task[None] | None] = set()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while chunk := await reader.read(1 << 16):
-            writer.write(chunk)
-
-    async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        links.add(asyncio.current_task())
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", server.port)
-        pumps = [asyncio.ensure_future(copy(reader, up_writer)), asyncio.ensure_future(copy(up_reader, writer))]
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for each in (writer, up_writer):
-            each.transport.abort()
-        await asyncio.gather(*pumps, return_exceptions=True)
-
-    async with await asyncio.start_server(link, "127.0.0.1", 0, ssl=context) as listening:
-        yield listening.sockets[0].getsockname()[1]
-        await asyncio.gather(*(each for each in links if each is not None))
+        for untrusted in (url, f"{url}?ca_file={other}"):
+            with pytest.raises(UnavailableError, match="certificate"):
+                async with open_store(untrusted, clock=RealClock(), random=SystemRandom()):
+                    pass
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,21 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.support.fork_server import await_stopped, fork
 from tests.support.server_process import BROKER_ONLY
 from tests.support.waiting import until
 
-from holdfast.testing.server_process import ServerProcess
+from holdfast.testing.server_process import ChildProcess, ServerProcess
 
 CHOICE = os.environ.get("HOLDFAST_TEST_BROKER", "holdfast")  # noqa: TID251 (the one place that configures a test run)
 DRAIN_TIMEOUT_S = 60
@@ -38,7 +38,7 @@ class Served(Protocol):
     name: str
     directory: Path
     port: int
-    _process: subprocess.Popen[bytes] | None
+    _process: ChildProcess | None
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
@@ -66,6 +66,14 @@ class HoldfastServer(ServerProcess):
     def start(self) -> None:
         self.addresses.unlink(missing_ok=True)  # the last life's
         super().start()
+
+    def spawn(self, log: IO[bytes]) -> ChildProcess:
+        if self.argv()[0] != sys.executable:
+            return super().spawn(log)
+        return fork(self.argv(), stdout=log, stderr=log, env=dict(os.environ), cwd=Path.cwd())  # noqa: TID251 (as a child has it)
+
+    def await_stopped(self, pid: int) -> None:
+        await_stopped(pid)
 
     def ready(self) -> bool:
         try:

@@ -1,14 +1,18 @@
-"""Celery's own worker as a process, and what its tasks wrote."""
+"""Celery's own worker as a process, what its tasks wrote, and a project of such workers."""
 
 import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.support.server_process import environment
+from celery import Celery
+from tests.support.server_process import ServeProcess, environment
 from tests.support.waiting import WAIT_S, until
+
+import holdfast.celery
 
 
 class CeleryWorker:
@@ -78,3 +82,43 @@ class Journal:
             what=lambda: f"{beginning} × {count} in {self.path.read_text()!r}; {context() if context else ''}",
         )
         return self.lines(*beginning)
+
+
+class Project:
+    """The project's app and workers, with queues of its own."""
+
+    def __init__(self, node: ServeProcess, directory: Path, *, lease: float) -> None:
+        self.directory, self.journal = directory, Journal(directory / "journal")
+        prefix = f"{directory.name}."
+        broker = f"holdfast://{node.kafka}"
+        self._settings = {
+            "HOLDFAST_TEST_BROKER": broker,
+            "HOLDFAST_TEST_JOURNAL": str(self.journal.path),
+            "HOLDFAST_TEST_LEASE": str(lease),
+            "HOLDFAST_TEST_PREFIX": prefix,
+        }
+        self.app = Celery("project", broker=broker, set_as_current=False)
+        holdfast.celery.configure(self.app, lease=lease, prefix=prefix)
+        self.stack = ExitStack()
+        self.stack.callback(self.app.close)
+
+    def worker(self, name: str, *options: str) -> CeleryWorker:
+        worker = CeleryWorker(name, self.directory, self._settings, "-c", "1", *options)
+        self.stack.callback(worker.kill)
+        return worker
+
+    def send(self, task: str, *args: object, **options: object) -> None:
+        self.app.send_task(task, args, ignore_result=True, **options)
+
+    def waiting(self) -> int:
+        """Messages that wait in the queue."""
+        with self.app.connection_for_read() as connection:
+            return int(connection.default_channel.queue_declare("celery", passive=True).message_count)
+
+    def unsettled(self) -> int:
+        """Messages that are not acknowledged."""
+        with self.app.connection_for_read() as connection:
+            transport = connection.default_channel.connection
+            name = transport.settings.prefix + "celery"
+            found = transport.heaps.call(transport.heaps.client.stats(name))
+            return sum(each.ready + each.delayed + each.inflight for each in found)

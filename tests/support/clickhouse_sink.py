@@ -11,8 +11,8 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseUnreachableError
 from holdfast.spark.clickhouse.committer import Committer
 from holdfast.spark.clickhouse.options import parse_options
-from holdfast.spark.clickhouse.scopes import Scope, WriteIdentity
-from holdfast.spark.clickhouse.stager import PieceStager, StagedRows
+from holdfast.spark.clickhouse.scopes import WriteIdentity, WriterScope
+from holdfast.spark.clickhouse.stager import RowStager, StagedRows
 from holdfast.spark.clickhouse.target import prepare_target
 from holdfast.testing.clickhouse import ClickHouseServer
 from holdfast.vocabulary.clock import RealClock
@@ -66,7 +66,7 @@ class TableUnderTest:
         self.target = prepare_target(self.client, self.parsed, SCHEMA)
 
     def stage(self, identity: WriteIdentity, batches: Sequence[pa.RecordBatch]) -> StagedRows:
-        return PieceStager(self.client, self.target, self.parsed, identity.staged_batch, SystemRandom()).stage_all(
+        return RowStager(self.client, self.target, self.parsed, identity.staged_batch, SystemRandom()).stage_all(
             iter(batches)
         )
 
@@ -90,4 +90,4 @@ class TableUnderTest:
 def batch_of(
     batch: int, *, run: str = "run-1", query: str = "q", scope: str = "query/q", generation: int | None = 0
 ) -> WriteIdentity:
-    return WriteIdentity(scope=Scope(scope, generation), query=query, run=run, batch=batch)
+    return WriteIdentity(scope=WriterScope(scope, generation), query=query, run=run, batch=batch)

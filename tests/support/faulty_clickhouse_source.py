@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStream
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from holdfast.spark.clickhouse.writers import ClickHouseStreamWriter, Messages, StagedMessage, stream_writer
+from holdfast.spark.clickhouse.writers import ClickHouseStreamWriter, Messages, RowMessage, stream_writer
 from holdfast.vocabulary import failpoints
 from pyspark_holdfast_clickhouse import DefaultSource
 
@@ -43,7 +43,7 @@ class FaultyWriter(DataSourceStreamArrowWriter):
     def __init__(self, writer: ClickHouseStreamWriter, fault: SignalOnce | None, fail_first: bool) -> None:
         self._writer, self._fault, self._fail_first = writer, fault, fail_first
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowMessage:
         staged = self._writer.write(iterator)
         context = TaskContext.get()
         if self._fail_first and context is not None and context.attemptNumber() == 0:

@@ -102,6 +102,19 @@ async def answer(agent: Agent, asked: dict[str, Any]) -> object:
             await wide_heap(agent)
             made_all = await heaps.enqueue_batch(WIDE, batch_over(PARTITIONS, asked["number"]))
             return [[each.message_id, each.duplicate] for each in made_all]
+        case "grow":
+            await wide_heap(agent)
+            return (await heaps.administration.update(WIDE, {}, partitions=asked["partitions"])).partitions
+        case "number":
+            await wide_heap(agent)
+            keyed = NewMessage(
+                payload=b"x", partition_key=asked["key"], producer=ProducerSequence("n", 0, asked["number"])
+            )
+            one = await heaps.enqueue(WIDE, keyed)
+            return [one.message_id, one.duplicate, one.partition]
+        case "enqueued":
+            await wide_heap(agent)
+            return [each.enqueued for each in await heaps.stats(WIDE)]
         case "wide":  # once nothing is undecided
             await wide_heap(agent)
             mine = [view for which, view in agent.local_heaps.open.items() if which.topic == WIDE]
@@ -117,7 +130,8 @@ async def wide_heap(agent: Agent) -> None:
     """A heap of several partitions, served here."""
     with suppress(TopicExistsError):
         await agent.heaps.administration.create(WIDE, PARTITIONS, {"dlq": False})
-    await async_until(lambda: sum(which.topic == WIDE for which in agent.local_heaps.open) == PARTITIONS)
+    count = (await agent.heaps.heap(WIDE)).partitions
+    await async_until(lambda: sum(which.topic == WIDE for which in agent.local_heaps.open) == count)
 
 
 async def main(folder: str) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support.cluster import LocalCluster, Node
 from tests.support.waiting import async_until
 
 from holdfast.heap.model import NewMessage, PoppedMessage
 from holdfast.heap.partition import HeapPartition
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.service import HeapService
 from holdfast.heap.snapshot_format import SnapshotSubject, decode_image, encode_image
 from holdfast.heap.state_image import capture, restored
@@ -72,7 +73,7 @@ async def enqueue(heaps: HeapService, *priorities: int, topic: str = "jobs") -> 
     return [each.message_id for each in made]
 
 
-async def pop(heaps: HeapService, count: int = 1, *, topic: str = "jobs", **options: int) -> list[PoppedMessage]:
+async def pop(heaps: HeapService, count: int = 1, *, topic: str = "jobs", **options: Any) -> list[PoppedMessage]:
     """Up to so many messages, waiting for the first."""
     return await heaps.pop(topic, consumer="c", max_messages=count, wait_ms=10_000, **options)
 
@@ -81,7 +82,7 @@ def payloads(messages: Sequence[PoppedMessage]) -> list[bytes]:
     return [message.payload for message in messages]
 
 
-def through_a_snapshot(state: PartitionState) -> PartitionState:
+def through_a_snapshot(state: HeapState) -> HeapState:
     """The state that a snapshot of this one gives."""
     subject = SnapshotSubject("t" * 32, 3)
     return restored(decode_image(b"".join(encode_image(capture(state), subject)), subject))

@@ -10,7 +10,7 @@ import httpx
 
 from holdfast.contracts.store import Store
 from holdfast.gateways.heap.calls import HeapCalls
-from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.access_policy import HostPolicy
 from holdfast.gateways.http.asgi import Application
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.health import HealthCheck
@@ -86,7 +86,7 @@ async def running_http_gateway(
             else await stack.enter_async_context(open_store("memory:", clock=clock, random=random))
         )
         backend = HttpBackend(
-            access_policy=AccessPolicy.of(tuned, loopback=loopback),
+            access_policy=HostPolicy.of(tuned, loopback=loopback),
             checks=checks,
             metrics=[*metrics, counters.families],
             open_pipelines=lambda: PipelineService(

@@ -248,7 +248,7 @@ async def _security(
     clock, random = cluster.clock, cluster.random
     async with watching_access_control(cluster.store, super_users=super_users, clock=clock, random=random) as control:
         secret = await cluster_secret(cluster.store, clock=clock, random=random)
-        tuning = SecuritySettings(login_failures_max=1_000)
+        tuning = SecuritySettings(login_failures_max=1_000, login_address_failures_max=1_000)
         authenticator = Authenticator(control, tuning, session_key=secret.session_key, clock=clock, random=random)
         with AuditLog(AuditSettings(to="off"), clock=clock) as audit:
             yield ListenerSecurity(

@@ -12,14 +12,14 @@ from holdfast.agent.peers.frames import (
     Frame,
     FrameDecoder,
     FrameKind,
-    Message,
     MessageClass,
+    PeerMessage,
     encode_frame,
     encode_messages,
 )
-from holdfast.agent.peers.handshake import VERSIONS, Hello, PeerIdentity, Versions, encode_handshake
+from holdfast.agent.peers.handshake import VERSIONS, Hello, PeerIdentity, ProtocolVersions, encode_handshake
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
-from holdfast.agent.peers.observations import Observation, Outcome
+from holdfast.agent.peers.observations import DialOutcome, Observation
 from holdfast.agent.peers.peers import PeerEndpoint, Peers
 from holdfast.agent.peers.settings import PeerSettings
 from holdfast.agent.peers.stream import PeerStream
@@ -109,7 +109,7 @@ class RecordedEvents:
     def recovered(self, stream: PeerStream, key: bytes) -> None:
         self.recovered_keys.append(key)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[DialOutcome]:
         return [each.outcome for each in self.observations]
 
 
@@ -131,7 +131,7 @@ class StreamNode:
         self.name, self.events = peers.us.agent, RecordedEvents()
         self.received: list[ReceivedMessages] = []
         self.held: list[tuple[ReceivedMessages, int]] = []
-        self.hold: Callable[[Message], bool] = lambda _: False
+        self.hold: Callable[[PeerMessage], bool] = lambda _: False
         peers.on_messages = self._take
         peers.listeners.append(self.events)
 
@@ -175,7 +175,7 @@ async def listening_node(
     name: str,
     *,
     settings: PeerSettings = QUICK,
-    versions: Versions = VERSIONS,
+    versions: ProtocolVersions = VERSIONS,
     client_tls: CurrentContext | None = None,
     server_tls: CurrentContext | None = None,
     cluster: str = CLUSTER,

@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.support.fork_server import ForkedProcess, fork
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.testing.server_process import free_port
@@ -41,15 +43,25 @@ class ServeProcess:
     """One server process, started, signalled, killed and started again by tests."""
 
     def __init__(
-        self, directory: Path, *options: str, env: dict[str, str] | None = None, keep_logs: bool = False
+        self,
+        directory: Path,
+        *options: str,
+        env: dict[str, str] | None = None,
+        keep_logs: bool = False,
+        own_interpreter: bool = False,
     ) -> None:
-        """`keep_logs`: those of earlier starts stay, as `log.1`, `log.2` and so on."""
+        """`keep_logs`: those of earlier starts stay, as `log.1`, `log.2` and so on.
+
+        `own_interpreter`: started as a user starts it, not forked from a process that has done its imports.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self._keep_logs = keep_logs
+        # What Python itself reads at its start, as the failpoints of `tests.support.failpoints` do, needs one that starts.
+        self._own_interpreter = own_interpreter or any(name.startswith("PYTHON") for name in env or {})
         self.directory, self.data = directory, directory / "data"
         self.options, self._env = options, environment(**(env or {}))
         self.port = free_port()  # it is started again there: no outgoing connection takes it meanwhile
-        self.process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes] | ForkedProcess
 
     @property
     def addresses(self) -> Path:
@@ -88,10 +100,15 @@ class ServeProcess:
         if self._keep_logs and (last := self.directory / "log").exists():
             last.rename(self.directory / f"log.{sum(1 for _ in self.directory.glob('log.*')) + 1}")
         with (self.directory / "out").open("wb") as out, (self.directory / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                self.argv(), stdout=out, stderr=log, env=self._env, cwd=self.directory, start_new_session=True
-            )
+            self.process = self._launched(out, log)
         return self
+
+    def _launched(self, out: IO[bytes], log: IO[bytes]) -> "subprocess.Popen[bytes] | ForkedProcess":
+        if not self._own_interpreter:
+            return fork(self.argv(), stdout=out, stderr=log, env=self._env, cwd=self.directory)
+        return subprocess.Popen(
+            self.argv(), stdout=out, stderr=log, env=self._env, cwd=self.directory, start_new_session=True
+        )
 
     def start(self) -> "ServeProcess":
         """Start it, and return when it listens."""
@@ -215,4 +232,12 @@ def leaders(bootstrap: str, topic: str) -> dict[int, int]:
 def refused(*options: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """A call of `holdfast serve` that is to end by itself."""
     argv = [sys.executable, "-m", "holdfast", "serve", "--http", "127.0.0.1:0", *options]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=100, cwd=cwd, env=environment(**env))
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as log:
+        code = fork(argv, stdout=out, stderr=log, env=environment(**env), cwd=cwd).wait(100)
+        printed = [_content(each) for each in (out, log)]
+    return subprocess.CompletedProcess(argv, code, *printed)
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()

@@ -10,9 +10,9 @@ from tests.support.waiting import evaluate
 
 from holdfast.contracts.store import Put, Store
 from holdfast.log.topics import Topics
-from holdfast.pipeline.catalog.encoding import pipeline_value, revision_value
 from holdfast.pipeline.catalog.keys import pipeline_key, revision_key
 from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.catalog.stored_parts import pipeline_value, revision_value
 from holdfast.pipeline.catalog.worker_status import (
     SlotStatus,
     WorkerRecord,

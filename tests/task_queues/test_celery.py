@@ -3,16 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from celery import Celery
-from tests.support.celery_worker import CeleryWorker, Journal
+from tests.support.celery_worker import Project
 from tests.support.server_process import ServeProcess
 from tests.support.waiting import until
 
-import holdfast.celery
 from holdfast.vocabulary.clock import RealClock
 
 LEASE_S = 3.0
@@ -21,49 +18,9 @@ SLEEP, SPIN, REMEMBER = (f"tests.support.celery_project.{name}" for name in ("sl
 pytestmark = pytest.mark.long  # real workers against leases of seconds: what a busy machine delays, fails
 
 
-class Project:
-    """The project's app and workers, with queues of its own."""
-
-    def __init__(self, node: ServeProcess, directory: Path, *, lease: float = LEASE_S) -> None:
-        self.directory, self.journal = directory, Journal(directory / "journal")
-        prefix = f"{directory.name}."
-        broker = f"holdfast://{node.kafka}"
-        self._settings = {
-            "HOLDFAST_TEST_BROKER": broker,
-            "HOLDFAST_TEST_JOURNAL": str(self.journal.path),
-            "HOLDFAST_TEST_LEASE": str(lease),
-            "HOLDFAST_TEST_PREFIX": prefix,
-        }
-        self.app = Celery("project", broker=broker, set_as_current=False)
-        holdfast.celery.configure(self.app, lease=lease, prefix=prefix)
-        self.stack = ExitStack()
-        self.stack.callback(self.app.close)
-
-    def worker(self, name: str, *options: str) -> CeleryWorker:
-        worker = CeleryWorker(name, self.directory, self._settings, "-c", "1", *options)
-        self.stack.callback(worker.kill)
-        return worker
-
-    def send(self, task: str, *args: object, **options: object) -> None:
-        self.app.send_task(task, args, ignore_result=True, **options)
-
-    def waiting(self) -> int:
-        """Messages that wait in the queue."""
-        with self.app.connection_for_read() as connection:
-            return int(connection.default_channel.queue_declare("celery", passive=True).message_count)
-
-    def unsettled(self) -> int:
-        """Messages that are not acknowledged."""
-        with self.app.connection_for_read() as connection:
-            transport = connection.default_channel.connection
-            name = transport.settings.prefix + "celery"
-            found = transport.heaps.call(transport.heaps.client.stats(name))
-            return sum(each.ready + each.delayed + each.inflight for each in found)
-
-
 @pytest.fixture
 def project(node: ServeProcess, tmp_path: Path) -> Iterator[Project]:
-    project = Project(node, tmp_path)
+    project = Project(node, tmp_path, lease=LEASE_S)
     with project.stack:
         yield project
 

@@ -170,7 +170,7 @@ class ClusterAdministration:
         records = await self._records(found)
         placements = state.plan.get(topic, ())
         wal_agents = await self._wal_agents()
-        live = {member.id for member in await self._members()}
+        live = {member.id: member.wal_id for member in await self._members()}
         statuses = []
         for number in range(found.partitions):
             resource = partition_resource(TopicPartition(topic, number))
@@ -179,7 +179,7 @@ class ClusterAdministration:
             reason = mark.reason if mark is not None and held is not None and mark.epoch == held.epoch else ""
             leader = None if held is None else held.holder
             serving = leader if leader in live and not reason else None
-            replicas, in_sync = _replicas(record, wal_agents, leader, serving)
+            replicas, in_sync = _replicas(record, wal_agents, live, leader, serving)
             statuses.append(
                 PartitionStatus(
                     topic=topic,
@@ -374,7 +374,8 @@ class ClusterAdministration:
         """Who keeps the tails of partitions that have replicas, by their keys."""
         sets = await self._scan(REPLICA_SETS)
         wal_agents = await self._wal_agents() if sets else {}
-        return {entry.key: named_replicas(read_replica_set(entry), wal_agents) for entry in sets}
+        live = {member.id: member.wal_id for member in await self._members()} if sets else {}
+        return {entry.key: named_replicas(read_replica_set(entry), wal_agents, live.get) for entry in sets}
 
     async def _check_agents(self, agents: Collection[str], group: str) -> None:
         live = {member.id for member in await self._members() if member.group == group}
@@ -387,13 +388,17 @@ class ClusterAdministration:
 
 
 def _replicas(
-    record: PartitionRecord, wal_agents: Mapping[str, str], leader: str | None, serving: str | None
+    record: PartitionRecord,
+    wal_agents: Mapping[str, str],
+    live: Mapping[str, str],
+    leader: str | None,
+    serving: str | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The replicas of a partition and those in sync, `serving` among them: the leader, if it serves."""
+    """The replicas of a partition and those in sync, `serving` among them: the leader, if it serves. `live`: WALs of agents."""
     if not record.opened_replicas:
         return ((leader,) if leader else ()), ((serving,) if serving else ())
     opened = ReplicaSet(epoch=record.opened_epoch, replicas=record.opened_replicas, in_sync=record.in_sync)
-    named = named_replicas(opened, wal_agents)
+    named = named_replicas(opened, wal_agents, live.get)
     first = (serving,) if serving else ()
     return tuple(dict.fromkeys((*named.agents, *first))), tuple(dict.fromkeys((*first, *named.in_sync)))
 

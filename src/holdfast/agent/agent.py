@@ -148,6 +148,7 @@ class Agent:
         batch_network = HeapBatchNetwork(
             settings.id, self.local_heaps, peers, topic=self.topic, leader=cluster.leader, member=cluster.member
         )
+        self.local_heaps.earlier = batch_network
         self.local_heaps.batches = LocalBatches(batch_network, settings.heaps, store=store, clock=clock, random=random)
         if isinstance(self.replica_network, PeerReplicaNetwork):  # not in the simulator
             self.replica_network.others = {HEAP_KEY: heap_network.take, HEAP_BATCH_KEY: batch_network.take}

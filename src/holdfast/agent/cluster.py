@@ -196,7 +196,7 @@ async def watching_cluster(store: Store, *, clock: Clock, random: Random) -> Asy
         mirror(WAL_AGENTS, read_wal_agent, Notify()) as wal_agents,
         mirror(NODES, read_node_id, Notify()) as nodes,
     ):
-        replicas = ReplicaMirrors(replica_sets, wal_agents, nodes)
+        replicas = ReplicaMirrors(replica_sets, wal_agents, nodes, members)
         cluster = Cluster(topics, holders, members, planners, offline, replicas)
 
         def on_members(_: Collection[str]) -> None:

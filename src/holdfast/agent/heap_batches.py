@@ -11,14 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agent.peers.frames import Message, MessageClass
+from holdfast.agent.peers.frames import MessageClass, PeerMessage
 from holdfast.agent.peers.handshake import HEAP_VERSION
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
 from holdfast.agent.peers.peers import Peers
 from holdfast.heap.batch.messages import Prepare, Promised
 from holdfast.heap.batch.model import Resolved
+from holdfast.heap.growth.growing_partition import GrowingPartition
+from holdfast.heap.growth.look_up import Found, LookUp
 from holdfast.heap.local_heaps import LocalHeaps
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.wire import decode_failure, encode_failure, encode_result
 from holdfast.kernel.lease import Held
 from holdfast.log.topics import Topic
@@ -49,17 +50,25 @@ class _IsDeciding(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     epoch: int
 
 
-_Request = _Prepare | _Resolve | _IsDeciding
+class _LookUp(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    topic: str
+    partition: int
+    look_up: LookUp
+
+
+_Request = _Prepare | _Resolve | _IsDeciding | _LookUp
 _REQUEST: Final[msgspec.msgpack.Decoder[_Request]] = msgspec.msgpack.Decoder(_Request)
 _ANSWERS: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
     _Prepare: msgspec.msgpack.Decoder(Promised),
     _Resolve: msgspec.msgpack.Decoder(bool),
     _IsDeciding: msgspec.msgpack.Decoder(bool),
+    _LookUp: msgspec.msgpack.Decoder(Found),
 }
 
 
 class HeapBatchNetwork:
-    """One agent's way to the leaders of batches. Implements `heap.batch.local_batches.BatchPeers`."""
+    """One agent's way to the leaders of batches. Implements `heap.batch.local_batches.BatchPeers`, and
+    `heap.growth.growing_partition.EarlierPartitions`."""
 
     def __init__(
         self,
@@ -85,6 +94,10 @@ class HeapBatchNetwork:
     async def is_deciding(self, topic: str, partition: int, batch: str, epoch: int) -> bool:
         deciding: bool = await self._ask(_IsDeciding(topic, partition, batch, epoch))
         return deciding
+
+    async def look_up(self, topic: str, partition: int, look_up: LookUp) -> Found:
+        found: Found = await self._ask(_LookUp(topic, partition, look_up))
+        return found
 
     # ── asking ──
 
@@ -114,7 +127,7 @@ class HeapBatchNetwork:
             if not answer.done():
                 answer.set_result(bytes(payload) if payload else b"")
 
-        kind = MessageClass.DATA if isinstance(request, _Prepare) else MessageClass.CONTROL
+        kind = MessageClass.DATA if isinstance(request, _Prepare | _LookUp) else MessageClass.CONTROL
         try:
             sent = stream.send(KEY, (msgspec.msgpack.encode(request),), answered, kind=kind)
         except InvalidError as error:
@@ -126,7 +139,7 @@ class HeapBatchNetwork:
 
     # ── answering ──
 
-    def take(self, received: ReceivedMessages, index: int, message: Message) -> None:
+    def take(self, received: ReceivedMessages, index: int, message: PeerMessage) -> None:
         """A request of another agent; its answer is empty if it is none."""
         try:
             request = _REQUEST.decode(message.payload)
@@ -150,6 +163,8 @@ class HeapBatchNetwork:
         match request:
             case _Prepare(prepare=prepare):
                 return await view.prepare(prepare)
+            case _LookUp(look_up=look_up):
+                return await view.look_up(look_up)
             case _Resolve(resolved=resolved):
                 await view.resolve(resolved)
             case _IsDeciding(batch=batch, epoch=epoch):
@@ -158,7 +173,7 @@ class HeapBatchNetwork:
                 return self._heaps.batches.is_coordinating(batch)
         return True
 
-    def _view(self, topic: str, partition: int) -> HeapPartition:
+    def _view(self, topic: str, partition: int) -> GrowingPartition:
         found = self._topic(topic)
         if found is None:
             raise UnavailableError(f"heap {topic}", "it is not known here")

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.agent.peers.frames import Message, MessageClass
+from holdfast.agent.peers.frames import MessageClass, PeerMessage
 from holdfast.agent.peers.handshake import HEAP_VERSION
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
 from holdfast.agent.peers.peers import Peers
@@ -25,7 +25,7 @@ from holdfast.heap.records import Op
 from holdfast.heap.spine.driver import tokens_of
 from holdfast.heap.spine.link import SpineLink
 from holdfast.heap.spine.local_spines import LocalSpines
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.kernel.lease import Held
 from holdfast.log.topics import Topic
@@ -41,7 +41,7 @@ KEY: Final = b"\0heap"  # no partition's replica has such a name
 class _Said(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     topic: str
     partition: int
-    hello: Hello
+    hello: SpineHello
 
 
 class _Popping(msgspec.Struct, frozen=True, array_like=True, tag="p"):
@@ -242,7 +242,7 @@ class HeapNetwork:
             _log.warning("a message about heaps for agent %s cannot be sent: %s", agent, error)
             return False
 
-    def take(self, received: ReceivedMessages, index: int, message: Message) -> None:
+    def take(self, received: ReceivedMessages, index: int, message: PeerMessage) -> None:
         """A message of another agent; its answer is empty if it cannot be served."""
         try:
             request = _REQUEST.decode(message.payload)
@@ -290,7 +290,7 @@ class TopicLeaders:
     def __init__(self, network: HeapNetwork, topic: str) -> None:
         self._network, self._topic = network, topic
 
-    async def hello(self, partition: int, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+    async def hello(self, partition: int, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
         agent = self._network.holder_of(self._topic, partition)
         if self._network.is_here(agent):
             return await self._network.link(self._topic, partition).hello(hello, send_advert)

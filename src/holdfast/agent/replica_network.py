@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from holdfast.agent.peers.frames import Buffer, MalformedFrameError, Message, MessageClass
+from holdfast.agent.peers.frames import Buffer, MalformedFrameError, MessageClass, PeerMessage
 from holdfast.agent.peers.handshake import REPLICATION_VERSION
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
 from holdfast.agent.peers.observations import Observation
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.log.replication.hosted_replica import name_of
-from holdfast.log.replication.messages import Answer, Append, Request, Tail, decode, encode_parts
+from holdfast.log.replication.messages import Answer, Append, ReadTail, Request, decode, encode_parts
 from holdfast.log.replication.network import OnAnswer, ReplicaListener
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.vocabulary.clock import Clock
@@ -26,7 +26,7 @@ from holdfast.vocabulary.errors import InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
-TakeMessage = Callable[[ReceivedMessages, int, Message], None]
+TakeMessage = Callable[[ReceivedMessages, int, PeerMessage], None]
 """Takes one message of a frame, and answers it, now or later."""
 
 
@@ -100,7 +100,7 @@ class PeerReplicaNetwork:
         message = decode(_detached(payload))
         if not isinstance(message, Request):
             raise InvalidError("message", type(message).__name__, "a request")
-        if isinstance(message, Tail) and self._peers is not None:
+        if isinstance(message, ReadTail) and self._peers is not None:
             return replace(message, bytes_max=min(message.bytes_max, self._peers.settings.partition_credit_bytes))
         return message
 

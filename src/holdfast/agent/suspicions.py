@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.agent.cluster import Cluster
 from holdfast.agent.departures import Departures
-from holdfast.agent.peers.observations import Observation, Outcome
+from holdfast.agent.peers.observations import DialOutcome, Observation
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.contracts.store import Committed, Delete, Put, Store
 from holdfast.kernel.early_ends import SuspicionRecord
@@ -71,12 +71,12 @@ class SuspicionReporter:
     def observed(self, observation: Observation) -> None:
         """Remember a reset; report it if a refusal follows within the window."""
         agent = observation.agent
-        if observation.outcome is Outcome.RESET:
+        if observation.outcome is DialOutcome.RESET:
             if observation.established:
                 self._resets[agent] = observation.at_ms
             return  # a port that is just being closed resets as well
         reset_at_ms = self._resets.get(agent)
-        if observation.outcome is not Outcome.REFUSED:
+        if observation.outcome is not DialOutcome.REFUSED:
             self._resets.pop(agent, None)
         elif reset_at_ms is not None and observation.at_ms - reset_at_ms <= self._window_ms:
             del self._resets[agent]

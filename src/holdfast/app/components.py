@@ -18,8 +18,9 @@ from holdfast.app.embedded_etcd.place import member_place, opened_store_url
 from holdfast.app.grpc_gateway import GrpcGateway, bound_grpc
 from holdfast.app.http_gateway import HttpGateway
 from holdfast.app.listeners import Listener, bound_listener
-from holdfast.app.store_opening import waited_for_store
-from holdfast.app.tracing.running import running_traces
+from holdfast.app.starting_store import StartingStore
+from holdfast.app.store_wait import waited_for_store
+from holdfast.app.tracing.lifecycle import running_traces
 from holdfast.contracts.measured_store import MeasuredStore, StoreCounters
 from holdfast.contracts.store import Store
 from holdfast.kernel.unmoved_store import UnmovedStore
@@ -63,7 +64,7 @@ class Components:
 
     settings: ServeSettings
     directory: DataDirectory
-    store: Store
+    store: StartingStore
     client_store: Store  # for what clients ask to be written
     objects: CachingObjects
     requests: ObjectCounters
@@ -136,7 +137,8 @@ async def open_components(
     store_calls = StoreCounters()
     opening = waited_for_store(opened_store_url(settings), clock=clock, random=random, wait_ms=settings.store_wait_ms)
     engine = await stack.enter_async_context(opening)
-    store = MeasuredStore(engine, store_calls)
+    measured = MeasuredStore(engine, store_calls)
+    store = StartingStore(measured, clock=clock, random=random, wait_ms=settings.store_wait_ms)
     opened = await stack.enter_async_context(
         open_objects(settings.objects, clock=clock, random=random, counters=requests)
     )

@@ -9,7 +9,7 @@ from holdfast.stores.etcd import etcd_pb2 as pb
 from holdfast.stores.etcd.client import EtcdClient
 from holdfast.stores.etcd.maintenance import compact, defragment, disarm_space_alarms
 from holdfast.stores.etcd.members import (
-    Member,
+    EtcdPeer,
     list_members,
     member_status,
     refresh_endpoints,
@@ -63,7 +63,7 @@ class EtcdCluster:
             raise UnavailableError(f"adding {peer}", reason)
         return f"{added.id:x}"
 
-    async def find(self, name_or_id: str) -> Member:
+    async def find(self, name_or_id: str) -> EtcdPeer:
         """A member by its name or id."""
         listed = (await list_members(self._client)).members
         found = [member for member in listed if name_or_id in (member.name, f"{member.id:x}")]
@@ -72,7 +72,7 @@ class EtcdCluster:
             raise InvalidError("member", name_or_id, f"the name or id of one of {known}")
         return found[0]
 
-    async def remove(self, member: Member) -> None:
+    async def remove(self, member: EtcdPeer) -> None:
         """Remove a member for good. `UnavailableError`: the others would not be a majority, or do not answer."""
         reason = await try_remove(self._client, member.id)
         if any(each.id == member.id for each in (await list_members(self._client)).members):
@@ -87,11 +87,11 @@ class EtcdCluster:
             await defragment(self._client, endpoint)
         return await disarm_space_alarms(self._client)
 
-    async def _at(self, url: str) -> Member | None:
+    async def _at(self, url: str) -> EtcdPeer | None:
         listed = (await list_members(self._client)).members
         return next((member for member in listed if url in member.peer_urls), None)
 
-    async def _row(self, member: Member) -> MemberRow:
+    async def _row(self, member: EtcdPeer) -> MemberRow:
         row = MemberRow(
             id=f"{member.id:x}",
             name=member.name,

@@ -20,7 +20,7 @@ from holdfast.contracts.measured_store import StoreCounters
 from holdfast.contracts.store import Store
 from holdfast.cursors.service import CursorService
 from holdfast.gateways.heap.calls import HeapCalls
-from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.access_policy import HostPolicy
 from holdfast.gateways.http.backend import HttpBackend
 from holdfast.gateways.http.health import HealthCheck, store_check
 from holdfast.gateways.http.metrics.agent import agent_metrics, cluster_metrics
@@ -200,7 +200,7 @@ class HttpGateway:
 
         lags = GroupLags(node.groups, node.end_here, ends_elsewhere, clock=node.clock)
         backend = HttpBackend(
-            access_policy=AccessPolicy.of(self._settings, loopback=self._listener.loopback, own=self._own_names),
+            access_policy=HostPolicy.of(self._settings, loopback=self._listener.loopback, own=self._own_names),
             checks=node.checks(),
             metrics=[*node.metrics(stalls, lags), counters.families],
             open_pipelines=node.open_pipelines,

@@ -103,6 +103,7 @@ async def _running_node(parts: Components) -> AsyncIterator[RunningServer]:
         if parts.http is not None:
             await stack.enter_async_context(parts.http.serving(services))
         worker = await _start_worker(stack, parts, node, pipelines)
+        parts.store.served = True
         yield RunningServer(
             kafka=parts.kafka.address,
             http=parts.http.address if parts.http is not None else None,

@@ -15,7 +15,7 @@ _PURGE_MAX = 500
 _PLACED_S = 20.0
 
 
-class Broker:
+class CeleryBroker:
     """One per process, cluster and prefix."""
 
     def __init__(self, heaps: BackgroundHeaps, prefix: str) -> None:
@@ -92,7 +92,9 @@ class Broker:
         return count
 
 
-def broker_of(heaps: BackgroundHeaps, prefix: str) -> Broker:
+def broker_of(heaps: BackgroundHeaps, prefix: str) -> CeleryBroker:
     """This process's broker."""
-    found: Broker = heaps.loop.resources.setdefault(("broker", heaps.bootstrap, prefix), Broker(heaps, prefix))
+    found: CeleryBroker = heaps.loop.resources.setdefault(
+        ("broker", heaps.bootstrap, prefix), CeleryBroker(heaps, prefix)
+    )
     return found

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kombu.transport import virtual
 
-from holdfast.celery.deliveries import Deliveries
+from holdfast.celery.deliveries import ChannelDeliveries
 from holdfast.celery.exchanges import TemporaryQueue, matcher
 from holdfast.celery.messages import PRIORITY_MAX, delay_of, delivered, encode, priority_of, safe_name
 from holdfast.celery.signals import task_lost
@@ -64,7 +64,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._no_ack: set[str] = set()
         self._temporary_kinds: dict[str, bool] = {}
         self._settings = connection.settings
-        self.deliveries = Deliveries(
+        self.deliveries = ChannelDeliveries(
             connection.heaps,
             connection.inbox,
             lease=self._settings.lease,

@@ -33,7 +33,7 @@ OnMessage = Callable[[str, Message], None]
 OnLost = Callable[[Message, str], None]
 
 
-class Deliveries:
+class ChannelDeliveries:
     """What one channel has leased. `on_message` and `on_lost` are called on Kombu's thread."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kombu.transport import virtual
 from kombu.utils.url import parse_url
 
-from holdfast.celery.broker import Broker, broker_of
+from holdfast.celery.broker import CeleryBroker, broker_of
 from holdfast.celery.channel import Channel
 from holdfast.celery.exchanges import TemporaryQueue
 from holdfast.celery.inbox import Inbox
@@ -49,7 +49,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return background_heaps(self.bootstrap)
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> CeleryBroker:
         """What this process knows of the queues."""
         return broker_of(self.heaps, self.settings.prefix)
 

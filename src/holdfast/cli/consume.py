@@ -22,7 +22,7 @@ from holdfast.cli.kafka.record_format import (
 from holdfast.cli.kafka.record_parser import unescape
 from holdfast.cli.kafka.signals import StopFlag, stop_on_signals
 from holdfast.cli.output import OK
-from holdfast.client.admin.positions import POSITIONS, Beginning, End, Position, parse_position
+from holdfast.client.admin.positions import POSITIONS, Beginning, EndPosition, Position, parse_position
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UsageError
 
@@ -125,11 +125,11 @@ def _batches(
     )
     partitions = [parse_int(number, "--partition") or 0 for number in args.partition]
     tail = parse_int(args.tail, "--tail", least=1)
-    follow = args.follow or (isinstance(start, End) and until is None)
+    follow = args.follow or (isinstance(start, EndPosition) and until is None)
     if count == 0:
         return
     if args.group is not None:
-        from_end = isinstance(start, End)
+        from_end = isinstance(start, EndPosition)
         yield from read_group(
             connection,
             args.group,
@@ -145,7 +145,7 @@ def _batches(
         topics=args.topics,
         partitions=partitions,
         start=start or Beginning(),
-        until=until or End(),
+        until=until or EndPosition(),
         tail=tail,
         follow=follow,
         count=count,

@@ -13,10 +13,10 @@ from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.app.migration.migrate import Migration
 from holdfast.app.migration.model import (
     PARALLEL_MAX,
+    MigrationProgress,
     MigrationReport,
     MigrationSettings,
     OnProgress,
-    Progress,
     opened_end,
 )
 from holdfast.cli.arguments import add_yes, confirmed, parse_int
@@ -163,7 +163,7 @@ def _progress_bar(*, disable: bool) -> Iterator[OnProgress]:
     with Bar(*columns, console=Console(stderr=True), disable=disable) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def show(progress: Progress) -> None:
+        def show(progress: MigrationProgress) -> None:
             if progress.stage not in tasks:
                 tasks[progress.stage] = bar.add_task(progress.stage, total=None, counted="")
             by_bytes = progress.stage == "objects"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -38,6 +38,11 @@ def database_of_dsn(dsn: str) -> str:
 def port_of(parts: SplitResult) -> int:
     """The port of a DSN, or ClickHouse's own for its scheme."""
     return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)
+
+
+def ca_file_of(parts: SplitResult) -> str:
+    """The authorities (PEM) with which the server's certificate is checked, `?ca_file=` of a DSN; empty: the system's."""
+    return parse_qs(parts.query).get("ca_file", [""])[0]
 
 
 class ClickHouseClient:
@@ -124,6 +129,7 @@ class ClickHouseClient:
             compress=False,
             autogenerate_session_id=False,  # a session runs one statement at a time
             dedicated_pool=True,
+            ca_cert=ca_file_of(self._parts) or None,
         )
 
 

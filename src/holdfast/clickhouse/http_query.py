@@ -5,10 +5,11 @@ For the command line, which must not need `clickhouse-connect` to show a table. 
 
 import http.client
 import re
+import ssl
 from typing import Final
 from urllib.parse import SplitResult, urlencode
 
-from holdfast.clickhouse.client import database_of_dsn, parse_dsn, port_of
+from holdfast.clickhouse.client import ca_file_of, database_of_dsn, parse_dsn, port_of
 from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableError
 
 _CODE: Final = re.compile(r"Code: (\d+)\.")
@@ -17,8 +18,8 @@ _CODE: Final = re.compile(r"Code: (\d+)\.")
 def query(url: str, sql: str, *, user: str, password: str, format: str, timeout_s: float) -> bytes:  # noqa: A002
     """The result of a statement, in a format such as `PrettyCompact` or `JSONEachRow`.
 
-    `url` is `http[s]://host[:port][/database]`; `InvalidError` if it is not. `ClickHouseError` has the server's message;
-    `ClickHouseUnreachableError`: no response within `timeout_s`, or the connection broke.
+    `url` is `http[s]://host[:port][/database][?ca_file=FILE]`; `InvalidError` if it is not. `ClickHouseError` has the server's
+    message; `ClickHouseUnreachableError`: no response within `timeout_s`, or the connection broke.
     """
     parts = parse_dsn(url)
     address = f"{parts.hostname}:{port_of(parts)}"
@@ -44,8 +45,11 @@ def query(url: str, sql: str, *, user: str, password: str, format: str, timeout_
 
 
 def _connect(parts: SplitResult, timeout_s: float) -> http.client.HTTPConnection:
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname or "", port_of(parts), timeout=timeout_s)
+    host, port = parts.hostname or "", port_of(parts)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    context = ssl.create_default_context(cafile=ca_file_of(parts) or None)
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
 
 def _code(header: str, text: str) -> int:

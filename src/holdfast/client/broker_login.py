@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.client.token_endpoint import fetch_token
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.security.scram import ScramMechanism
 from holdfast.security.scram_client import ScramExchange
@@ -18,6 +19,7 @@ from holdfast.vocabulary.random import Random
 SYSTEM_CA: Final = "system"
 """The authorities that the system trusts."""
 _PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 
 
 class LoginRefusedError(UnavailableError):
@@ -35,6 +37,8 @@ class BrokerLogin:
     mechanism: str = ""
     user: str = ""
     password: str = field(default="", repr=False)
+    token_url: str = ""
+    """Of OAUTHBEARER: where user and password, a client id and its secret, are exchanged for a token."""
     ca: str = ""
     """A file in PEM, or `SYSTEM_CA`."""
     certificate: str = ""
@@ -51,6 +55,14 @@ class BrokerLogin:
     def properties(self) -> dict[str, str]:
         """The properties of librdkafka."""
         sasl = {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
+        if self.mechanism == OAUTHBEARER:
+            sasl = {
+                "sasl.mechanism": OAUTHBEARER,
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": self.user,
+                "sasl.oauthbearer.client.secret": self.password,
+                "sasl.oauthbearer.token.endpoint.url": self.token_url,
+            }
         own = {"ssl.certificate.location": self.certificate, "ssl.key.location": self.key or self.certificate}
         password = {"ssl.key.password": self.key_password} if self.key_password else {}
         return {
@@ -95,6 +107,10 @@ class BrokerLogin:
             raise LoginRefusedError("login to a broker", f"{self.mechanism} is refused: {shaken.error_code.name}")
         if self.mechanism == _PLAIN:
             await say(f"\0{self.user}\0{self.password}".encode())
+            return
+        if self.mechanism == OAUTHBEARER:
+            token = await asyncio.to_thread(fetch_token, self.token_url, self.user, self.password)
+            await say(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
             return
         nonce = self.random.token() + self.random.token()
         exchange = ScramExchange(ScramMechanism(self.mechanism), self.user, self.password, nonce=nonce)

@@ -5,6 +5,7 @@ one loop turn leave in one write. Pops that wait have a connection of their own:
 """
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ from struct import Struct
 from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress
-from holdfast.client.broker_login import BrokerLogin
+from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.heap.wire import HeapRequest, PopRequest, decode_response, encode_request
 from holdfast.kafka import codec as kafka_codec
 from holdfast.kafka.api_keys import ApiKey
@@ -177,7 +178,7 @@ async def open_heap_connection(
 ) -> HeapConnection:
     """A connection to a node. `login`: how to log in, and its TLS; None: neither.
 
-    `UnavailableError`: the node cannot be reached, or is not the one. `LoginRefusedError`.
+    `UnavailableError`: the node cannot be reached. `LoginRefusedError`: it refuses the login, or its certificate is not trusted.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -194,6 +195,8 @@ async def open_heap_connection(
                     raise
     except TimeoutError:
         raise UnavailableError(f"node {address}", f"not reached within {timeout_s:g} s") from None
+    except ssl.SSLCertVerificationError as error:  # it stays so, however often it is tried
+        raise LoginRefusedError(f"node {address}", f"its certificate is not trusted: {error}") from None
     except OSError as error:
         raise UnavailableError(f"node {address}", str(error)) from None
     return connection

@@ -117,7 +117,7 @@ def in_runs(records: Sequence[CursorRecord], runs: Sequence[int]) -> Iterator[tu
     yield records[at:], False
 
 
-class Deliveries:
+class CursorDeliveries:
     """Records that were handed out together. Settled once: what was not delivered is handed out again."""
 
     def __init__(self, records: Sequence[CursorRecord], on_settled: Callable[[Sequence[int]], None]) -> None:

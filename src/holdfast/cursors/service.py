@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from holdfast.contracts.store import Store
-from holdfast.cursors.cursor import Deliveries
+from holdfast.cursors.cursor import CursorDeliveries
 from holdfast.cursors.errors import NotCursorOwnerError
 from holdfast.cursors.keys import CURSOR_SHARD, shard_of
 from holdfast.cursors.settings import CursorCounters, CursorSettings
@@ -44,7 +44,7 @@ class CursorService:
             self._shards = await shard_count(self._store, CURSOR_SHARD)
         return shard_of(topic, self._shards)
 
-    async def take(self, topic: Topic, count: int, read: ReadRecords) -> Deliveries:
+    async def take(self, topic: Topic, count: int, read: ReadRecords) -> CursorDeliveries:
         """The next records of a topic, at most `count`; none at its end. `NotCursorOwnerError`; whatever `read` raises."""
         number = await self.shard_of(topic.name)
         shard = self.leading.shard(number) if self.leading is not None else None

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.contracts.store import Delete, Operation, Put, Store
 from holdfast.contracts.validation import StoreLimits
-from holdfast.cursors.cursor import CursorRead, CursorRecord, Deliveries, SharedCursor, in_runs
+from holdfast.cursors.cursor import CursorDeliveries, CursorRead, CursorRecord, SharedCursor, in_runs
 from holdfast.cursors.errors import NotCursorOwnerError
 from holdfast.cursors.keys import cursor_key, shard_from_resource
 from holdfast.cursors.settings import CursorCounters, CursorSettings
@@ -68,7 +68,7 @@ class CursorShard:
         """What its cursors have read ahead."""
         return sum(cursor.buffered_bytes for cursor in self._cursors.values())
 
-    async def take(self, topic: Topic, count: int, read: ReadRecords) -> Deliveries:
+    async def take(self, topic: Topic, count: int, read: ReadRecords) -> CursorDeliveries:
         """The next records, at most `count`; none: the end of the topic. Raises what `read` raises."""
         async with self._locks.setdefault(topic.name, asyncio.Lock()):
             self._check(topic.name)
@@ -81,7 +81,7 @@ class CursorShard:
             new_at = cursor.new_at
             taken = cursor.take(count, ahead_max=self._settings.unsaved_max)
             self._counters.redelivered += sum(record.offset < new_at for record in taken)
-        return Deliveries(taken, lambda runs: self._settle(cursor, taken, runs))
+        return CursorDeliveries(taken, lambda runs: self._settle(cursor, taken, runs))
 
     def _settle(self, cursor: SharedCursor, taken: Sequence[CursorRecord], runs: Sequence[int]) -> None:
         for run, delivered in in_runs(taken, runs):

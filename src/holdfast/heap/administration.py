@@ -13,6 +13,7 @@ from holdfast.heap.errors import NotAHeapError
 from holdfast.heap.local_heaps import DLQ_SUFFIX, heap_config
 from holdfast.heap.message_id import PARTITIONS_MAX
 from holdfast.log.topics import Topic, TopicExistsError, Topics, UnknownTopicError
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
@@ -77,9 +78,20 @@ class HeapAdministration:
         with suppress(TopicExistsError):
             await self._topics.create(topic.name + DLQ_SUFFIX, topic.partitions, log, heap=heap)
 
-    async def update(self, name: str, changes: Mapping[str, object | None]) -> HeapDescription:
-        """Change settings of a heap; None takes one back to its default. `mode` cannot be changed."""
-        topic = await self._topics.alter_heap(name, lambda found: changed_heap_config(existing(found).heap, changes))
+    async def update(
+        self, name: str, changes: Mapping[str, object | None], *, partitions: int | None = None
+    ) -> HeapDescription:
+        """Change settings of a heap; None takes one back to its default. `mode` cannot be changed.
+
+        `partitions`: how many it has then, by the same commit: more, or as many as it has. `PartitionCountError`: fewer.
+        """
+        if partitions is not None:
+            check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
+        failpoints.reached("heap.growth-begun")
+        topic = await self._topics.alter_heap(
+            name, lambda found: changed_heap_config(existing(found).heap, changes), partitions=partitions
+        )
+        failpoints.reached("heap.growth-committed")
         if heap_config(topic).dlq and not name.endswith(DLQ_SUFFIX):
             await self.ensure_dead_letters(topic)
         return describe(topic)

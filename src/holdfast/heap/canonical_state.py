@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.heap.batch.model import Prepared
 from holdfast.heap.batch.reservations import ReservationsImage
-from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
+from holdfast.heap.partition_state import Counters, HeapState, MessageLease, OutgoingMessage
 from holdfast.heap.records import enqueue_key
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 class _Encoded(msgspec.Struct, array_like=True):
@@ -24,19 +24,20 @@ class _Encoded(msgspec.Struct, array_like=True):
     returned: list[int]  # offsets that are ready again, or with another priority
     delayed: bytes  # (when, rank, offset) each, in order
     ranks: list[tuple[int, int]]  # of delayed messages that were reprioritised
-    leases: list[tuple[int, Lease]]
+    leases: list[tuple[int, MessageLease]]
     attempts: list[tuple[int, int]]
     retries: list[tuple[int, int]]
-    outbox: list[tuple[int, Outgoing]]
+    outbox: list[tuple[int, OutgoingMessage]]
     dedup: list[tuple[str, int, int, bytes]]
     counters: Counters
     spine_epoch: int
     copies: list[tuple[int, int]]
     reserved: tuple[list[Prepared], list[Prepared], list[tuple[int, str, int, bytes]]]
     fairness: tuple[Any, ...] | None  # rules, what keys were served, and whose each message is
+    partitions: int
 
 
-def encode_state(state: PartitionState) -> bytes:
+def encode_state(state: HeapState) -> bytes:
     """The bytes of a state."""
     ready, delayed = array("Q"), array("Q")
     for entry in state.ready:
@@ -62,6 +63,7 @@ def encode_state(state: PartitionState) -> bytes:
             sorted(state.copies.items()),
             _reserved(state.reserved.image()),
             None if state.fair is None else (state.fair.rules, *state.fair.shares()),
+            state.partitions,
         )
     )
 

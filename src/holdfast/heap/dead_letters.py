@@ -12,6 +12,7 @@ from holdfast.heap.message_id import parse_message_id
 from holdfast.heap.model import PeekedMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Move
+from holdfast.heap.waiting_pops import POP_BYTES_MAX
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.settings import check_between
 
@@ -56,18 +57,23 @@ class DeadLetterReport(NamedTuple):
 class DeadLetters:
     """The dead letters of heaps, by the names of those heaps."""
 
-    def __init__(self, partitions: Partitions, *, clock: Clock) -> None:
-        self._partitions, self._clock = partitions, clock
+    def __init__(self, partitions: Partitions, *, clock: Clock, bytes_max: int = POP_BYTES_MAX) -> None:
+        self._partitions, self._clock, self._bytes_max = partitions, clock, bytes_max
 
     async def list(
         self, topic: str, chosen: DeadLetterFilter | None = None, *, limit: int = 100, partition: int | None = None
     ) -> list[PeekedMessage]:
-        """Dead letters that match, those that are leased left out."""
+        """Dead letters that match, those that are leased left out: the first ones, if all would be too large."""
         check_between("limit", limit, 1, 10_000)
         found: list[PeekedMessage] = []
+        left = self._bytes_max
         for view in await self._partitions(topic + DLQ_SUFFIX, partition):
-            async for letters in _pages(view, chosen or DeadLetterFilter(), limit - len(found)):
-                found += letters
+            async for letters in _pages(view, chosen or DeadLetterFilter(), limit - len(found), bytes_max=left):
+                for letter in letters:
+                    left -= len(letter.payload)
+                    if left < 0 and found:
+                        return found
+                    found.append(letter)
         return found
 
     async def replay(
@@ -110,15 +116,21 @@ class DeadLetters:
 
 
 async def _pages(
-    view: HeapPartition, chosen: DeadLetterFilter, limit: int | None, *, at_once: int = _TOGETHER
+    view: HeapPartition,
+    chosen: DeadLetterFilter,
+    limit: int | None,
+    *,
+    at_once: int = _TOGETHER,
+    bytes_max: int = POP_BYTES_MAX,
 ) -> AsyncIterator[list[PeekedMessage]]:
-    """The letters that match, of those that wait now, a few at a time."""
+    """The letters that match, of those that wait now, a few at a time, and no more bytes than may be in memory together."""
     waiting = [offset for _, offset in view.state.ready] + [offset for _, _, offset in view.state.delayed_messages()]
     left = len(waiting) if limit is None else limit
-    for at in range(0, len(waiting), _TOGETHER):
-        if left <= 0:
-            return
-        letters = [letter for letter in await view.find(waiting[at : at + _TOGETHER]) if chosen.matches(letter)][:left]
+    at = 0
+    while left > 0 and at < len(waiting):
+        few, seen = await view.find_first(waiting[at : at + _TOGETHER], bytes_max)
+        at += seen
+        letters = [letter for letter in few if chosen.matches(letter)][:left]
         left -= len(letters)
         for first in range(0, len(letters), at_once):
             yield letters[first : first + at_once]

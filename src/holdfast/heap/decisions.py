@@ -17,7 +17,7 @@ from holdfast.heap.errors import (
 )
 from holdfast.heap.fairness.rules import OFF, FairRules
 from holdfast.heap.lease_token import LeaseToken
-from holdfast.heap.partition_state import Lease, PartitionState
+from holdfast.heap.partition_state import HeapState, MessageLease
 from holdfast.heap.records import Extend, Forget, Grant, Move, Op, ProducerSequence, Ready, Retry
 from holdfast.vocabulary.random import Random
 
@@ -36,7 +36,7 @@ class HeapRules:
     dead_letters: tuple[str, int] | None = None  # topic and partition; None: what fails is tried again for ever
 
 
-def known_enqueue(state: PartitionState, key: ProducerSequence, window_ms: int, now_ms: int) -> KnownEnqueue | None:
+def known_enqueue(state: HeapState, key: ProducerSequence, window_ms: int, now_ms: int) -> KnownEnqueue | None:
     """The message that was enqueued under this key, if it was. `ProducerFencedError`, `SequenceForgottenError`."""
     known = state.dedup.find(key)
     internal = key.producer.startswith(INTERNAL)
@@ -54,7 +54,7 @@ def known_enqueue(state: PartitionState, key: ProducerSequence, window_ms: int, 
 
 
 def decide_grant(
-    state: PartitionState, rules: HeapRules, *, count: int, consumer: str, visibility_ms: int, epoch: int, now_ms: int
+    state: HeapState, rules: HeapRules, *, count: int, consumer: str, visibility_ms: int, epoch: int, now_ms: int
 ) -> Grant | None:
     """Lease out up to `count` messages from the top. None: there is none that may go, or no room in flight.
 
@@ -66,15 +66,11 @@ def decide_grant(
     room = min(count, limit - held, rules.inflight_max - len(state.leases))
     if state.fair is not None:
         state.fair.tick(now_ms)
-    taken = state.ready.take(room) if room > 0 else []
-    if not taken:
-        return None
-    ranks, offsets = zip(*taken, strict=True)
-    entries = tuple(zip(offsets, map(state.priority, ranks), strict=True))
-    return Grant(epoch, now_ms + visibility_ms, consumer, entries)
+    entries = state.take(room) if room > 0 else ()
+    return Grant(epoch, now_ms + visibility_ms, consumer, entries) if entries else None
 
 
-def current_lease(state: PartitionState, topic: str, token: LeaseToken) -> Lease:
+def current_lease(state: HeapState, topic: str, token: LeaseToken) -> MessageLease:
     """The lease that a token names. `LeaseLostError`: it is not the current one."""
     lease = state.leases.get(token.offset)
     if lease is None or lease.granted_at != token.granted_at or lease.epoch != token.epoch:
@@ -82,7 +78,7 @@ def current_lease(state: PartitionState, topic: str, token: LeaseToken) -> Lease
     return lease
 
 
-def lost_lease(state: PartitionState, topic: str, token: LeaseToken) -> LeaseLostError:
+def lost_lease(state: HeapState, topic: str, token: LeaseToken) -> LeaseLostError:
     """Why a token does not name the current lease of its message."""
     if token.offset in state.leases:
         return LeaseLostError(topic, "", "the message was leased to another consumer since")
@@ -92,7 +88,7 @@ def lost_lease(state: PartitionState, topic: str, token: LeaseToken) -> LeaseLos
 
 
 def decide_failure(
-    state: PartitionState,
+    state: HeapState,
     rules: HeapRules,
     op: Op,
     offsets: Sequence[int],
@@ -124,7 +120,7 @@ def decide_failure(
 
 
 def decide_extension(
-    state: PartitionState, rules: HeapRules, tokens: Sequence[LeaseToken], extension_ms: int, now_ms: int
+    state: HeapState, rules: HeapRules, tokens: Sequence[LeaseToken], extension_ms: int, now_ms: int
 ) -> Extend:
     """The leases with a deadline that is `extension_ms` from now, capped by `lease_ms_max` after their grant, never sooner."""
     entries = []
@@ -135,19 +131,19 @@ def decide_extension(
     return Extend(tuple(entries))
 
 
-def decide_due(state: PartitionState, now_ms: int, count: int) -> Ready | None:
+def decide_due(state: HeapState, now_ms: int, count: int) -> Ready | None:
     """The delayed messages whose time has come."""
     entries = state.due(now_ms, count)
     return Ready(entries) if entries else None
 
 
-def decide_fairness(state: PartitionState, rules: HeapRules, now_ms: int, *, begins: bool) -> FairRules | None:
+def decide_fairness(state: HeapState, rules: HeapRules, now_ms: int, *, begins: bool) -> FairRules | None:
     """The rules to log, if they changed, or if a leadership begins under a clock that is behind the last one's."""
     ahead = begins and state.fair is not None and state.fair.is_ahead_of(now_ms)
     return rules.fair if ahead or rules.fair != state.fair_rules else None
 
 
-def decide_forget(state: PartitionState, *, window_ms: int, count_max: int, now_ms: int) -> Forget | None:
+def decide_forget(state: HeapState, *, window_ms: int, count_max: int, now_ms: int) -> Forget | None:
     """What to forget of producers: what is older than the window, and the older half if there is too much."""
     if state.dedup.count > count_max:
         return Forget(state.dedup.median_ms(), keep_floor=True)

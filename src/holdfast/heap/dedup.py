@@ -109,6 +109,11 @@ class Dedup:
         """The highest epoch of a producer that is known."""
         return max(self._producers.get(producer, ()), default=None)
 
+    def highest(self, producer: str, epoch: int) -> int:
+        """The highest number of a producer's epoch that may have been enqueued; -1: none."""
+        kept = self._producers.get(producer, {}).get(epoch)
+        return -1 if kept is None else max(-1, kept.floor - 1, *kept.numbers[-1:])
+
     def add(self, key: ProducerSequence, offset: int, time_ms: int) -> None:
         """A message was enqueued under this key."""
         producer, epoch, sequence = key

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 
 MESSAGE_GONE: Final = "the message is gone"
 """Why a lease is lost when its message was acknowledged, cancelled or moved."""
@@ -73,6 +73,18 @@ class BatchAbortedError(HoldfastError):
 
     def __str__(self) -> str:
         return f"aborted, nothing was enqueued in {self.topic}: {self.reason}"
+
+
+class PartitionsGrownError(UnavailableError):
+    """The heap has `partitions` by now, and a message belongs to another one than it was sent to. Nothing was enqueued. Route it
+    again."""
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        super().__init__(
+            f"heap {topic}", f"it has {partitions} partitions by now, and a message belongs to another one"
+        )
+        self.args = (topic, partitions)
+        self.topic, self.partitions = topic, partitions
 
 
 class SequenceForgottenError(HoldfastError):

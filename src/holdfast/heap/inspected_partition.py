@@ -42,6 +42,16 @@ class InspectedPartition(PartitionCore):
         await self._journal.durable()
         return await self._peeked([(offset, None) for offset in here])
 
+    async def find_first(self, offsets: Sequence[int], bytes_max: int) -> tuple[list[PeekedMessage], int]:
+        """The same for the first of them, one at least, as far as their payloads are not too large together; how many were looked
+        at."""
+        self._journal.check()
+        here = [offset for offset in offsets if offset in self.state]
+        await self._journal.durable()
+        first = len(await self._reader.read_first(here, bytes_max))
+        seen = len(offsets) if first == len(here) else offsets.index(here[first])
+        return await self._peeked([(offset, None) for offset in here[:first] if offset in self.state]), seen
+
     async def _peeked(self, chosen: Sequence[tuple[int, int | None]]) -> list[PeekedMessage]:
         stored = await self._reader.read([offset for offset, _ in chosen])
         return [

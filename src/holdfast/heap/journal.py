@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import Final
 
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Enqueue, Headers, Operation, encode_operation, enqueue_keys
 from holdfast.log.batches import PlainRecord, encode
 from holdfast.log.errors import NotLeaderError
@@ -46,7 +46,7 @@ class Journal:
     def __init__(
         self,
         log: OwnedPartition,
-        state: PartitionState,
+        state: HeapState,
         *,
         clock: Clock,
         append_bytes: int,

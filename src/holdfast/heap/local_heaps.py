@@ -15,9 +15,10 @@ from holdfast.heap.config import UNLIMITED, HeapConfig, config_from_record
 from holdfast.heap.decisions import HeapRules
 from holdfast.heap.fairness.rules import rules_of
 from holdfast.heap.figures import HeapFigures
+from holdfast.heap.growth.growing_partition import EarlierPartitions, GrowingPartition
+from holdfast.heap.growth.partition_sets import sets_of
 from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.moves import Deliver, Mover
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.recovery import recover
 from holdfast.heap.settings import HeapSettings
@@ -27,7 +28,7 @@ from holdfast.log.model import PartitionId
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import CorruptError, HoldfastError
+from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import LoopTurns, Notify, background_tasks, task_group
 
@@ -70,15 +71,16 @@ class LocalHeaps:
     ) -> None:
         self.settings = settings
         self.changed = Notify()  # partitions were opened or ended
-        self.open: dict[PartitionId, HeapPartition] = {}
+        self.open: dict[PartitionId, GrowingPartition] = {}
         self.figures = HeapFigures(self.open, clock)
         self.histories: dict[PartitionId, HistoryKeeper] = {}  # of those that are open
         self.failures: dict[PartitionId, str] = {}
         self.deliver: Deliver | None = None  # where moved messages go; the service sets it
         self.batches: LocalBatches | None = None  # those over several partitions; set where there is an agent
+        self.earlier: EarlierPartitions | None = None  # where enqueues of before a growth are looked up; the same
         self.knock: Callable[[str, int], None] = lambda topic, partition: None  # asks a spine to introduce itself
         self._topic, self._clock, self._random = topic, clock, random
-        self._payloads = PayloadCache(settings.payload_cache_bytes_max)
+        self._payloads = PayloadCache(settings.payload_cache_bytes_max, settings.read_ahead_bytes_max)
         self._led: dict[PartitionId, OwnedPartition] = {}
         self._new: list[OwnedPartition] = []
         self._arrived = Notify()
@@ -102,8 +104,9 @@ class LocalHeaps:
             topic = self._topic(partition_id.topic) if partition_id.topic in names else None
             if topic is not None and topic.id == partition_id.topic_id:
                 view.rules = heap_rules(topic, partition_id.number)
+                view.grow(sets_of(topic))
 
-    def partition(self, topic: Topic, number: int) -> HeapPartition:
+    def partition(self, topic: Topic, number: int) -> GrowingPartition:
         """The partition, if it is served here. `NotLeaderError`: it is led elsewhere, or not opened yet."""
         partition_id = PartitionId(topic=topic.name, topic_id=topic.id, number=number)
         view = self.open.get(partition_id)
@@ -143,6 +146,7 @@ class LocalHeaps:
         while True:
             await self._clock.sleep_ms(self.settings.tell_spine_ms)
             for partition_id, view in self.open.items():
+                view.log_partitions()
                 if view.spine is not None and not view.spine.tell():
                     self.knock(partition_id.topic, partition_id.number)
 
@@ -151,14 +155,18 @@ class LocalHeaps:
         topic = self._topic(which.topic)
         if topic is None or topic.id != which.topic_id:
             raise CorruptError(f"heap partition {which}", "its topic is not known")
-        rules = heap_rules(topic, which.number)
-        state = await recover(log, rules.config.mode, self._turns)
+        if which.number >= topic.partitions:
+            raise UnavailableError(f"heap partition {which}", "its topic is not known to have it")
+        state = await recover(log, heap_config(topic).mode, self._turns)
         if self._led.get(which) is not log:
             return
-        view = HeapPartition(
+        topic = self._topic(which.topic) or topic
+        view = GrowingPartition(
             log,
             state,
-            heap_rules(self._topic(which.topic) or topic, which.number),
+            heap_rules(topic, which.number),
+            sets=sets_of(topic),
+            earlier=self.earlier,
             payloads=self._payloads,
             settings=self.settings,
             clock=self._clock,
@@ -175,6 +183,7 @@ class LocalHeaps:
             random=self._random,
         )
         view.log_rules()
+        view.log_partitions()
         self.open[which] = view
         self.figures.opened(view)
         self.failures.pop(which, None)

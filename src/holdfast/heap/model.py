@@ -1,4 +1,7 @@
-"""Messages as callers of heaps give and get them. Data only."""
+"""Messages as callers of heaps give and get them. Data only.
+
+The collector of cycles does not look at those that there are many of (`gc=False`): what they hold can refer to nothing.
+"""
 
 from typing import NamedTuple
 
@@ -7,8 +10,11 @@ import msgspec
 from holdfast.heap.records import Enqueue, Headers, Origin, ProducerSequence
 
 
-class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A message to enqueue. `max_retries`: None for the heap's. `producer`: what makes the same enqueue again a duplicate."""
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """A message to enqueue. `max_retries`: None for the heap's. `producer`: what makes the same enqueue again a duplicate.
+
+    `pinned`: whoever sends it again sends it to the same partition, however many there are by then.
+    """
 
     payload: bytes
     priority: int = 0
@@ -19,9 +25,10 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     headers: Headers = ()
     origin: Origin | None = None
     fairness_key: str | None = None
+    pinned: bool = False
 
 
-class Enqueued(NamedTuple):
+class Enqueued(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of an enqueue. `duplicate`: the message was there already."""
 
     message_id: str
@@ -36,7 +43,7 @@ class StoredMessage(NamedTuple):
     enqueued_ms: int
 
 
-class PoppedMessage(NamedTuple):
+class PoppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message that is leased to the caller until `lease_deadline_ms`. `attempts`: how often it failed before.
 
     `rank_bound`: its rank among the heap's messages that were ready is at most this. 0: the caller chose the partition.

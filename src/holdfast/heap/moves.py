@@ -13,7 +13,7 @@ from holdfast.heap.dedup import INTERNAL
 from holdfast.heap.message_id import id_bytes
 from holdfast.heap.model import NewMessage, StoredMessage
 from holdfast.heap.partition import HeapPartition
-from holdfast.heap.partition_state import Outgoing
+from holdfast.heap.partition_state import OutgoingMessage
 from holdfast.heap.records import NO_RETRIES_OF_ITS_OWN, Origin, ProducerSequence
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
@@ -55,16 +55,16 @@ class Mover:
                 _log.warning("messages of %s are not moved yet: %s", self._partition.log.partition_id, error)
         return is_well
 
-    def _next(self) -> dict[tuple[str, int], list[tuple[int, Outgoing]]]:
+    def _next(self) -> dict[tuple[str, int], list[tuple[int, OutgoingMessage]]]:
         """The oldest moves of each destination, in order."""
-        found: dict[tuple[str, int], list[tuple[int, Outgoing]]] = {}
+        found: dict[tuple[str, int], list[tuple[int, OutgoingMessage]]] = {}
         for at, move in self._partition.state.outbox.items():
             moves = found.setdefault((move.topic, move.partition), [])
             if len(moves) < _TOGETHER:
                 moves.append((at, move))
         return found
 
-    async def _send(self, topic: str, number: int, moves: Sequence[tuple[int, Outgoing]]) -> None:
+    async def _send(self, topic: str, number: int, moves: Sequence[tuple[int, OutgoingMessage]]) -> None:
         stored = await self._partition.stored([move.offset for _, move in moves], _BYTES_TOGETHER)
         chosen = list(zip(moves, stored, strict=False))
         failpoints.reached("heap.move-decided")
@@ -72,7 +72,7 @@ class Mover:
         failpoints.reached("heap.move-delivered")
         await self._partition.moved([at for (at, _), _ in chosen])
 
-    def _message(self, at: int, move: Outgoing, stored: StoredMessage) -> NewMessage:
+    def _message(self, at: int, move: OutgoingMessage, stored: StoredMessage) -> NewMessage:
         which, enqueue = self._partition.log.partition_id, stored.enqueue
         back = enqueue.origin is not None and enqueue.origin.topic == move.topic
         origin = Origin(

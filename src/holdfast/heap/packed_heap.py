@@ -1,147 +1,84 @@
-"""A heap of offsets by a number each, packed into one integer: about 56 bytes for a message, whatever it is ordered by.
+"""A heap of offsets by a number each, 24 bytes for an entry, whatever it is ordered by.
 
-The one rule: entries are removed lazily. An offset is in the heap if its bit is set; an entry of it counts if its number is the one
-the offset has now. So removing costs nothing, and stale entries go when they come to the top, or when there are too many.
+The work is done by the C extension where it was built (`src/_native/offset_heap.c`), elsewhere by `pure_offset_heap`, which says
+what its methods do. Both are equal, and so are their images.
 """
 
-import heapq
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from holdfast.heap import pure_offset_heap
 from holdfast.heap.message_id import OFFSET_MAX
-from holdfast.heap.offset_bitmap import OffsetBitmap
+from holdfast.heap.pure_offset_heap import SHIFT, entry_list, entry_rows
+from holdfast.vocabulary.native import native
 
-_SHIFT: Final = 56
-_STALE_MIN: Final = 4_096
+if TYPE_CHECKING:
+    from holdfast._native import OffsetHeap
+elif native is not None:
+    OffsetHeap = native.OffsetHeap
+else:
+    OffsetHeap = pure_offset_heap.PureOffsetHeap
+
+_TOGETHER: Final = 4_096
+
+pack_heap_entries: Final = pure_offset_heap.pack_heap_entries if native is None else native.pack_heap_entries
+read_heap_entries: Final = pure_offset_heap.read_heap_entries if native is None else native.read_heap_entries
 
 
 class HeapImage(NamedTuple):
-    """A heap as it is: its entries, stale ones too; its offsets as pieces of a bitmap; the numbers that were changed."""
+    """A heap as it is: its entries, stale ones too; its offsets as pieces of a bitmap; the numbers that were changed.
 
-    entries: list[int]
+    Entries are rows of three words, as `OffsetHeap.entries` returns them; of a fair index they are integers, see `entry_rows`.
+    """
+
+    entries: bytes | bytearray | list[int]
     members: dict[int, bytes]
     changed: dict[int, int]
 
 
-class PackedHeap:
+class PackedHeap(OffsetHeap):
     """Offsets, the least number first, then the least offset."""
 
-    __slots__ = ("_changed", "_entries", "_members")
-
-    def __init__(self) -> None:
-        self._entries: list[int] = []
-        self._members = OffsetBitmap()
-        self._changed: dict[int, int] = {}  # numbers of offsets that may have other entries, too
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, offset: int) -> bool:
-        return offset in self._members
-
-    def add(self, offset: int, number: int, *, again: bool) -> None:
-        """Add an offset, or change its number. `again`: it was here before."""
-        self._members.add(offset)
-        if again:
-            self._changed[offset] = number
-        heapq.heappush(self._entries, number << _SHIFT | offset)
-        if len(self._entries) > 2 * len(self._members) + _STALE_MIN:
-            self._sweep()
-
-    def add_run(self, first: int, numbers: Collection[int]) -> None:
-        """Add offsets from `first` on, one for each number; none of them was here before."""
-        self._members.add_run(first, first + len(numbers))
-        entries, push = self._entries, heapq.heappush
-        for offset, number in enumerate(numbers, first):
-            push(entries, number << _SHIFT | offset)
-        if len(entries) > 2 * len(self._members) + _STALE_MIN:
-            self._sweep()
-
-    def discard(self, offset: int) -> bool:
-        """Remove an offset; whether it was there."""
-        if self._changed:
-            self._changed.pop(offset, None)
-        return self._members.discard(offset)
-
-    def first(self) -> tuple[int, int] | None:
-        """The number and offset at the top."""
-        entries = self._entries
-        while entries:
-            entry = entries[0]
-            if self._counts(entry):
-                return entry >> _SHIFT, entry & OFFSET_MAX
-            heapq.heappop(entries)
-        return None
-
-    def take(self, count: int) -> list[tuple[int, int]]:
-        """Up to `count` numbers and offsets from the top. Their entries are gone: the caller discards them, or adds them again."""
-        taken: list[tuple[int, int]] = []
-        entries, before, pop = self._entries, -1, heapq.heappop
-        members, changed = self._members, self._changed
-        while entries and len(taken) < count:
-            entry = pop(entries)
-            offset = entry & OFFSET_MAX
-            if entry != before and offset in members and (not changed or self._counts(entry)):
-                taken.append((entry >> _SHIFT, offset))
-                before = entry
-        return taken
-
-    def peek(self, count: int) -> list[tuple[int, int]]:
-        """Up to `count` numbers and offsets from the top; they stay."""
-        taken = self.take(count)
-        for number, offset in taken:
-            heapq.heappush(self._entries, number << _SHIFT | offset)
-        return taken
-
-    def changed(self) -> Collection[int]:
-        """The offsets that were here before, or were changed."""
-        return self._changed.keys()
-
-    def changed_number(self, offset: int) -> int | None:
-        """The number of an offset that was here before, or was changed; of others only their entry knows it."""
-        return self._changed.get(offset)
+    __slots__ = ()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Numbers and offsets, in order."""
-        before = -1
-        for entry in sorted(filter(self._counts, self._entries)):
-            if entry != before:
-                yield entry >> _SHIFT, entry & OFFSET_MAX
-            before = entry
+        return iter(self.peek(len(self)))
+
+    def changed(self) -> Collection[int]:
+        """The offsets that were here before, or were changed."""
+        return self.changed_numbers().keys()
+
+    def changed_number(self, offset: int) -> int | None:
+        """The number of an offset that was here before, or was changed; of others only their entry knows it."""
+        return self.changed_numbers().get(offset)
 
     def from_offset(self, start: int) -> Iterator[int]:
         """The offsets from `start` on, by offset."""
-        return self._members.from_offset(start)
+        while some := self.offsets_from(start, _TOGETHER):
+            yield from some
+            start = some[-1] + 1
 
     def image(self) -> HeapImage:
         """A copy, in a few milliseconds for a million entries."""
-        return HeapImage(self._entries.copy(), self._members.chunks(), self._changed.copy())
+        return HeapImage(self.entries(), self.chunks(), self.changed_numbers().copy())
 
     @classmethod
     def restored(cls, image: HeapImage) -> "PackedHeap":
         """The heap of an image, which it takes over."""
         heap = cls()
-        heap._entries, heap._changed = image.entries, image.changed
-        for number, chunk in image.members.items():
-            heap._members.restore(number, chunk)
+        rows = entry_rows(image.entries) if isinstance(image.entries, list) else image.entries
+        heap.take_over(rows, image.members, image.changed)
         return heap
 
     @classmethod
-    def of(cls, entries: Iterable[int], offsets: Iterable[int], changed: dict[int, int]) -> "PackedHeap":
-        """The heap of entries that count, each with the offset and the number that it has."""
+    def of(cls, entries: Iterable[int], changed: dict[int, int]) -> "PackedHeap":
+        """The heap of entries that count, a number and an offset in one integer each, and the numbers that were changed."""
         heap = cls()
-        heap._entries, heap._changed = list(entries), changed
-        heapq.heapify(heap._entries)
-        for offset in offsets:
-            heap._members.add(offset)
+        for entry in set(entries):
+            offset = entry & OFFSET_MAX
+            heap.add(offset, entry >> SHIFT, again=offset in changed)
         return heap
 
-    def _counts(self, entry: int) -> bool:
-        offset = entry & OFFSET_MAX
-        return offset in self._members and (
-            not self._changed or self._changed.get(offset, entry >> _SHIFT) == entry >> _SHIFT
-        )
 
-    def _sweep(self) -> None:
-        self._entries = list(set(filter(self._counts, self._entries)))
-        heapq.heapify(self._entries)
+__all__ = ["HeapImage", "PackedHeap", "entry_list", "entry_rows", "pack_heap_entries", "read_heap_entries"]

@@ -10,7 +10,7 @@ from itertools import repeat
 from holdfast.heap.batch.coordinator import Promise
 from holdfast.heap.batch.messages import Prepare, Promised
 from holdfast.heap.batch.model import Prepared, Resolved
-from holdfast.heap.batch.reserving import check_not_reserved, decide_reservation
+from holdfast.heap.batch.reservation import check_not_reserved, decide_reservation
 from holdfast.heap.decisions import (
     HeapRules,
     decide_extension,
@@ -21,10 +21,10 @@ from holdfast.heap.decisions import (
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.inspected_partition import InspectedPartition
 from holdfast.heap.lease_token import LeaseToken, encode_tokens
-from holdfast.heap.message_id import message_ids
+from holdfast.heap.message_id import PARTITIONS_MAX, message_ids
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
 from holdfast.heap.partition_grants import PartitionGrants
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.records import (
     NO_RETRIES_OF_ITS_OWN,
@@ -51,7 +51,7 @@ class HeapPartition(InspectedPartition):
     def __init__(
         self,
         log: OwnedPartition,
-        state: PartitionState,
+        state: HeapState,
         rules: HeapRules,
         *,
         payloads: PayloadCache,
@@ -82,8 +82,7 @@ class HeapPartition(InspectedPartition):
             await self._answerable()
             offsets = range(first, first + len(new))
             ids = message_ids(self._topic_id, self.number, offsets, (now_ms,) * len(new))
-            each = zip(ids, repeat(False), repeat(self.number), strict=False)
-            return list(map(tuple.__new__, repeat(Enqueued), each))
+            return list(map(Enqueued, ids, repeat(False), repeat(self.number)))
         places: list[tuple[int, int]] = []  # offset and time
         duplicates: list[bool] = []
         chosen: list[NewMessage] = []
@@ -191,7 +190,7 @@ class HeapPartition(InspectedPartition):
         failed = self.state.attempts
         attempts = [failed.get(offset, 0) for offset in offsets] if failed else [0] * len(offsets)
         await self._journal.durable()
-        messages = await self._reader.read_first(offsets, bytes_max)
+        messages = await self._reader.read_first(offsets, bytes_max, popped=True)
         if len(messages) < len(offsets):
             self._give_back(pop, beyond=len(messages))
             offsets, attempts = offsets[: len(messages)], attempts[: len(messages)]
@@ -200,7 +199,8 @@ class HeapPartition(InspectedPartition):
         stored, times = zip(*messages, strict=True)
         _, payloads, _, retries, producers, partition_keys, _, headers, fairness_keys = zip(*stored, strict=True)
         number, own = self.number, self.rules.config.max_retries
-        each = zip(
+        each = map(
+            PoppedMessage,
             message_ids(self._topic_id, number, offsets, times),
             *(repeat(self.rules.topic), repeat(number), payloads),
             [priority for _, priority in grant.entries[: len(messages)]],
@@ -209,9 +209,8 @@ class HeapPartition(InspectedPartition):
             *(repeat(grant.deadline_ms), attempts),
             [own if limit == NO_RETRIES_OF_ITS_OWN else limit for limit in retries],
             *(producers, partition_keys, headers, repeat(0), fairness_keys, repeat(self.state.fair_rules.has_limits)),
-            strict=False,
         )
-        return list(map(tuple.__new__, repeat(PoppedMessage), each))
+        return list(each)
 
     async def _wait(self, done: "asyncio.Future[None]", wait_ms: float) -> None:
         if wait_ms <= 0:
@@ -300,10 +299,17 @@ class HeapPartition(InspectedPartition):
     def link(self) -> SpineLink:
         """The link to its spine; there is one from the first hello on, and from the start if the log knows of a spine."""
         if self.spine is None:
-            end = LeaderEnd(self.number, self.log.epoch, spine_epoch=self.state.spine_epoch, unknown_to_spines=True)
-            self.spine = SpineLink(self, end)
+            self.spine = SpineLink(self, self._leader_end())
             self.spine.opened()
         return self.spine
+
+    def _leader_end(self) -> LeaderEnd:
+        return LeaderEnd(self.number, self.log.epoch, spine_epoch=self.state.spine_epoch, unknown_to_spines=True)
+
+    @property
+    def created_with(self) -> int:
+        """How many partitions the heap had at first; this one knows of no growth."""
+        return PARTITIONS_MAX
 
     def grant(self, takers: Sequence[Taker], count: int) -> PartitionGrants:
         """Lease the best messages to takers, at most `count`, in their order."""

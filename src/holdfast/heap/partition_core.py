@@ -16,7 +16,7 @@ from holdfast.heap.decisions import (
 )
 from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import heap_mark
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.payloads import MessageReader, PayloadCache
 from holdfast.heap.records import (
     Enqueue,
@@ -46,7 +46,7 @@ class PartitionCore:
     def __init__(
         self,
         log: OwnedPartition,
-        state: PartitionState,
+        state: HeapState,
         rules: HeapRules,
         *,
         payloads: PayloadCache,
@@ -74,7 +74,14 @@ class PartitionCore:
         self._pops = WaitingPops(
             state, epoch=log.epoch, now_ms=self._journal.now_ms, add=lambda grant: self._journal.add((grant,))
         )
-        self._reader = MessageReader(log, payloads, waits=state.__contains__, place=state.place)
+        self._reader = MessageReader(
+            log,
+            payloads,
+            waits=state.__contains__,
+            place=state.place,
+            best=state.best_offsets,
+            leased=state.leases.__contains__,
+        )
         self._forget_at_ms = 0
 
     # ── lifecycle ──

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from holdfast.heap.errors import ResourceExhaustedError
 from holdfast.heap.model import PoppedMessage
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.spine.takers import Taken
 from holdfast.heap.waiting_pops import POP_BYTES_MAX, WaitingPop
 
@@ -14,7 +14,7 @@ class GrantingPartition(Protocol):
     """The partition, as far as grants go."""
 
     @property
-    def state(self) -> PartitionState: ...
+    def state(self) -> HeapState: ...
 
     async def taken(self, pop: WaitingPop, bytes_max: int) -> list[PoppedMessage]: ...
     def give_back(self, pop: WaitingPop) -> None: ...

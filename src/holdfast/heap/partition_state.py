@@ -32,6 +32,7 @@ from holdfast.heap.records import (
     Moved,
     Op,
     Operation,
+    PartitionCount,
     Purge,
     Ready,
     Reprioritise,
@@ -44,10 +45,11 @@ _BIAS: Final = 1 << 63
 _RANK_BITS: Final = 64
 _OFFSET_BITS: Final = 56
 _STALE_MIN: Final = 4_096
+_FAIR_PEEK_MAX: Final = 1_024
 _RANK_MASK: Final = (1 << _RANK_BITS) - 1
 
 
-class Lease(NamedTuple):
+class MessageLease(NamedTuple):
     """A message that is out: the rank it has, until when and to whom, and which GRANT record says so."""
 
     rank: int
@@ -58,7 +60,7 @@ class Lease(NamedTuple):
     consumer: str
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message on its way to another heap."""
 
     offset: int
@@ -82,7 +84,7 @@ class Counters(msgspec.Struct):
     cancelled: int = 0
 
 
-class PartitionState:
+class HeapState:
     """One partition. `next_offset`: every record below was applied."""
 
     def __init__(self, mode: str) -> None:
@@ -91,16 +93,17 @@ class PartitionState:
         self.ready: PackedHeap | FairIndex = PackedHeap()  # by rank
         self.fair: FairIndex | None = None  # the same, where there are fairness keys or rates
         self.delayed = PackedHeap()  # by when, then rank
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, MessageLease] = {}
         self.consumers: dict[str, int] = {}  # leases of each
         self.attempts: dict[int, int] = {}  # of messages that failed before
         self.retries: dict[int, int] = {}  # of messages with a limit of their own
         self.ranks: dict[int, int] = {}  # of delayed messages that were reprioritised
-        self.outbox: dict[int, Outgoing] = {}  # by the offset of the MOVE, in order
+        self.outbox: dict[int, OutgoingMessage] = {}  # by the offset of the MOVE, in order
         self.copies: dict[int, int] = {}  # where messages are now that were written again
         self.reserved = Reservations()  # messages of batches that are not decided
         self.dedup = Dedup()
         self.spine_epoch = 0  # of the newest spine that was obeyed
+        self.partitions = 0  # that the heap has at least; 0: as many as it was created with
         self.counters = Counters()
         self._moving: set[int] = set()  # the messages of the outbox
         self._deadlines: list[int] = []  # a heap of the keys of `_expiring`; entries go lazily
@@ -119,6 +122,7 @@ class PartitionState:
             Purge: self._purge,
             Forget: self._forget,
             SpineEpoch: self._spine,
+            PartitionCount: self._grown,
             Copy: self._copy,
             Reserve: lambda at, timestamp_ms, operation: self.reserved.reserve(at, timestamp_ms, operation),
             Prepared: self._batch,
@@ -169,6 +173,18 @@ class PartitionState:
                 return entry >> _OFFSET_BITS
             heapq.heappop(self._deadlines)
         return None
+
+    def take(self, count: int) -> tuple[tuple[int, int], ...]:
+        """(offset, priority) of up to so many messages from the top; the caller applies a GRANT of them."""
+        if isinstance(self.ready, PackedHeap):
+            return self.ready.take_granted(count, self.mode == "min")
+        return tuple([(offset, self.priority(rank)) for rank, offset in self.ready.take(count)])
+
+    def best_offsets(self, count: int) -> list[int]:
+        """Up to so many messages from the top, which stay; of a fair heap a few."""
+        if isinstance(self.ready, PackedHeap):
+            return self.ready.peek_offsets(count)
+        return [offset for _, offset in self.ready.peek(min(count, _FAIR_PEEK_MAX))]
 
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""
@@ -249,7 +265,7 @@ class PartitionState:
                 heapq.heappush(self._deadlines, entry)
         group.update(offsets)
 
-    def _expire_no_more(self, offset: int, lease: Lease) -> None:
+    def _expire_no_more(self, offset: int, lease: MessageLease) -> None:
         entry = lease.deadline_ms << _OFFSET_BITS | lease.granted_at
         group = self._expiring[entry]
         group.discard(offset)
@@ -273,10 +289,7 @@ class PartitionState:
             for offset, operation in enumerate(operations, first):
                 self.apply(offset, timestamp_ms, operation)
             return
-        if self.mode == "min":
-            ready.add_run(first, [priority + _BIAS for priority in priorities])
-        else:
-            ready.add_run(first, [PRIORITY_MAX - priority for priority in priorities])
+        ready.add_run(first, priorities, self.mode == "min")
         if any(producers):
             self.dedup.add_run(producers, first, timestamp_ms)
         self.counters.enqueued += len(operations)
@@ -298,18 +311,17 @@ class PartitionState:
 
     def _grant(self, at: int, timestamp_ms: int, operation: Grant) -> None:
         epoch, deadline_ms, consumer, entries = operation
-        fair, discard = self.fair, self.ready.discard
         # Without those of a record that got another place than its leader thought: it lost its leadership over that.
-        if fair is None:
-            held = [entry for entry in entries if discard(entry[0])]
+        if isinstance(self.ready, PackedHeap):
+            held = self.ready.discard_pairs(entries)
         else:
-            held = [entry for entry in entries if fair.granted(entry[0], timestamp_ms)]
+            held = [entry for entry in entries if self.ready.granted(entry[0], timestamp_ms)]
         if held:
             given, priorities = zip(*held, strict=True)
             ranks = map(self.rank, priorities)
             rest = (repeat(deadline_ms), repeat(timestamp_ms), repeat(at), repeat(epoch), repeat(consumer))
             self.leases.update(
-                zip(given, map(tuple.__new__, repeat(Lease), zip(ranks, *rest, strict=False)), strict=True)
+                zip(given, map(tuple.__new__, repeat(MessageLease), zip(ranks, *rest, strict=False)), strict=True)
             )
             self._expire_at(given, deadline_ms, at)
             self.counters.granted += len(given)
@@ -349,7 +361,7 @@ class PartitionState:
     def _move(self, at: int, timestamp_ms: int, operation: Move) -> None:
         copy = self.copies.get(operation.offset)
         if self._drop(operation.offset):
-            self.outbox[at] = Outgoing(*operation)
+            self.outbox[at] = OutgoingMessage(*operation)
             self._moving.add(operation.offset)
             if copy is not None:
                 self.copies[operation.offset] = copy
@@ -419,6 +431,9 @@ class PartitionState:
     def _spine(self, at: int, timestamp_ms: int, operation: SpineEpoch) -> None:
         self.spine_epoch = max(self.spine_epoch, operation.epoch)
 
+    def _grown(self, at: int, timestamp_ms: int, operation: PartitionCount) -> None:
+        self.partitions = max(self.partitions, operation.partitions)
+
     def _forget(self, at: int, timestamp_ms: int, operation: Forget) -> None:
         self.dedup.forget(operation.before_ms, keep_floor=operation.keep_floor)
 
@@ -461,7 +476,7 @@ class PartitionState:
                 del consumers[consumer]
         return dropped
 
-    def _end_lease(self, offset: int) -> Lease | None:
+    def _end_lease(self, offset: int) -> MessageLease | None:
         lease = self.leases.pop(offset, None)
         if lease is not None:
             self._expire_no_more(offset, lease)

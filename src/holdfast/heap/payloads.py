@@ -1,17 +1,20 @@
 """Payloads: they stay in the log, and are read from it by offset; recent ones are kept within a budget of bytes.
 
 The one rule: reads of one call are grouped, and a batch is decoded once, however many of its messages are needed. Where they are
-needed in the order of the log, their neighbours are kept: they come next.
+needed in the order of the log, their neighbours are kept: they come next. Pops have what comes next read ahead (`read_ahead`).
 """
 
+import asyncio
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead
 from holdfast.heap.records import Copy, Enqueue, Reserve, decode_operation
-from holdfast.log.batches import decode, decode_chosen, parse_header
+from holdfast.log.batches import Record, decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import KIB
@@ -22,6 +25,7 @@ _ENTRY_BYTES: Final = 700  # of Python's objects around a payload
 _READ_BYTES: Final = 256 * KIB
 _NEAR: Final = 1_000  # messages this close to another one that is needed are read with it
 _RUNS_MIN: Final = 1_024
+_FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
 _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
@@ -36,9 +40,13 @@ class _Run(NamedTuple):
 
 
 class PayloadCache:
-    """Recent messages of all partitions of a process. What was put first goes first, with what was put together with it."""
+    """Recent messages of all partitions of a process. What was put first goes first, with what was put together with it.
 
-    def __init__(self, bytes_max: int) -> None:
+    `ahead`: the budget of what is read ahead.
+    """
+
+    def __init__(self, bytes_max: int, ahead_bytes_max: int = 0) -> None:
+        self.ahead = AheadBudget(ahead_bytes_max)
         self._bytes_max, self._bytes = bytes_max, 0
         self._messages: dict[int, dict[int, StoredMessage]] = {}  # by owner, then offset
         self._count = 0
@@ -82,7 +90,10 @@ class PayloadCache:
 
 
 class MessageReader:
-    """Reads the messages of one leadership of a partition. `waits`: whether a message is worth keeping; `place`: where it is."""
+    """Reads the messages of one leadership of a partition.
+
+    `waits`: whether a message is worth keeping; `place`: where it is; `best` and `leased`: see `ReadAhead`.
+    """
 
     def __init__(
         self,
@@ -91,11 +102,16 @@ class MessageReader:
         *,
         waits: Callable[[int], bool],
         place: Callable[[int], int],
+        best: Callable[[int], list[int]],
+        leased: Callable[[int], bool],
     ) -> None:
         self._log, self._cache, self._waits, self._place = log, cache, waits, place
         self._owner = next(_OWNERS)  # never used again: what it kept is no one else's
         self._closed = False
         self._read_until = -1  # the end of the batch that was read last
+        self.ahead = PayloadReadAhead(
+            log, cache.ahead, best=best, place=place, leased=leased, kept=lambda: cache.of(self._owner)
+        )
 
     def keep(self, first: int, messages: Sequence[Enqueue], enqueued_ms: int) -> None:
         """Messages were enqueued, from an offset on."""
@@ -105,31 +121,58 @@ class MessageReader:
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
         self._cache.drop(self._owner, offsets)
+        self.ahead.forget(offsets)
 
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
+        self.ahead.close()
         self._cache.drop_owner(self._owner)
 
     async def read(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
         """The messages of these offsets, which are durable. `UnavailableError`: object storage is away."""
-        kept = self._cache.of(self._owner)
-        found = {offset: message for offset in offsets if (message := kept.get(offset)) is not None}
+        found = self._in_memory(offsets)
         if len(found) < len(offsets):
             missing = {self._place(offset): offset for offset in offsets if offset not in found}
             places, went_on_at = sorted(missing), self._read_until
             for at in places:
                 if at in missing:
-                    await self._read_from(at, missing, found, went_on_at)
+                    await self._read_from(at, places, missing, found, went_on_at)
         return found
 
-    async def read_first(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage]:
-        """The first of these messages, in their order: at least one, and no more than `bytes_max` of payloads otherwise."""
+    async def expect(self, offsets: Collection[int]) -> None:
+        """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many."""
+        kept = self._cache.of(self._owner)
+        missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
+        if missing:
+            reading = self.ahead.begin(missing)
+            if reading is not None and len(missing) > _FEW:
+                await asyncio.wait({reading})  # what it could not read is read again, and fails there
+        elif self.ahead.is_low:
+            self.ahead.begin()
+
+    def _in_memory(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
+        kept = self._cache.of(self._owner)
+        found = {offset: message for offset in offsets if (message := kept.get(offset)) is not None}
+        if len(found) < len(offsets) and len(self.ahead):
+            for offset, record in self.ahead.records([offset for offset in offsets if offset not in found]).items():
+                read = _message(record)
+                if read is not None and read[0] == offset:
+                    found[offset] = read[1]
+        return found
+
+    async def read_first(self, offsets: Sequence[int], bytes_max: int, *, popped: bool = False) -> list[StoredMessage]:
+        """The first of these messages, in their order: at least one, and no more than `bytes_max` of payloads otherwise.
+
+        `popped`: others will be, soon.
+        """
         kept = list(map(self._cache.of(self._owner).get, offsets))
         if all(kept):
             whole: list[StoredMessage] = kept  # type: ignore[assignment]
             if sum([len(message[0][1]) for message in whole]) <= bytes_max:
                 return whole
+        if popped:
+            await self.expect(offsets)
         found: list[StoredMessage] = []
         size, piece = 0, _PIECE
         while len(found) < len(offsets):
@@ -145,14 +188,20 @@ class MessageReader:
         return found
 
     async def _read_from(
-        self, at: int, missing: dict[int, int], found: dict[int, StoredMessage], went_on_at: int
+        self,
+        at: int,
+        places: Sequence[int],
+        missing: dict[int, int],
+        found: dict[int, StoredMessage],
+        went_on_at: int,
     ) -> None:
-        """Read what is at `at`, and whatever else is missing and comes with it. The reads before ended at `went_on_at`."""
-        near = any(at < place <= at + _NEAR for place in missing)
+        """Read what is at `at`, and what of `places` is missing and comes with it. The reads before ended at `went_on_at`."""
+        near = bisect_right(places, at + _NEAR) - bisect_left(places, at) > 1
         fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1)
         for batch in fetched.batches:
             header = parse_header(batch)
-            here = sorted(place for place in missing if header.base_offset <= place <= header.last_offset)
+            first, end = bisect_left(places, header.base_offset), bisect_right(places, header.last_offset)
+            here = [place for place in places[first:end] if place in missing]
             if not here:
                 continue
             in_order = header.base_offset <= went_on_at <= header.last_offset + 1
@@ -162,15 +211,10 @@ class MessageReader:
                 needed = record.offset in missing
                 if not needed and not self._waits(record.offset):
                     continue
-                operation = decode_operation(record.key, record.value, record.headers)
-                if isinstance(operation, Enqueue):
-                    offset, message = record.offset, StoredMessage(operation, record.timestamp_ms)
-                elif isinstance(operation, Reserve):
-                    offset, message = record.offset, StoredMessage(operation.enqueue, record.timestamp_ms)
-                elif isinstance(operation, Copy):
-                    offset, message = operation.offset, StoredMessage(operation.enqueue, operation.enqueued_ms)
-                else:
+                read = _message(record)
+                if read is None:
                     continue
+                offset, message = read
                 if needed and missing[record.offset] == offset:
                     del missing[record.offset]
                     found[offset] = message
@@ -180,3 +224,15 @@ class MessageReader:
                 self._cache.put(self._owner, list(others), list(others.values()))
         if at in missing:
             raise CorruptError(f"partition {self._log.partition_id}", f"there is no message at offset {at}")
+
+
+def _message(record: Record) -> tuple[int, StoredMessage] | None:
+    """The message of a record, and its offset; None: it is a record of something else."""
+    operation = decode_operation(record.key, record.value, record.headers)
+    if isinstance(operation, Enqueue):
+        return record.offset, StoredMessage(operation, record.timestamp_ms)
+    if isinstance(operation, Reserve):
+        return record.offset, StoredMessage(operation.enqueue, record.timestamp_ms)
+    if isinstance(operation, Copy):
+        return operation.offset, StoredMessage(operation.enqueue, operation.enqueued_ms)
+    return None

@@ -54,6 +54,7 @@ class Op(IntEnum):
     SPINE = 15
     BASIS = 16
     COPY = 17
+    PARTITIONS = 18
     FAIRNESS = 32
     RESERVE = 48
     PREPARE = 49
@@ -191,6 +192,13 @@ class SpineEpoch(NamedTuple):
     epoch: int
 
 
+class PartitionCount(NamedTuple):
+    """The heap has so many partitions, or more. From here on, whoever knows of fewer is refused: spines, and enqueues that are
+    looked for in another partition by now."""
+
+    partitions: int
+
+
 class GrantBasis(NamedTuple):
     """Why the grants that follow were made: a pop of a spine, the rank bound it had, and the offset of every partition's advert."""
 
@@ -214,6 +222,7 @@ Operation: TypeAlias = (
     | Purge
     | Forget
     | SpineEpoch
+    | PartitionCount
     | GrantBasis
     | Copy
     | Reserve
@@ -278,6 +287,8 @@ def encode_operation(operation: Operation) -> Encoded:
         return Encoded(_KEYS[Op.MOVE], head + topic + reason)
     if isinstance(operation, SpineEpoch):
         return Encoded(_KEYS[Op.SPINE], _pack_offsets((operation.epoch,)))
+    if isinstance(operation, PartitionCount):
+        return Encoded(_KEYS[Op.PARTITIONS], _pack_offsets((operation.partitions,)))
     if isinstance(operation, GrantBasis):
         numbers_of_basis = (operation.spine_epoch, operation.sequence, operation.bound, *operation.offsets)
         return Encoded(_KEYS[Op.BASIS], _pack_offsets(numbers_of_basis))
@@ -431,6 +442,7 @@ _DECODERS: Final[dict[int, _Decoder]] = {
     Op.PURGE: lambda key, value, headers: Purge(_unpack_offsets(value, 0)[0]),
     Op.FORGET: _read_forget,
     Op.SPINE: lambda key, value, headers: SpineEpoch(_unpack_offsets(value, 0)[0]),
+    Op.PARTITIONS: lambda key, value, headers: PartitionCount(_unpack_offsets(value, 0)[0]),
     Op.BASIS: _read_basis,
     Op.COPY: _read_copy,
     Op.RESERVE: _read_reserve,

@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from holdfast.contracts.objects import Missing
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.replay import replay
 from holdfast.heap.snapshot_format import SnapshotSubject, decode_image
 from holdfast.heap.state_image import restored
@@ -21,7 +21,7 @@ from holdfast.vocabulary.tasks import LoopTurns
 _log: Final = logging.getLogger(__name__)
 
 
-async def recover(log: OwnedPartition, mode: str, turns: LoopTurns) -> PartitionState:
+async def recover(log: OwnedPartition, mode: str, turns: LoopTurns) -> HeapState:
     """The state as of the log's end. `CorruptError`: neither a snapshot nor the log gives it. Raises what reading raises."""
     listed = await log.snapshots.load()
     for snapshot in reversed(listed.snapshots):
@@ -32,7 +32,7 @@ async def recover(log: OwnedPartition, mode: str, turns: LoopTurns) -> Partition
             continue
         await replay(log, state, turns)
         return state
-    state = PartitionState(mode)
+    state = HeapState(mode)
     if log.start_offset > 0:
         raise CorruptError(
             f"heap partition {log.partition_id}",
@@ -42,7 +42,7 @@ async def recover(log: OwnedPartition, mode: str, turns: LoopTurns) -> Partition
     return state
 
 
-async def _read(log: OwnedPartition, snapshot: SnapshotRecord) -> PartitionState:
+async def _read(log: OwnedPartition, snapshot: SnapshotRecord) -> HeapState:
     if not log.start_offset <= snapshot.offset <= log.next_offset:
         raise CorruptError(f"snapshot {snapshot.object}", f"the log is {log.start_offset} to {log.next_offset}")
     body = await log.snapshots.read(snapshot)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import decode_operation
 from holdfast.log.batches import decode, parse_header
 from holdfast.log.owned_partition import OwnedPartition
@@ -14,7 +14,7 @@ _READ_BYTES: Final = MIB
 _WAIT_MS: Final = 60_000  # at `object`, until what was recovered is published
 
 
-async def replay(log: OwnedPartition, state: PartitionState, turns: LoopTurns) -> None:
+async def replay(log: OwnedPartition, state: HeapState, turns: LoopTurns) -> None:
     """Apply every record from `state.next_offset` to the end of the log, as of now. Raises what reading raises.
 
     Nobody else appends to it. What is not visible yet, because it waits to be published, is waited for.

@@ -16,11 +16,22 @@ _KEYS_KEPT: Final = 65_536
 
 @lru_cache(maxsize=_KEYS_KEPT)
 def partition_of_key(key: str, partitions: int) -> int:
-    """The partition of a key. It never changes: duplicates are found where the first one went."""
+    """The partition of a key, of so many. With more of them it is a new one, or the same."""
     if partitions == 1:
         return 0
     digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
     return max(range(partitions), key=lambda number: fmix_64((digest + (number + 1) * _GOLDEN) & _MASK))
+
+
+def routing_key(message: NewMessage) -> str | None:
+    """What decides the partition of a message; None: nothing does."""
+    if message.partition_key is not None:
+        return message.partition_key
+    if message.fairness_key is not None:  # a key's limits count where its messages are
+        return message.fairness_key
+    if message.producer is not None:  # the same enqueue again must find the first one
+        return "\0".join(map(str, message.producer))
+    return None
 
 
 class MessageRouter:
@@ -33,19 +44,13 @@ class MessageRouter:
         """The partition of a message."""
         if partitions == 1:
             return 0
-        if message.partition_key is not None:
-            return partition_of_key(message.partition_key, partitions)
-        if message.fairness_key is not None:  # a key's limits count where its messages are
-            return partition_of_key(message.fairness_key, partitions)
-        if message.producer is not None:  # the same enqueue again must find the first one
-            return partition_of_key("\0".join(map(str, message.producer)), partitions)
-        return next(self._turns) % partitions
+        key = routing_key(message)
+        return next(self._turns) % partitions if key is None else partition_of_key(key, partitions)
 
     def batch(self, messages: Sequence[NewMessage], partitions: int) -> list[int]:
         """The partitions of messages that are enqueued together: those without key and producer go with the first that has one,
         or to one partition all of them, so that a plain batch is in as few partitions as it can be."""
-        keys = [(message.partition_key, message.fairness_key, message.producer) for message in messages]
-        bound = [any(key is not None for key in each) for each in keys]
+        bound = [routing_key(message) is not None for message in messages]
         if not any(bound):
             return [self.partition(messages[0], partitions)] * len(messages) if messages else []
         first = self.partition(messages[bound.index(True)], partitions)

@@ -15,6 +15,7 @@ from holdfast.heap.config import HeapConfig
 from holdfast.heap.dead_letters import DeadLetters
 from holdfast.heap.decisions import REASON_CHARS_MAX
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError
+from holdfast.heap.growth.partition_sets import sets_of
 from holdfast.heap.lease_token import LeaseToken, parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX, LocalHeaps, heap_config
 from holdfast.heap.message_id import parse_message_id
@@ -36,6 +37,11 @@ from holdfast.vocabulary.settings import check_between
 R = TypeVar("R")
 
 _MOVING_MS: Final = 100  # between two looks at a partition that is opened or moves
+
+
+def destination_partition(heap: Topic, partition: int) -> int:
+    """Where messages of a partition of another heap go. It never changes, so that what was delivered before is known there."""
+    return partition % sets_of(heap).created_with
 
 
 class HeapService:
@@ -76,7 +82,7 @@ class HeapService:
         `partition`: of all of them; `places`: of each; without both they go where they belong. A batch over several partitions is
         served by the leader of the lowest. `BatchAbortedError`: see `LocalBatches.enqueue`.
         """
-        heap = await self._heap(topic)
+        heap = await self._heap(topic, partition if places is None else max(places, default=0))
         check_messages(messages, heap_config(heap), self._heaps.settings)
         if partition is None or places is not None:
             places = self._router.batch(messages, heap.partitions) if places is None else places
@@ -104,9 +110,12 @@ class HeapService:
         found = {number: iter(each) for number, each in (await batches.enqueue(view, parts)).items()}
         return [next(found[number]) for number in places]
 
-    async def route(self, topic: str, messages: Sequence[NewMessage]) -> list[int]:
-        """The partitions of messages that are enqueued together. Those without key and producer follow the others."""
-        heap = await self._heap(topic)
+    async def route(self, topic: str, messages: Sequence[NewMessage], *, partitions: int = 1) -> list[int]:
+        """The partitions of messages that are enqueued together. Those without key and producer follow the others.
+
+        `partitions`: how many there are at least, as somebody knows for certain.
+        """
+        heap = await self._heap(topic, partitions - 1)
         return self._router.batch(messages, heap.partitions)
 
     # ── consumers ──
@@ -120,40 +129,47 @@ class HeapService:
         visibility_timeout_ms: int | None = None,
         wait_ms: float = 0,
         partition: int | None = None,
+        whole: bool = False,
     ) -> list[PoppedMessage]:
         """Lease messages, the best first; none after `wait_ms` without any. While the partition is opened here, it waits, too.
 
-        Of a heap of several partitions, each message is within the heap's rank bound, which it names; `partition` asks one alone.
+        Of a heap of several partitions, each message is within the heap's rank bound, which it names; `partition` asks one alone,
+        unless that is all there is, as far as the caller knows (`whole`).
         """
         began_ms = self._clock.boot_ms()
-        heap = await self._heap(topic)
+        partition, whole = (None, True) if whole else (partition, partition is None)
+        heap = await self._heap(topic, partition)
         config = heap_config(heap)
         check_name("consumer", consumer)
         check_between("max_messages", max_messages, 1, self._heaps.settings.pop_messages_max)
         visibility_ms = config.visibility_timeout_ms if visibility_timeout_ms is None else visibility_timeout_ms
         check_visibility(visibility_ms, config)
         check_between("wait_ms", wait_ms, 0, WAIT_MS_MAX)
-        if partition is None and heap.partitions > 1 and self.spines is not None:
-            found = await self.spines.pop(
-                heap, count=max_messages, consumer=consumer, visibility_ms=visibility_ms, wait_ms=wait_ms
-            )
-            self._heaps.figures.popped(began_ms, found)
-            return found
-        number = self._only_partition(heap, partition)
         deadline_ms = self._clock.boot_ms() + wait_ms
         while True:
             left_ms = deadline_ms - self._clock.boot_ms()
             try:
-                view = self._partition(heap, number)
-                found = await view.pop(
-                    count=max_messages, consumer=consumer, visibility_ms=visibility_ms, wait_ms=max(0.0, left_ms)
-                )
+                if whole and heap.partitions > 1 and self.spines is not None:
+                    found = await self.spines.pop(
+                        heap,
+                        count=max_messages,
+                        consumer=consumer,
+                        visibility_ms=visibility_ms,
+                        wait_ms=max(0.0, left_ms),
+                    )
+                else:
+                    view = self._partition(heap, self._only_partition(heap, partition))
+                    if whole and view.spine is not None:
+                        raise UnavailableError(f"heap {topic}", "it has more partitions than are known here")
+                    found = await view.pop(
+                        count=max_messages, consumer=consumer, visibility_ms=visibility_ms, wait_ms=max(0.0, left_ms)
+                    )
                 self._heaps.figures.popped(began_ms, found)
                 return found
             except NotLeaderError as error:
                 if error.leader or left_ms <= 0:
                     raise
-            except UnavailableError:  # it is about to move
+            except UnavailableError:  # it is about to move, or the heap has grown
                 if left_ms <= 0:
                     raise
             await self._heaps.changed.wait_ms(self._clock, min(left_ms, _MOVING_MS))
@@ -190,8 +206,8 @@ class HeapService:
         call: Callable[[HeapPartition, Sequence[LeaseToken]], Awaitable[list[R]]],
     ) -> list[R]:
         """The results for each token, from the partitions that issued them."""
-        heap = await self._heap(topic)
         parsed = parse_tokens(tokens)
+        heap = await self._heap(topic, max((token.partition for token in parsed), default=0))
         if len({token.partition for token in parsed}) == 1:
             return await call(self._partition(heap, parsed[0].partition), parsed)
         places: dict[int, list[int]] = defaultdict(list)
@@ -267,17 +283,21 @@ class HeapService:
 
     # ── finding them ──
 
-    async def heap(self, name: str) -> Topic:
-        """The topic of a heap. `UnknownTopicError`, `NotAHeapError`."""
-        return await self._heap(name)
+    async def heap(self, name: str, *, partitions: int = 1) -> Topic:
+        """The topic of a heap. `partitions`: how many it has at least. `UnknownTopicError`, `NotAHeapError`."""
+        return await self._heap(name, partitions - 1)
 
     def serves(self, name: str, number: int) -> bool:
         """Whether a partition is open here."""
         heap = self._topic(name)
         return heap is not None and self._open(heap, number) is not None
 
-    async def _heap(self, name: str) -> Topic:
-        return existing(self._topic(name) or await self._topics.get(name))
+    async def _heap(self, name: str, partition: int | None = None) -> Topic:
+        """The heap; where a partition is asked for that is not known here, as the store has it: it may have grown."""
+        known = self._topic(name)
+        if known is None or (partition is not None and partition >= known.partitions):
+            known = await self._topics.get(name)
+        return existing(known)
 
     def _partition(self, heap: Topic, number: int) -> HeapPartition:
         if not 0 <= number < heap.partitions:
@@ -316,7 +336,7 @@ class HeapService:
     async def deliver(self, topic: str, partition: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Take messages that were moved here from another heap. Those that were delivered before are duplicates."""
         heap = await self.destination(topic)
-        return await self._partition(heap, partition % heap.partitions).enqueue(messages)
+        return await self._partition(heap, destination_partition(heap, partition)).enqueue(messages)
 
     async def destination(self, topic: str) -> Topic:
         """The heap that messages are moved to. One of dead letters that is missing is created."""

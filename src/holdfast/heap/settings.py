@@ -10,6 +10,7 @@ class HeapSettings:
     """Values an operator may tune.
 
     payload_cache_bytes_max  Payloads of recent messages kept in RAM, of all heaps of a process. Others are read from the log.
+    read_ahead_bytes_max     Messages that are popped next and not kept so, read from the log together, of all heaps of a process.
     dedup_entries_max        Sequence numbers that a partition remembers. Beyond it the older half is forgotten, and refused.
     append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
                              decoded whole.
@@ -30,6 +31,7 @@ class HeapSettings:
     """
 
     payload_cache_bytes_max: int = 32 * MIB
+    read_ahead_bytes_max: int = 64 * MIB
     dedup_entries_max: int = 1_000_000
     append_bytes: int = 64 * KIB
     enqueue_bytes_max: int = 16 * MIB
@@ -49,6 +51,7 @@ class HeapSettings:
 
     def __post_init__(self) -> None:
         check_at_least("payload_cache_bytes_max", self.payload_cache_bytes_max, 0)
+        check_at_least("read_ahead_bytes_max", self.read_ahead_bytes_max, 0)
         check_at_least("dedup_entries_max", self.dedup_entries_max, 100)
         check_between("append_bytes", self.append_bytes, KIB, 8 * MIB)
         check_between("enqueue_bytes_max", self.enqueue_bytes_max, KIB, 16 * MIB)

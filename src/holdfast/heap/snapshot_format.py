@@ -22,9 +22,9 @@ from holdfast.heap.batch.reservations import ReservationsImage, ReservedMessage
 from holdfast.heap.fairness.index import FairImage
 from holdfast.heap.fairness.keys import KeyShare
 from holdfast.heap.fairness.rules import decode_rules, encode_rules
-from holdfast.heap.message_id import OFFSET_MAX
-from holdfast.heap.packed_heap import HeapImage
-from holdfast.heap.partition_state import Counters, Lease, Outgoing
+from holdfast.heap.packed_heap import HeapImage, entry_rows, pack_heap_entries, read_heap_entries
+from holdfast.heap.partition_state import Counters, MessageLease, OutgoingMessage
+from holdfast.heap.pure_offset_heap import ROW_BYTES
 from holdfast.heap.records import enqueue_key, read_enqueue
 from holdfast.heap.state_image import StateImage
 from holdfast.vocabulary.errors import CorruptError
@@ -38,7 +38,6 @@ _FRAME: Final = Struct(">BII")  # kind, bytes, bytes before compression
 _CHECKSUM: Final = Struct(">I")  # CRC-32 of that and of what follows
 _ENTRIES: Final = 8_192
 _PIECES: Final = 256
-_OFFSET_BITS: Final = 56
 _WORD_BITS: Final = 64
 _WORD: Final = (1 << _WORD_BITS) - 1
 _FRAME_BYTES_MAX: Final = 512 * MIB
@@ -60,6 +59,7 @@ class _Kind(IntEnum):
     OUTBOX = 13
     DEDUP = 14
     END = 15
+    PARTITIONS = 18
     FAIRNESS = 32
     FAIR_KEYS = 33
     FAIR_NUMBERS = 34
@@ -94,13 +94,14 @@ class _Fairness(msgspec.Struct, array_like=True, frozen=True):
 class _Lists(NamedTuple):
     """The frames that hold rows of their own kind."""
 
-    leases: list[tuple[int, Lease]]
-    outbox: list[tuple[int, Outgoing]]
+    leases: list[tuple[int, MessageLease]]
+    outbox: list[tuple[int, OutgoingMessage]]
     dedup: list[tuple[str, int, int, bytes]]
     reserved: ReservationsImage
     fair: list[_Fairness]
     keys: list[KeyShare]
     numbers: list[tuple[int, bytes]]
+    partitions: list[int]
 
 
 def encode_image(image: StateImage, subject: SnapshotSubject) -> list[bytes]:
@@ -156,6 +157,8 @@ def _bodies(image: StateImage, subject: SnapshotSubject) -> Iterator[tuple[_Kind
             yield kind, msgspec.msgpack.encode(some)
     if image.fair is not None:
         yield from _fair_bodies(image.fair)
+    if image.partitions:
+        yield _Kind.PARTITIONS, msgspec.msgpack.encode(image.partitions)
 
 
 def _fair_bodies(fair: FairImage) -> Iterator[tuple[_Kind, bytes]]:
@@ -174,8 +177,12 @@ def _in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
 
 
 def _heap(heap: HeapImage, entries: _Kind, members: _Kind, changed: _Kind) -> Iterator[tuple[_Kind, bytes]]:
-    for some in _in_parts(heap.entries, _ENTRIES):
-        yield entries, _numbers([entry & OFFSET_MAX for entry in some], [entry >> _OFFSET_BITS for entry in some])
+    if isinstance(heap.entries, list):
+        for some in _in_parts(heap.entries, _ENTRIES):
+            yield entries, pack_heap_entries(entry_rows(some), 0, len(some))
+    else:
+        for first in range(0, len(heap.entries) // ROW_BYTES, _ENTRIES):
+            yield entries, pack_heap_entries(heap.entries, first, _ENTRIES)
     for pieces in _in_parts(heap.members.items(), _PIECES):
         yield members, msgspec.msgpack.encode(pieces)
     for rows in _in_parts(heap.changed.items(), _ENTRIES):
@@ -240,11 +247,11 @@ def _frames(data: memoryview) -> Iterator[tuple[_Kind, bytes]]:
 
 def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
     heads: list[_Head] = []
-    ready, delayed = HeapImage([], {}, {}), HeapImage([], {}, {})
+    ready, delayed = HeapImage(bytearray(), {}, {}), HeapImage(bytearray(), {}, {})
     pairs: dict[_Kind, dict[int, int]] = {
         kind: {} for kind in (_Kind.ATTEMPTS, _Kind.RETRIES, _Kind.RANKS, _Kind.COPIES)
     }
-    lists = _Lists([], [], [], ReservationsImage([], [], []), [], [], [])
+    lists = _Lists([], [], [], ReservationsImage([], [], []), [], [], [], [])
     readers: Mapping[_Kind, Callable[[bytes], object]] = {
         _Kind.HEAD: lambda body: heads.append(msgspec.msgpack.decode(body, type=_Head)),
         _Kind.READY: lambda body: _read_entries(body, ready.entries),
@@ -253,8 +260,8 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         _Kind.DELAYED: lambda body: _read_entries(body, delayed.entries),
         _Kind.DELAYED_MEMBERS: lambda body: delayed.members.update(_rows(body, tuple[int, bytes])),
         _Kind.DELAYED_CHANGED: lambda body: _read_changed(body, delayed.changed),
-        _Kind.LEASES: lambda body: lists.leases.extend(_rows(body, tuple[int, Lease])),
-        _Kind.OUTBOX: lambda body: lists.outbox.extend(_rows(body, tuple[int, Outgoing])),
+        _Kind.LEASES: lambda body: lists.leases.extend(_rows(body, tuple[int, MessageLease])),
+        _Kind.OUTBOX: lambda body: lists.outbox.extend(_rows(body, tuple[int, OutgoingMessage])),
         _Kind.DEDUP: lambda body: lists.dedup.extend(_rows(body, tuple[str, int, int, bytes])),
         _Kind.BATCHES: lambda body: lists.reserved.prepared.extend(_rows(body, Prepared)),
         _Kind.BATCHES_TO_FORGET: lambda body: lists.reserved.to_forget.extend(_rows(body, Prepared)),
@@ -264,6 +271,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         _Kind.FAIRNESS: lambda body: lists.fair.append(msgspec.msgpack.decode(body, type=_Fairness)),
         _Kind.FAIR_KEYS: lambda body: lists.keys.extend(_rows(body, KeyShare)),
         _Kind.FAIR_NUMBERS: lambda body: lists.numbers.extend(_rows(body, tuple[int, bytes])),
+        _Kind.PARTITIONS: lambda body: lists.partitions.append(msgspec.msgpack.decode(body, type=int)),
     }
     for kind, body in _frames(data):
         if kind in pairs:
@@ -289,6 +297,7 @@ def _decode(data: memoryview, subject: SnapshotSubject) -> StateImage:
         dedup=lists.dedup,
         reserved=lists.reserved,
         fair=_fair_image(lists),
+        partitions=max(lists.partitions, default=0),
     )
 
 
@@ -314,13 +323,9 @@ def _rows(body: bytes, row: type[T]) -> list[T]:
     return msgspec.msgpack.decode(body, type=list[row])  # type: ignore[valid-type]
 
 
-def _read_entries(body: bytes, entries: list[int]) -> None:
-    offsets, low, high = _read_columns(body, 3)
-    if any(high):
-        rows = zip(offsets, low, high, strict=True)
-        entries += [(top << _WORD_BITS | number) << _OFFSET_BITS | offset for offset, number, top in rows]
-    else:
-        entries += [number << _OFFSET_BITS | offset for offset, number in zip(offsets, low, strict=True)]
+def _read_entries(body: bytes, entries: bytes | bytearray | list[int]) -> None:
+    assert isinstance(entries, bytearray)
+    entries += read_heap_entries(body)
 
 
 def _read_changed(body: bytes, changed: dict[int, int]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.heap.batch.reservations import Reservations, ReservationsImage
 from holdfast.heap.fairness.index import FairImage, FairIndex
 from holdfast.heap.packed_heap import HeapImage, PackedHeap
-from holdfast.heap.partition_state import Counters, Lease, Outgoing, PartitionState
+from holdfast.heap.partition_state import Counters, HeapState, MessageLease, OutgoingMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +24,19 @@ class StateImage:
     counters: Counters
     ready: HeapImage
     delayed: HeapImage
-    leases: dict[int, Lease]
+    leases: dict[int, MessageLease]
     attempts: dict[int, int]
     retries: dict[int, int]
     ranks: dict[int, int]
     copies: dict[int, int]
-    outbox: dict[int, Outgoing]
+    outbox: dict[int, OutgoingMessage]
     dedup: list[tuple[str, int, int, bytes]]
     reserved: ReservationsImage
     fair: FairImage | None = None
+    partitions: int = 0
 
 
-def capture(state: PartitionState) -> StateImage:
+def capture(state: HeapState) -> StateImage:
     """The state as it is now."""
     return StateImage(
         mode=state.mode,
@@ -53,13 +54,15 @@ def capture(state: PartitionState) -> StateImage:
         dedup=list(state.dedup.rows()),
         reserved=state.reserved.image(),
         fair=state.fair.fair_image() if state.fair is not None else None,
+        partitions=state.partitions,
     )
 
 
-def restored(image: StateImage) -> PartitionState:
+def restored(image: StateImage) -> HeapState:
     """The state of an image, which it takes over."""
-    state = PartitionState(image.mode)
+    state = HeapState(image.mode)
     state.next_offset, state.spine_epoch, state.counters = image.next_offset, image.spine_epoch, image.counters
+    state.partitions = image.partitions
     state.delayed = PackedHeap.restored(image.delayed)
     if image.fair is not None:
         state.ready = state.fair = FairIndex.restored(image.ready, image.fair, image.leases)

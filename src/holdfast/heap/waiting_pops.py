@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.heap.decisions import HeapRules, decide_grant
 from holdfast.heap.errors import ResourceExhaustedError
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Grant
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.settings import MIB
@@ -30,9 +30,7 @@ class WaitingPop:
 class WaitingPops:
     """The pops of one partition. `add` appends a GRANT and returns its offset."""
 
-    def __init__(
-        self, state: PartitionState, *, epoch: int, now_ms: Callable[[], int], add: Callable[[Grant], int]
-    ) -> None:
+    def __init__(self, state: HeapState, *, epoch: int, now_ms: Callable[[], int], add: Callable[[Grant], int]) -> None:
         self._state, self._epoch, self._now_ms, self._add = state, epoch, now_ms, add
         self._waiting: deque[WaitingPop] = deque()
 

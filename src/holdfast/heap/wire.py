@@ -20,13 +20,14 @@ from holdfast.heap.errors import (
     LeaseLostError,
     MessageNotFoundError,
     NotAHeapError,
+    PartitionsGrownError,
     ProducerFencedError,
     ResourceExhaustedError,
     SequenceForgottenError,
 )
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
 from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
-from holdfast.log.topics import TopicExistsError, UnknownTopicError
+from holdfast.log.topics import PartitionCountError, TopicExistsError, UnknownTopicError
 from holdfast.security.confirmations import UnconfirmedError
 from holdfast.vocabulary.errors import (
     ClosedError,
@@ -64,12 +65,13 @@ class EnqueueBatchRequest(HeapRequest, frozen=True, kw_only=True, array_like=Tru
 
 
 class PopRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=2):
-    """Lease up to `max_messages`; waits for the first one."""
+    """Lease up to `max_messages`; waits for the first one. `whole`: the partition is the only one, as far as the sender knows."""
 
     consumer: str
     max_messages: int = 1
     visibility_timeout_ms: int | None = None
     wait_ms: float = 0
+    whole: bool = False
 
 
 class AckRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=3):
@@ -180,6 +182,13 @@ class DescribeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, t
     """How a heap is configured."""
 
 
+class UpdateRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=18):
+    """Change a heap: settings, None for the default; more partitions."""
+
+    config: dict[str, Any] = {}
+    partitions: int | None = None
+
+
 class ConfirmRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=40):
     """A token for one destructive request (`security.confirmations.Action`), good once."""
 
@@ -206,6 +215,7 @@ Request: TypeAlias = (
     | CreateRequest
     | DeleteRequest
     | DescribeRequest
+    | UpdateRequest
     | ConfirmRequest
 )
 
@@ -244,6 +254,7 @@ _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     CreateRequest: HeapDescription,
     DeleteRequest: None,
     DescribeRequest: HeapDescription,
+    UpdateRequest: HeapDescription,
     ConfirmRequest: tuple[str, int],  # the token, and until when it is good
 }
 _DECODERS: Final = {
@@ -268,8 +279,9 @@ class Denied(HoldfastError):  # noqa: N818 - a refusal
 
 _ERRORS: Final[tuple[type[HoldfastError], ...]] = (
     *(Denied, UnknownTopicError, TopicExistsError, NotAHeapError, NotLeaderError, NotEnoughReplicasError),
+    PartitionCountError,
     *(LeaseLostError, MessageNotFoundError, ResourceExhaustedError, ProducerFencedError, SequenceForgottenError),
-    *(BatchAbortedError, UnconfirmedError, InvalidError, UnavailableError, OutcomeUnknownError),
+    *(BatchAbortedError, UnconfirmedError, InvalidError, PartitionsGrownError, UnavailableError, OutcomeUnknownError),
     *(FencedError, ExpiredError, ClosedError),
 )
 _BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}

@@ -24,13 +24,15 @@ from holdfast.heap.wire import (
     ReleaseRequest,
     ReprioritiseRequest,
     StatsRequest,
+    UpdateRequest,
 )
-from holdfast.heaps.enqueuing import Enqueuing
+from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
 from holdfast.heaps.login import heap_login
 from holdfast.heaps.message import Message
 from holdfast.heaps.nodes import HeapNodes
-from holdfast.heaps.popping import Popping
+from holdfast.heaps.popper import Popper
+from holdfast.heaps.tracing import traced
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import TopicExistsError
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
@@ -39,6 +41,7 @@ from holdfast.vocabulary.settings import MIB
 
 _WAIT_MS: Final = 20_000
 _VISIBILITY_MS: Final = 30_000
+_PARTITIONS_MS: Final = 60_000  # after which the number of a heap's partitions is asked for again
 
 
 class HeapClient:
@@ -47,9 +50,9 @@ class HeapClient:
     def __init__(self, nodes: HeapNodes, *, name: str, buffered_bytes_max: int) -> None:
         self._nodes, self.name = nodes, name
         self._leases = Leases(nodes)
-        self._enqueuing = Enqueuing(nodes, name=name, bytes_max=buffered_bytes_max)
-        self._popping = Popping(nodes, consumer=name, give_back=self._give_back)
-        self._partitions: dict[str, int] = {}
+        self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
+        self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
+        self._partitions: dict[str, tuple[int, float]] = {}  # how many a heap has, and when that was asked for
 
     async def create(
         self,
@@ -74,6 +77,18 @@ class HeapClient:
         """How a heap is configured. `UnknownTopicError`, `NotAHeapError`."""
         found: HeapDescription = await self._nodes.call(DescribeRequest(topic=topic), again=True)
         return found
+
+    async def update(
+        self, topic: str, *, partitions: int | None = None, config: Mapping[str, object | None] | None = None
+    ) -> HeapDescription:
+        """Change settings of a heap, None takes one back to its default, and give it more `partitions`: docs/heaps.md.
+
+        `PartitionCountError`: it has more than that already.
+        """
+        request = UpdateRequest(topic=topic, partitions=partitions, config=dict(config or {}))
+        changed: HeapDescription = await self._nodes.call(request, again=True)
+        self._partitions.pop(topic, None)
+        return changed
 
     async def confirm(self, action: str, topic: str) -> str:
         """A token for one call that destroys messages, good once: `heap.delete`, `heap.purge`, `heap.dlq.delete`."""
@@ -114,11 +129,11 @@ class HeapClient:
             headers=tuple((headers or {}).items()),
             fairness_key=fairness_key,
         )
-        return await self._enqueuing.enqueue(topic, await self._partitions_of(topic), message)
+        return await self._enqueuing.enqueue(topic, await self._partitions_of(topic), traced([message])[0])
 
     async def enqueue_many(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Enqueue messages; returns when all are durable, each once. The error of one that is refused is raised at the end."""
-        return await self._enqueuing.enqueue_many(topic, await self._partitions_of(topic), messages)
+        return await self._enqueuing.enqueue_many(topic, await self._partitions_of(topic), traced(messages))
 
     async def enqueue_batch(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Enqueue messages, all of them or none, also if they are of several partitions; returns when they are durable.
@@ -126,7 +141,7 @@ class HeapClient:
         It happens once, also if an answer is lost on the way. `BatchAbortedError`: other batches with the same producers' numbers
         were in the way for as long as a call is tried.
         """
-        return await self._enqueuing.enqueue_batch(topic, await self._partitions_of(topic), messages)
+        return await self._enqueuing.enqueue_batch(topic, await self._partitions_of(topic), traced(messages))
 
     async def ack(self, messages: Sequence[Message]) -> None:
         """The work on these is done: they are gone. Returns when that is durable. `LeaseLostError`: of the first that was lost."""
@@ -149,7 +164,8 @@ class HeapClient:
             found = await self._nodes.pop(request)
         else:
             found = await self._popping.pop(topic, max_messages, visibility_ms)
-        popped = [Message(each, visibility_ms, self._leases) for each in found]
+        leases = self._leases
+        popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms) for each in found]
         self._leases.keep(popped)
         return popped
 
@@ -312,10 +328,19 @@ class HeapClient:
             await self._nodes.call(ReleaseRequest(topic=topic, tokens=tokens), again=True)
 
     async def _partitions_of(self, topic: str) -> int:
-        known = self._partitions.get(topic)
-        if known is None:
-            known = self._partitions[topic] = await self._nodes.partitions(topic)
-        return known
+        """How many partitions a heap has, or had a minute ago: where a message is sent is never wrong, more are only used later."""
+        count, asked_ms = self._partitions.get(topic, (0, 0.0))
+        now_ms = self._nodes.clock.boot_ms()
+        if not count or now_ms >= asked_ms + _PARTITIONS_MS:
+            self._partitions[topic] = count, now_ms  # one asks
+            try:
+                count = await self._nodes.partitions(topic)
+            except HoldfastError:
+                if not count:
+                    self._partitions.pop(topic, None)
+                    raise
+            self._partitions[topic] = count, now_ms
+        return count
 
 
 @asynccontextmanager

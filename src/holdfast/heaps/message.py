@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.model import PoppedMessage
+from holdfast.heap.records import Headers
 from holdfast.heap.wire import LostLease, NackRequest, ReleaseRequest
+from holdfast.heaps import tracing
 
 if TYPE_CHECKING:
     from holdfast.heaps.leases import Leases
 
 
-class Message:
+class Message(msgspec.Struct, gc=False, eq=False):
     """A message, leased to this client until it is settled, and renewed until then.
 
     As a context manager it is acknowledged at the end of the body, and negatively if the body raises; unless it was settled there.
@@ -21,23 +26,81 @@ class Message:
     `rank_bound`: it was among so many of the best that were ready, of a heap of several partitions.
     """
 
-    __slots__ = (
-        *("id", "topic", "partition", "payload", "priority", "headers", "attempts", "max_retries", "enqueued_ms"),
-        *("partition_key", "fairness_key", "rank_bound", "lease_token", "lease_deadline_ms", "visibility_ms"),
-        "on_lost",
-        *("_lost", "_why", "_leases", "_settled", "__weakref__"),
-    )
+    # gc=False: a client has thousands of them. Of what they refer to, only `_leases` refers to them, until they are settled.
+    _popped: PoppedMessage
+    visibility_ms: int
+    _leases: "Leases"
+    lease_deadline_ms: int = 0
+    on_lost: "Callable[[Message], None] | None" = None
+    _lost: asyncio.Event | None = None  # made when somebody asks for it
+    _why: LostLease | None = None
+    _settled: bool = False
+    _span: AbstractContextManager[Any] | None = None  # of the body
 
-    def __init__(self, popped: PoppedMessage, visibility_ms: int, leases: "Leases") -> None:
-        self.id, self.topic, self.partition, self.payload, self.priority, self.enqueued_ms = popped[:6]
-        self.lease_token, self.lease_deadline_ms, self.attempts, self.max_retries = popped[6:10]
-        self.partition_key, self.headers, self.rank_bound, self.fairness_key = popped[11:15]
-        self.visibility_ms = visibility_ms
-        self._lost: asyncio.Event | None = None  # made when somebody asks for it
-        self.on_lost: Callable[[Message], None] | None = None
-        self._why: LostLease | None = None
-        self._leases = leases
-        self._settled = False
+    @property
+    def id(self) -> str:
+        """Its id, a ULID."""
+        return self._popped.message_id
+
+    @property
+    def topic(self) -> str:
+        """The heap it is in."""
+        return self._popped.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition it is in."""
+        return self._popped.partition
+
+    @property
+    def payload(self) -> bytes:
+        """What was enqueued."""
+        return self._popped.payload
+
+    @property
+    def priority(self) -> int:
+        """Its priority."""
+        return self._popped.priority
+
+    @property
+    def enqueued_ms(self) -> int:
+        """When it was enqueued."""
+        return self._popped.enqueued_ms
+
+    @property
+    def lease_token(self) -> bytes:
+        """What names its lease."""
+        return self._popped.lease_token
+
+    @property
+    def attempts(self) -> int:
+        """How often it failed before."""
+        return self._popped.attempts
+
+    @property
+    def max_retries(self) -> int:
+        """How often it is tried again before it becomes a dead letter."""
+        return self._popped.max_retries
+
+    @property
+    def partition_key(self) -> str | None:
+        """What chose its partition."""
+        return self._popped.partition_key
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        return self._popped.headers
+
+    @property
+    def rank_bound(self) -> int:
+        """It was among so many of the best that were ready; 0: of a heap of one partition."""
+        return self._popped.rank_bound
+
+    @property
+    def fairness_key(self) -> str | None:
+        """Whose message it is, where the heap is fair to keys."""
+        return self._popped.fairness_key
 
     def __repr__(self) -> str:
         return f"<Message {self.id} of {self.topic}, priority {self.priority}, {len(self.payload)} bytes>"
@@ -128,11 +191,31 @@ class Message:
             raise found.error(self.topic)
 
     async def __aenter__(self) -> "Message":
+        self.begin_work()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end_work(kind, error, trace)
+        await self.settle_after(error)
+
+    def begin_work(self) -> None:
+        """The body begins: its span is the current one (`tracing`)."""
+        self._span = tracing.work_on(self)
+        if self._span is not None:
+            self._span.__enter__()
+
+    def end_work(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The body has ended, in the same task or thread."""
+        span, self._span = self._span, None
+        if span is not None:
+            span.__exit__(kind, error, trace)
+
+    async def settle_after(self, error: BaseException | None) -> None:
+        """Settle it as a body ended, unless it was settled there."""
         if self._settled:
             return
         if error is None:

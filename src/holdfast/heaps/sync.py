@@ -53,12 +53,14 @@ class SyncMessage:
         self._client._run(self._message.release())
 
     def __enter__(self) -> "SyncMessage":
+        self._message.begin_work()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client._run(self._message.__aexit__(kind, error, trace))
+        self._message.end_work(kind, error, trace)
+        self._client._run(self._message.settle_after(error))
 
 
 class HeapClient:
@@ -84,6 +86,10 @@ class HeapClient:
     def create(self, topic: str, **options: Any) -> HeapDescription:
         """See `holdfast.heaps.HeapClient.create`."""
         return self._run(self._client.create(topic, **options))
+
+    def update(self, topic: str, **changes: Any) -> HeapDescription:
+        """See `holdfast.heaps.HeapClient.update`."""
+        return self._run(self._client.update(topic, **changes))
 
     def describe(self, topic: str) -> HeapDescription:
         """How a heap is configured."""

@@ -15,7 +15,7 @@ from holdfast.kernel.lease import Lease, retake
 from holdfast.log.errors import EpochSpentError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
-from holdfast.log.partition.draining import drain, drain_to_replicas
+from holdfast.log.partition.drain import drain, drain_to_replicas
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
@@ -24,7 +24,7 @@ from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.retained_partition import RetainedPartition
 from holdfast.log.partition.takeover import open_partitions
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replica_upkeep import ReplicaUpkeep
@@ -310,7 +310,7 @@ class PartitionLeaseHandler:
         error = store_behind_error(str(which), lease.epoch, promised)
         if self._unopened.offline.get(which) != str(error) and await is_newest(self._store, lease):
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
-            takeover = Takeover(partition_id=partition_id, lease=lease, config=self._partition_config(topic))
+            takeover = PartitionTakeover(partition_id=partition_id, lease=lease, config=self._partition_config(topic))
             await self._not_opened([(takeover, error)])
         return True  # otherwise the lease is lost, and the plan executor sees that, too
 
@@ -374,7 +374,7 @@ class PartitionLeaseHandler:
 
     async def _try_open(self, leases: Sequence[Lease], *, acquired: bool = False) -> list[FencedError]:
         """Open these, or list them as offline; those that are lost. `acquired`: just now, so nobody can have marked them."""
-        takeovers: list[Takeover] = []
+        takeovers: list[PartitionTakeover] = []
         topics: dict[str, Topic] = {}
         for lease in leases:
             self._unopened.opening(lease)
@@ -385,14 +385,16 @@ class PartitionLeaseHandler:
                 continue
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
             config = self._partition_config(topic)
-            takeovers.append(Takeover(partition_id=partition_id, lease=lease, config=config, was_offline=not acquired))
+            takeovers.append(
+                PartitionTakeover(partition_id=partition_id, lease=lease, config=config, was_offline=not acquired)
+            )
             topics[lease.resource] = topic
         if not takeovers:
             return []
         began_ms = self._clock.boot_ms()
-        failed: list[tuple[Takeover, HoldfastError]] = []
+        failed: list[tuple[PartitionTakeover, HoldfastError]] = []
 
-        def on_result(takeover: Takeover, found: LeadingPartition | HoldfastError) -> None:
+        def on_result(takeover: PartitionTakeover, found: LeadingPartition | HoldfastError) -> None:
             if isinstance(found, HoldfastError):
                 failed.append((takeover, found))
             else:
@@ -426,7 +428,7 @@ class PartitionLeaseHandler:
         self._changes.gained(which, lease.epoch, recovered=recovered, began_ms=began_ms, ended_ms=ended_ms)
         self._on_opened(topic, partition)
 
-    async def _not_opened(self, failed: Sequence[tuple[Takeover, HoldfastError]]) -> list[FencedError]:
+    async def _not_opened(self, failed: Sequence[tuple[PartitionTakeover, HoldfastError]]) -> list[FencedError]:
         """List these as offline; return those that are lost. `ExpiredError`: all of them are."""
         for takeover, error in failed:
             if isinstance(error, ExpiredError):

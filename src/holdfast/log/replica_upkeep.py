@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.log.model import QUORUM
 from holdfast.log.partition.leading_partition import LeadingPartition
-from holdfast.log.partition.replica_members import choose_members, is_other_set_due
+from holdfast.log.partition.replica_members import choose_members, is_other_set_due, may_reopen_here
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.resources import ReplicationResources
 from holdfast.vocabulary.clock import Clock
@@ -119,7 +119,7 @@ class ReplicaUpkeep:
             replication.network.wal_id,
             replication.planned_replicas(partition_from_resource(partition.lease.resource)),
         )
-        if not planned or planned[0] != own:
+        if not may_reopen_here(planned, own, can_advance=partition.can_advance):
             return False  # it is about to move
         wanted = choose_members(planned, own, config.replicas)
         reachable = [each for each in wanted if replication.network.is_connected(each)]

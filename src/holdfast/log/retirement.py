@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from holdfast.kernel.lease import Lease, release
-from holdfast.log.partition.draining import close_together
+from holdfast.log.partition.drain import close_together
 from holdfast.log.partition.due_partitions import publication_groups
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import SegmentPublisher

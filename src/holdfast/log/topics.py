@@ -33,8 +33,8 @@ HEAP: Final = "heap"
 NAME_MAX: Final = 249
 PARTITIONS_MAX: Final = 10_000
 
-# Of the log below a heap. What it holds is live until the heap says otherwise, whatever its age or key; and a key's partition stays
-# the same, so that an enqueue that is repeated finds the first one.
+# Of the log below a heap. What it holds is live until the heap says otherwise, whatever its age or key. A heap grows by
+# `with_partitions` all the same: the count is fixed for releases that would forget how many partitions there were before.
 HEAP_SETTINGS: Final[Mapping[str, object]] = {
     "cleanup_policy": "delete",
     "retention_ms": NO_LIMIT,
@@ -44,6 +44,10 @@ HEAP_SETTINGS: Final[Mapping[str, object]] = {
     "unclean_takeover": False,
     "partition_count": FIXED_COUNT,
 }
+
+EARLIER: Final = "earlier_partitions"  # in `Topic.heap`: how many there were before each growth, and when it grew
+GROWTHS_MAX: Final = 64  # that a heap remembers
+_GROWTH_KEPT_MS: Final = 2 * 31 * 86_400_000  # twice the longest window in which a heap finds a repeated enqueue
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
@@ -117,7 +121,8 @@ class FixedPartitionsError(InvalidError):
 class Topic(msgspec.Struct, frozen=True, kw_only=True, dict=True):  # the dict holds what is worked out once
     """What stands under `topic/…`. `overrides` are the settings that were set; `config` is all of them.
 
-    `kind`: what writes its records, for as long as it exists. `heap`: the settings of a heap, which are the heap's business.
+    `kind`: what writes its records, for as long as it exists. `heap`: the settings of a heap, which are the heap's business, and
+    `EARLIER`, if it has grown.
     """
 
     id: str
@@ -152,13 +157,31 @@ def check_name(name: str) -> None:
         raise TopicNameError(name)
 
 
-def with_partitions(topic: Topic, count: int) -> Topic:
-    """The topic with `count` partitions; raises what `Topics.add_partitions` refuses. Writes nothing."""
+def with_partitions(topic: Topic, count: int, *, now_ms: int = 0) -> Topic:
+    """The topic with `count` partitions; raises what `Topics.add_partitions` refuses. Writes nothing. `now_ms`: when it grows."""
     if not topic.partitions < count <= PARTITIONS_MAX:
         raise PartitionCountError(topic.name, count, topic.partitions)
+    if topic.is_heap:
+        heap = {**topic.heap, EARLIER: _earlier(topic, now_ms)}
+        return msgspec.structs.replace(topic, partitions=count, heap=heap)
     if topic.config.partition_count == FIXED_COUNT:
         raise FixedPartitionsError(topic.name, topic.partitions, "holdfast.partitions")
     return msgspec.structs.replace(topic, partitions=count)
+
+
+def earlier_partitions(topic: Topic) -> tuple[tuple[int, int], ...]:
+    """How many partitions a heap had before each growth, and when it grew, oldest first: the first is what it was created with."""
+    found: tuple[tuple[int, int], ...] = msgspec.convert(topic.heap.get(EARLIER, ()), tuple[tuple[int, int], ...])
+    return found
+
+
+def _earlier(topic: Topic, now_ms: int) -> list[tuple[int, int]]:
+    """The growths of a heap after one more. The first is kept for ever, the others while a repeated enqueue may look for them."""
+    first, *others = (*earlier_partitions(topic), (topic.partitions, now_ms))
+    kept = [first, *(each for each in others if each[1] > now_ms - _GROWTH_KEPT_MS)]
+    if len(kept) > GROWTHS_MAX:
+        raise InvalidError(f"number of times heap {topic.name} grew", len(kept), f"at most {GROWTHS_MAX} in two months")
+    return kept
 
 
 def with_settings(topic: Topic, changes: Mapping[str, object | None]) -> Topic:
@@ -273,13 +296,21 @@ class Topics:
 
         return await self._change(name, decide)
 
-    async def alter_heap(self, name: str, change: Callable[[Topic], Mapping[str, object]]) -> Topic:
-        """Give a heap the settings that `change` returns for it; it raises if that cannot be."""
+    async def alter_heap(
+        self, name: str, change: Callable[[Topic], Mapping[str, object]], *, partitions: int | None = None
+    ) -> Topic:
+        """Give a heap the settings that `change` returns for it; it raises if that cannot be. `partitions`: how many it has then,
+        by the same commit; as many as it has already are no change. `PartitionCountError`: it has more.
+        """
 
         async def decide(entry: Entry | None) -> Swap[Topic]:
             topic = _existing(name, entry)
             altered = msgspec.structs.replace(topic, heap=dict(change(topic)))
-            return Swap(altered, (Put(topic_key(name), msgspec.json.encode(altered)),))
+            placed: list[Operation] = []
+            if partitions is not None and partitions != topic.partitions:
+                altered = with_partitions(altered, partitions, now_ms=self._clock.now_ms())
+                placed.append(_workload(altered))
+            return Swap(altered, (Put(topic_key(name), msgspec.json.encode(altered)), *placed))
 
         return await self._change(name, decide)
 
@@ -293,7 +324,7 @@ class Topics:
         """
 
         async def decide(entry: Entry | None) -> Swap[Topic]:
-            grown = with_partitions(_existing(name, entry), count)
+            grown = with_partitions(_existing(name, entry), count, now_ms=self._clock.now_ms())
             writes: list[Operation] = [Put(topic_key(name), msgspec.json.encode(grown)), _workload(grown)]
             if not assigned:
                 return Swap(grown, writes)

@@ -14,7 +14,7 @@ from holdfast.kernel.lease import Lease
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError, TailDamagedError, TailNotLocalError
 from holdfast.log.keys import WALS
 from holdfast.log.offline_partitions import mark_offline
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.wal_owners import hand_over_to_wal_owner
 from holdfast.vocabulary.clock import Clock
@@ -60,7 +60,7 @@ class UnopenedPartitions:
         if which in self._tail_is_local:
             raise UnavailableError(f"partition {which}", f"its last records are in this WAL: {self.offline.get(which)}")
 
-    async def go_offline(self, takeover: Takeover, error: HoldfastError) -> FencedError | None:
+    async def go_offline(self, takeover: PartitionTakeover, error: HoldfastError) -> FencedError | None:
         """It could not be opened; where another agent has its last records, that one gets the lease. The lease may be lost."""
         try:
             await self._go_offline(takeover, error)
@@ -68,7 +68,7 @@ class UnopenedPartitions:
             return lost
         return None
 
-    async def _go_offline(self, takeover: Takeover, error: HoldfastError) -> None:
+    async def _go_offline(self, takeover: PartitionTakeover, error: HoldfastError) -> None:
         partition_id, lease = takeover.partition_id, takeover.lease
         which, reason = TopicPartition(partition_id.topic, partition_id.number), str(error)
         if isinstance(error, TailNotLocalError):

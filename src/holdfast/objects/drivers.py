@@ -31,6 +31,8 @@ class RemoteSettings:
     ca_file: str = ""  # PEM of a private authority
     check: bool = True  # whether opening checks the bucket
     unsafe: bool = False  # whether a server that ignores if-absent is accepted
+    task_role: str = ""  # whose credentials tasks get, see `task_credentials`
+    sts_endpoint: str = ""
 
     def __post_init__(self) -> None:
         check_at_least("attempt_timeout_ms", self.attempt_timeout_ms, 1)

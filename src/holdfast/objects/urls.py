@@ -26,6 +26,7 @@ S = TypeVar("S")
 # Options whose values are shown; all others, misspelt ones too, are shown as ***.
 _SHOWN: Final = frozenset(
     {"endpoint", "region", "account_name", "virtual_hosted_style_request", "s3_express", "ca_file", "check", "unsafe"}
+    | {"task_role", "sts_endpoint"}
     | {"deadline_ms", "pause_ms", "pause_ms_max", "attempt_timeout_ms", "connect_timeout_ms", "threads_max"}
 )
 

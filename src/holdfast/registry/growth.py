@@ -24,14 +24,14 @@ async def ensure_partitions(store: Store, namespace: str, count: int, *, clock: 
     Racing calls, and calls after one that died half-way, end in the same state.
     """
 
-    async def decide(entry: Entry | None) -> Swap[records.PartitionCount]:
+    async def decide(entry: Entry | None) -> Swap[records.CountRecord]:
         if entry is None:
-            wanted = records.PartitionCount(count, initial=count)
+            wanted = records.CountRecord(count, initial=count)
         else:
             wanted = records.decode_count(entry)
             if wanted.partitions >= count:
                 return Swap(wanted)
-            wanted = records.PartitionCount(count, initial=wanted.initial)
+            wanted = records.CountRecord(count, initial=wanted.initial)
         return Swap(wanted, [Put(keys.meta_key(namespace), records.encode_count(wanted))])
 
     # The counts are decided before the partitions are made: whoever makes one knows whether it was added.

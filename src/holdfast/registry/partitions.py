@@ -42,7 +42,7 @@ _Decide = Callable[[PartitionState], PartitionState | None]
 """The state a partition is to have; None: refused."""
 
 
-class PartitionRecords:
+class PartitionTable:
     """The partitions of one namespace in `store`. Safe for many tasks and many processes."""
 
     def __init__(self, store: Store, *, clock: Clock, random: Random, settings: RegistrySettings | None = None) -> None:

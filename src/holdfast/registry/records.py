@@ -126,7 +126,7 @@ def decode_consumer(entry: Entry) -> ConsumerInfo:
     )
 
 
-class PartitionCount(NamedTuple):
+class CountRecord(NamedTuple):
     """How many partitions a namespace has, and how many it was made with; the others were added."""
 
     partitions: int
@@ -135,7 +135,7 @@ class PartitionCount(NamedTuple):
 
 def encode_meta(partitions: int) -> bytes:
     """How many partitions the namespace has."""
-    return encode_count(PartitionCount(partitions, partitions))
+    return encode_count(CountRecord(partitions, partitions))
 
 
 def decode_partition_count(entry: Entry) -> int:
@@ -143,15 +143,15 @@ def decode_partition_count(entry: Entry) -> int:
     return decode_count(entry).partitions
 
 
-def encode_count(count: PartitionCount) -> bytes:
+def encode_count(count: CountRecord) -> bytes:
     """The counts; as ever while nothing was added."""
     return _encode(_MetaRecord(count.partitions, 0 if count.initial == count.partitions else count.initial))
 
 
-def decode_count(entry: Entry) -> PartitionCount:
+def decode_count(entry: Entry) -> CountRecord:
     """The counts of a namespace."""
     record = _decode(_MetaRecord, entry)
-    return PartitionCount(record.partitions, record.initial or record.partitions)
+    return CountRecord(record.partitions, record.initial or record.partitions)
 
 
 def encode_start(offset: int) -> bytes:

@@ -14,7 +14,7 @@ from holdfast.kernel.cluster_move import MOVED_KEY, check_not_moved
 from holdfast.kernel.mirror import scan_and_watch
 from holdfast.registry import keys, records
 from holdfast.registry.model import ConsumerInfo, PartitionState, SourceTopic
-from holdfast.registry.partitions import PartitionRecords
+from holdfast.registry.partitions import PartitionTable
 from holdfast.registry.queries import fix_source
 from holdfast.registry.view import RegistryView
 from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableError
@@ -22,7 +22,7 @@ from holdfast.vocabulary.errors import ExpiredError, InvalidError, UnavailableEr
 _PARTITIONS_PER_COMMIT: Final = 50  # each is a requirement and a put; a commit takes 100 operations
 
 
-class RegistryStore(PartitionRecords):
+class RegistryStore(PartitionTable):
     """One namespace of partitions and consumers in a store. Safe for many tasks, many processes, many coordinators."""
 
     async def initialize(self) -> None:

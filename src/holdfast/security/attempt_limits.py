@@ -1,9 +1,10 @@
-"""How often logins may fail, by user and by address: the pause grows, then the door is locked for a while.
+"""How often logins may fail, by user and by address; then they are refused for a while.
 
-The one rule: memory is bounded, and what is forgotten is what failed longest ago. Pure: time is an argument.
+The rules: an attempt under way counts as a failure until it has ended, so that many at once are no more than one after another.
+Memory is bounded, and what is forgotten is what failed longest ago. Pure: time is an argument.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from holdfast.vocabulary.settings import check_at_least
@@ -36,6 +37,7 @@ class AttemptLimits:
     def __init__(self, settings: AttemptSettings) -> None:
         self._settings = settings
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._under_way: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -44,6 +46,23 @@ class AttemptLimits:
         """For how much longer logins of the name are refused; 0: they are not."""
         found = self._failures.get(name)
         return max(0, found.locked_until_ms - now_ms) if found is not None else 0
+
+    def may_begin(self, name: str, now_ms: int) -> bool:
+        """Whether one more attempt stays within the limit even if all that are under way fail."""
+        found = self._failures.get(name)
+        recent = found is not None and now_ms - found.began_at_ms < self._settings.window_ms
+        failed = found.count if found is not None and recent else 0
+        return not self.locked_ms(name, now_ms) and failed + self._under_way[name] < self._settings.failures_max
+
+    def begin(self, name: str) -> None:
+        """An attempt is under way, until `end`."""
+        self._under_way[name] += 1
+
+    def end(self, name: str) -> None:
+        """It is no longer; `failed` or `succeeded` says what became of it."""
+        self._under_way[name] -= 1
+        if not self._under_way[name]:
+            del self._under_way[name]
 
     def failed(self, name: str, now_ms: int) -> None:
         """A login has failed."""

@@ -32,7 +32,7 @@ _WAITING_MAX: Final = 10_000
 _TEXT_CHARS_MAX: Final = 500
 
 
-class Outcome(StrEnum):
+class AuditOutcome(StrEnum):
     """What became of it."""
 
     ALLOWED = "allowed"
@@ -47,7 +47,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     principal: str
     host: str
     action: str
-    outcome: Outcome
+    outcome: AuditOutcome
     resource: str = ""
     request: str = ""
     detail: str = ""
@@ -59,7 +59,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     principal: str
     host: str
     action: str
-    outcome: Outcome
+    outcome: AuditOutcome
     resource: str = ""
     request: str = ""
     detail: str = ""
@@ -124,7 +124,7 @@ class AuditLog:
         """Write the event, or count it if there are too many."""
         if self._thread is None:
             return
-        refused = event.outcome is Outcome.REFUSED
+        refused = event.outcome is AuditOutcome.REFUSED
         if (refused and not self._limit.admits(self._clock.boot_ms())) or len(self._waiting) >= _WAITING_MAX:
             self._left_out += 1
             self.left_out_total += 1

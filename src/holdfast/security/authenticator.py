@@ -3,7 +3,8 @@
 The rules: what was proven once is believed for `cache_ms`, and only while the very credential is still stored: a key that was
 revoked, or a password that was changed, counts for nothing as soon as this node has seen it. What is remembered of a secret is a
 digest under a key that this process alone has. Secrets are compared in constant time, by Argon2, PBKDF2 with `compare_digest`, or
-the signature of a token. Wrong passwords are limited by user and by address.
+the signature of a token. Wrong passwords are limited by user and by address, also those that are tried at once, and each takes
+the same work, whether there is such a user or not.
 
 A gateway calls `api_key`, `password` or `session`, then `allows` or `require` for what its table of rules names, and `is_valid`
 again and again for what lasts: streams, long polls, connections.
@@ -20,13 +21,14 @@ from holdfast.security.attempt_limits import AttemptLimits
 from holdfast.security.authorizer import Authorizer
 from holdfast.security.identity import AuthenticationError, ForbiddenError, Identity, TooManyAttemptsError
 from holdfast.security.principals import Principal
-from holdfast.security.scram import ScramMechanism, decoy, is_password
+from holdfast.security.scram import ScramMechanism, decoy, is_password, spend_refusal
 from holdfast.security.secret_checks import SecretChecks
-from holdfast.security.sessions import Session, decode_session, encode_session
+from holdfast.security.sessions import LoginSession, decode_session, encode_session
 from holdfast.security.settings import SecuritySettings
 from holdfast.security.store import User
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import Notify
 
 API_KEY: Final = "api-key"
 PASSWORD: Final = "password"  # noqa: S105 (the name of a method)
@@ -35,6 +37,7 @@ _CACHE_MAX: Final = 10_000
 _DECISIONS_MAX: Final = 20_000
 _NAME_CHARS_MAX: Final = 300  # of a decision that is kept: no resource that exists has a longer name
 _SECRET_CHARS_MAX: Final = 4_096
+_UNDER_WAY_RETRY_MS: Final = 1_000
 
 
 class Directory(Protocol):
@@ -56,7 +59,9 @@ class Authenticator:
     ) -> None:
         self.directory, self.settings = directory, settings
         self.checks = SecretChecks()
-        self.users_limits, self.hosts_limits = AttemptLimits(settings.attempts), AttemptLimits(settings.attempts)
+        self.users_limits = AttemptLimits(settings.user_attempts)
+        self.hosts_limits = AttemptLimits(settings.address_attempts)
+        self._attempt_ended = Notify()
         self.used_at_ms: dict[str, int] = {}
         """Keys that were used, and when; whoever writes that down empties it."""
         self._session_key, self.clock, self.random = session_key, clock, random
@@ -106,16 +111,24 @@ class Authenticator:
         if known is not None:
             return known
         host = canonical_host(host)
-        self._refuse_locked(self.hosts_limits, host)
-        self._refuse_locked(self.users_limits, name[:_NAME_CHARS_MAX])
+        self.refuse_locked(host, name)
         user = self.directory.user(name)
-        # An unknown user takes as long as a wrong password.
         found = user.credentials[0] if user is not None else decoy(ScramMechanism.SHA_256, name, self._decoy_secret)
+
+        def check() -> bool:
+            if is_password(found, password):
+                return True
+            spend_refusal(found, password)
+            return False
+
         if len(password) > _SECRET_CHARS_MAX or not await self.checks.run(
-            host, digest, lambda: is_password(found, password)
+            host,
+            digest,
+            check,
+            admitted=lambda: self._begin(host, name),
+            settled=lambda succeeded: self.attempt_ended(host, name, succeeded=succeeded),
         ):
-            raise self._failed(host, name)
-        self.users_limits.succeeded(name)
+            raise AuthenticationError(f"wrong user or password for {name[:80]!r}")
         return self._remember(digest, Identity(principal=Principal(name), host=host, method=PASSWORD, credential=found))
 
     def open_session(self, identity: Identity) -> tuple[str, Identity]:
@@ -123,7 +136,7 @@ class Authenticator:
         user = self.directory.user(identity.principal.name)
         if user is None or identity.method != PASSWORD:
             raise AuthenticationError("only a user with a password can open a session")
-        session = Session(
+        session = LoginSession(
             user=user.name,
             version=user.version,
             csrf=self.random.token() + self.random.token(),
@@ -207,7 +220,7 @@ class Authenticator:
             self.used_at_ms[identity.credential.prefix] = self.clock.now_ms()
         return identity
 
-    def _session_identity(self, session: Session, user: User, host: str) -> Identity:
+    def _session_identity(self, session: LoginSession, user: User, host: str) -> Identity:
         return Identity(
             principal=Principal(user.name),
             host=host,
@@ -217,18 +230,51 @@ class Authenticator:
             csrf=session.csrf,
         )
 
-    # ── failures ──
+    # ── attempts ──
 
-    def _refuse_locked(self, limits: AttemptLimits, name: str) -> None:
-        locked_ms = limits.locked_ms(name, self.clock.boot_ms())
+    def refuse_locked(self, host: str, user: str) -> None:
+        """`TooManyAttemptsError`: logins of this user or from this address are refused for a while."""
+        now_ms = self.clock.boot_ms()
+        locked_ms = max(
+            self.hosts_limits.locked_ms(host, now_ms), self.users_limits.locked_ms(user[:_NAME_CHARS_MAX], now_ms)
+        )
         if locked_ms:
             raise TooManyAttemptsError(locked_ms)
 
-    def _failed(self, host: str, user: str) -> AuthenticationError:
+    def begin_at_once(self, host: str, user: str) -> None:
+        """Begin an attempt that ends without a wait in between. `TooManyAttemptsError`; else `attempt_ended` has to follow."""
+        self.refuse_locked(host, user)
+        if not self._may_begin(host, user):
+            raise TooManyAttemptsError(_UNDER_WAY_RETRY_MS)
+        self._under_way(host, user)
+
+    def attempt_ended(self, host: str, user: str, *, succeeded: bool | None) -> None:
+        """What became of an attempt that has begun. None: nothing was tried."""
+        now_ms, name = self.clock.boot_ms(), user[:_NAME_CHARS_MAX]
+        self.hosts_limits.end(host)
+        self.users_limits.end(name)
+        if succeeded:
+            self.users_limits.succeeded(name)
+        elif succeeded is False:
+            self.hosts_limits.failed(host, now_ms)
+            self.users_limits.failed(name, now_ms)
+        self._attempt_ended.notify()
+
+    async def _begin(self, host: str, user: str) -> None:
+        """Begin an attempt, once those under way leave room for it. `TooManyAttemptsError`."""
+        self.refuse_locked(host, user)
+        while not self._may_begin(host, user):
+            await self._attempt_ended.wait()
+            self.refuse_locked(host, user)
+        self._under_way(host, user)
+
+    def _may_begin(self, host: str, user: str) -> bool:
         now_ms = self.clock.boot_ms()
-        self.hosts_limits.failed(host, now_ms)
-        self.users_limits.failed(user[:_NAME_CHARS_MAX], now_ms)
-        return AuthenticationError(f"wrong user or password for {user[:80]!r}")
+        return self.hosts_limits.may_begin(host, now_ms) and self.users_limits.may_begin(user[:_NAME_CHARS_MAX], now_ms)
+
+    def _under_way(self, host: str, user: str) -> None:
+        self.hosts_limits.begin(host)
+        self.users_limits.begin(user[:_NAME_CHARS_MAX])
 
     def close(self) -> None:
         """End the threads that check secrets."""

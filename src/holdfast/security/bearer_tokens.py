@@ -33,7 +33,7 @@ _NOTHING: Final[Any] = {**_SIGNATURE_ALONE, "verify_signature": False}
 _TIME_MAX_S: Final = 1 << 40
 
 
-class UnknownKeyError(TokenError):
+class UnknownSigningKeyError(TokenError):
     """The key that signed the token is not known: perhaps it is new."""
 
 
@@ -57,7 +57,7 @@ def _signed(token: str, header: Mapping[str, Any], keys: KeySet, settings: OAuth
         raise TokenError("the token's algorithm is not allowed")
     found = keys.find(key_id, algorithm)
     if found is None:
-        raise UnknownKeyError("the token's key is not known")
+        raise UnknownSigningKeyError("the token's key is not known")
     try:
         claims: Mapping[str, Any] = jwt.decode(token, found.key, algorithms=[algorithm], options=_SIGNATURE_ALONE)
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -130,7 +130,7 @@ class BearerTokens:
         """Whom a token is about. `TokenError`."""
         try:
             return self._verified(token)
-        except UnknownKeyError:
+        except UnknownSigningKeyError:
             if not await self.cache.refreshed():
                 raise
         return self._verified(token)

@@ -117,7 +117,7 @@ class ApiKeyStore:
             self._store, key_key(prefix), decide, clock=self._clock, random=self._random
         )
         if not revoked:
-            raise UnknownKeyError(prefix)
+            raise UnknownApiKeyError(prefix)
         return version
 
     async def record_uses(self, used_at_ms: Mapping[str, int]) -> None:
@@ -128,7 +128,7 @@ class ApiKeyStore:
             )
 
 
-class UnknownKeyError(InvalidError):
+class UnknownApiKeyError(InvalidError):
     """No key has this prefix."""
 
     def __init__(self, prefix: str) -> None:

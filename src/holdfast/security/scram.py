@@ -64,6 +64,13 @@ class ScramError(HoldfastError):
         return self.reason
 
 
+class WrongProofError(ScramError):
+    """A proof of another password: an attempt that counts."""
+
+    def __init__(self) -> None:
+        super().__init__("wrong user or password")
+
+
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """The slow part: hundreds of microseconds to milliseconds. Releases the GIL."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
@@ -97,6 +104,13 @@ def is_password(credential: ScramCredential, password: str) -> bool:
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     stored_key = _hash(mechanism, _hmac(mechanism, salted, b"Client Key"))
     return hmac.compare_digest(stored_key, credential.stored_key)
+
+
+def spend_refusal(credential: ScramCredential, password: str) -> None:
+    """The work that is left of what every refusal takes: its time does not say whose credential, or that there was none. Slow."""
+    for mechanism in ScramMechanism:
+        done = credential.iterations if mechanism is credential.mechanism else 0
+        salted_password(mechanism, password, credential.salt, max(1, ITERATIONS_MAX - done))
 
 
 def decoy(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
@@ -178,7 +192,7 @@ class ScramChallenge:
         signature = _hmac(mechanism, credential.stored_key, signed)
         client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
         if not hmac.compare_digest(_hash(mechanism, client_key), credential.stored_key):
-            raise ScramError("wrong user or password")
+            raise WrongProofError
         return b"v=" + base64.b64encode(_hmac(mechanism, credential.server_key, signed))
 
 

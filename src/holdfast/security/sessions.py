@@ -14,7 +14,7 @@ _ISSUER: Final = "holdfast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class LoginSession:
     """A session. `version`: of the user's credentials. `csrf`: what requests that change something must carry as well."""
 
     user: str
@@ -23,7 +23,7 @@ class Session:
     ends_at_ms: int
 
 
-def encode_session(session: Session, key: str) -> str:
+def encode_session(session: LoginSession, key: str) -> str:
     """The token."""
     import jwt
 
@@ -37,7 +37,7 @@ def encode_session(session: Session, key: str) -> str:
     return jwt.encode(claims, key, algorithm=_ALGORITHM)
 
 
-def decode_session(token: str, key: str, *, now_ms: int) -> Session:
+def decode_session(token: str, key: str, *, now_ms: int) -> LoginSession:
     """The session of a token that is signed by this key and has not ended. `AuthenticationError`."""
     import jwt
 
@@ -45,7 +45,7 @@ def decode_session(token: str, key: str, *, now_ms: int) -> Session:
         claims: dict[str, Any] = jwt.decode(
             token, key, algorithms=[_ALGORITHM], issuer=_ISSUER, options={"require": ["sub", "ver", "csrf", "end"]}
         )
-        session = Session(
+        session = LoginSession(
             user=str(claims["sub"]),
             version=int(claims["ver"]),
             csrf=str(claims["csrf"]),

@@ -17,7 +17,6 @@ from holdfast.vocabulary.sockets import listen
 
 _log: Final = logging.getLogger(__name__)
 
-HANDSHAKE_MS: Final = 10_000
 _GOODBYE_S: Final = (
     1.0  # how long a closing connection waits for the other end's close_notify, which idle clients never send
 )

@@ -57,10 +57,11 @@ class NetworkConditions:
 
 @dataclass(slots=True)
 class NetworkLink:
-    """One host's connection. While down it refuses at once, or swallows everything."""
+    """One host's connection. While down it refuses at once, or swallows everything; while deaf it sends, and gets no answers."""
 
     up: bool = True
     refuses: bool = True
+    deaf: bool = False  # between agents
 
 
 @dataclass(slots=True)  # not frozen: that would triple its cost
@@ -151,10 +152,9 @@ class SimStoreClient:
         at = bisect_right(self._server.log, from_version, key=_by_version)
         coming = False
 
-        def notify(commit: Changed | None) -> None:
+        def notify() -> None:
             nonlocal coming
-            # The server filters: nobody is woken for commits that do not concern the prefix.
-            if not coming and (commit is None or any(each.key.startswith(prefix) for each in commit.changes)):
+            if not coming:
                 coming = True
                 self._loop.post_at(self._loop.now_ms + self._delay_ms(), self._process.deliver, arrive)
 
@@ -175,13 +175,13 @@ class SimStoreClient:
                     feed.publish(commit)
             at = len(log)
 
-        self._server.listeners[notify] = notify
-        notify(None)
+        stop_listening = self._server.listen(prefix, notify)  # the server filters: nobody is woken for other keys
+        notify()
         try:
             async with feed.watch(prefix, from_version=from_version) as commits:
                 yield commits
         finally:
-            del self._server.listeners[notify]
+            stop_listening()
 
     def _delay_ms(self) -> float:
         conditions = self._conditions

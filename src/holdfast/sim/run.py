@@ -4,9 +4,7 @@ It reads its arguments and nothing of the environment.
 """
 
 import argparse
-import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,90 +12,17 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from holdfast.sim.parallel import run_parts, write_report
+from holdfast.sim.run_summary import RunSummary, run_seeds
 from holdfast.sim.seeds import SavedSeed, save_seeds
 from holdfast.sim.transcript import transcript
 from holdfast.sim.worlds import LEASES, WORLDS, AnyRun, AnyVariant, SimWorld
-from holdfast.vocabulary.clock import Clock, RealClock
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 TRANSCRIPTS_MAX: Final = 3  # failing seeds shown with their transcript; of the others, the rule
+PART_SEEDS_MAX: Final = 50  # that one process runs before it says what it found
 LINES_BEFORE: Final = 40  # of a transcript, up to the first broken rule; `--trace` shows all
-
-
-class SeedFailure(msgspec.Struct, frozen=True):
-    """A seed that broke a rule, and the first rule it broke."""
-
-    seed: int
-    rule: str
-    what: str
-    at_ms: float
-
-
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of many seeds. `means` is per seed."""
-
-    world: str
-    variant: str
-    seeds: int
-    seconds: float
-    seeds_per_s: float
-    failures: list[SeedFailure]
-    means: dict[str, float]
-
-
-def run_seeds(
-    seeds: Iterable[int],
-    *,
-    variant: AnyVariant,
-    clock: Clock,
-    world: SimWorld = LEASES,
-    on_run: Callable[[AnyRun], None] = lambda run: None,
-) -> RunSummary:
-    """Run each seed, one after another."""
-    started_ms = clock.boot_ms()
-    count = 0
-    failures: list[SeedFailure] = []
-    totals: dict[str, int] = dict.fromkeys(world.counted, 0)
-    with _rare_garbage_collection() as collect:
-        for seed in seeds:
-            run = world.run(seed, variant=variant)
-            count += 1
-            for what, kind in world.counted.items():
-                totals[what] += _count(run.events, kind)
-            for what, times in run.counts.items():
-                totals[what] = totals.get(what, 0) + times
-            if run.violations:
-                first = run.violations[0]
-                failures.append(SeedFailure(seed, first.rule, first.what, first.at_ms))
-            on_run(run)
-            if count % world.collect_every_seeds == 0:
-                collect()
-    seconds = max(1, clock.boot_ms() - started_ms) / 1000
-    return RunSummary(
-        world=world.name,
-        variant=variant.name,
-        seeds=count,
-        seconds=seconds,
-        seeds_per_s=round(count / seconds, 1),
-        failures=failures,
-        means={what: round(total / max(1, count), 2) for what, total in sorted(totals.items())},
-    )
-
-
-@contextmanager
-def _rare_garbage_collection() -> Iterator[Callable[[], object]]:
-    """A world becomes garbage as a whole after a few milliseconds: collecting meanwhile would be a tenth of the cost."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield gc.collect
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _count(events: Iterable[object], kind: type) -> int:
-    return sum(type(event) is kind for event in events)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -111,7 +36,10 @@ def main(argv: Sequence[str]) -> int:
         console.print(str(error), style="red", markup=False)
         return 2
     seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
-    summary = _run_with_progress(seeds, world, variant, quiet=args.json or len(seeds) == 1)
+    if isinstance(seeds, range) and (args.processes > 1 or args.report is not None):
+        summary = _run_in_parts(seeds, world, variant, args)
+    else:
+        summary = _run_with_progress(seeds, world, variant, quiet=args.json or len(seeds) == 1)
     shown = [args.seed] if args.seed is not None and args.trace else [each.seed for each in summary.failures]
     texts = {seed: _transcript_lines(seed, world, variant, whole=args.trace) for seed in shown[:TRANSCRIPTS_MAX]}
     if args.json:
@@ -143,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
         help="run a mutant, which must fail: "
         + "; ".join(f"{', '.join(world.mutants)} ({world.name})" for world in WORLDS.values()),
     )
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="over so many processes (default 1)")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="JSON of what has been run, written anew every few seeds"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("--trace", action="store_true", help="whole transcripts, not only their ends")
     parser.add_argument(
@@ -167,6 +99,21 @@ def _run_with_progress(seeds: Sequence[int], world: SimWorld, variant: AnyVarian
         return run_seeds(seeds, variant=variant, clock=RealClock(), world=world, on_run=show)
 
 
+def _run_in_parts(seeds: range, world: SimWorld, variant: AnyVariant, args: argparse.Namespace) -> RunSummary:
+    part_seeds = max(1, min(PART_SEEDS_MAX, len(seeds) // (4 * args.processes)))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    summary: RunSummary | None = None
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=args.json) as progress:
+        bar = progress.add_task(variant.name, total=len(seeds))
+        for summary in run_parts(
+            world.name, variant.name, seeds, processes=args.processes, part_seeds=part_seeds, clock=RealClock()
+        ):
+            progress.update(bar, completed=summary.seeds, description=f"{variant.name}: {len(summary.failures)} failed")
+            if args.report is not None:
+                write_report(args.report, summary)
+    return summary if summary is not None else run_seeds((), variant=variant, clock=RealClock(), world=world)
+
+
 def _transcript_lines(seed: int, world: SimWorld, variant: AnyVariant, *, whole: bool) -> list[str]:
     """The seed once more, with notes: the same run, because a seed decides everything."""
     run = world.run(seed, variant=variant, tracing=True)
@@ -189,7 +136,8 @@ def _print_summary(console: Console, summary: RunSummary, texts: dict[int, list[
     means = ", ".join(f"{what} {mean:g}" for what, mean in summary.means.items())
     console.print(f"per seed: {means}", markup=False, style="dim")
     console.print(
-        f"{summary.variant}: {summary.seeds} seeds, {len(summary.failures)} failed, {summary.seeds_per_s:g} seeds/s",
+        f"{summary.variant}: {summary.seeds} seeds, {len(summary.failures)} failed, {summary.events} events, "
+        f"{summary.seconds:g} s, {summary.seeds_per_s:g} seeds/s",
         markup=False,
         style="red" if summary.failures else "green",
     )

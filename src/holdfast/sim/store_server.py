@@ -75,9 +75,8 @@ class SimStoreServer:
     ) -> None:
         self.store = kind(clock=clock, random=random, history=history, on_commit=self._commit_applied)
         self.log: list[Changed] = []
-        self.listeners: dict[
-            object, Callable[[Changed], None]
-        ] = {}  # in order of arrival: a set would wake them by address
+        # By prefix, and then in order of arrival: a set would wake them by address.
+        self._listeners: dict[str, dict[Callable[[], None], None]] = {}
         self.up = True
         self._outcomes: dict[str, Committed | NotCommitted] = {}
         self._resolve_is_final = resolve_is_final
@@ -143,11 +142,23 @@ class SimStoreServer:
         self._history.read_observed({entry.key: entry for entry in entries}, whole=HOLDERS)
         return tuple(entry.key for entry in entries)
 
+    def listen(self, prefix: str, listener: Callable[[], None]) -> Callable[[], object]:
+        """Call back at every commit that changes keys below `prefix`, until what is returned is called."""
+        self._listeners.setdefault(prefix, {})[listener] = None
+        return lambda: self._listeners[prefix].pop(listener, None)
+
+    @property
+    def watched(self) -> set[str]:
+        """The prefixes that somebody listens to."""
+        return {prefix for prefix, listeners in self._listeners.items() if listeners}
+
     def _commit_applied(self, commit: Changed) -> None:
         self.log.append(commit)
         self._history.commit_applied(commit.version, commit.changes)
-        for listener in tuple(self.listeners.values()):
-            listener(commit)
+        for prefix, listeners in self._listeners.items():
+            if listeners and any(each.key.startswith(prefix) for each in commit.changes):
+                for listener in tuple(listeners):
+                    listener()
 
 
 def run_immediately(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,6 @@
-"""The worlds there are: leases (the kernel alone), cluster (whole agents), heap and heap-batches (protocols). One table of them."""
+"""The worlds there are: leases (the kernel alone), cluster (whole agents), heap, heap-batches and heap-growth (protocols).
+One table of them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from holdfast.sim.cluster.transcript import describe_cluster
 from holdfast.sim.cluster.world import run_cluster_seed
 from holdfast.sim.heap.batch_variant import BATCH_MUTANTS, CORRECT_BATCHES
 from holdfast.sim.heap.batches import BATCH_RULES, describe_batch_event, run_batch_seed
+from holdfast.sim.heap.growth import GROWTH_RULES, run_growth_seed
+from holdfast.sim.heap.growth_variant import CORRECT_GROWTH, GROWTH_MUTANTS
 from holdfast.sim.heap.history import MessagesGranted, describe_heap
 from holdfast.sim.heap.mutants import HEAP_MUTANTS
 from holdfast.sim.heap.rank_oracle import HEAP_RULES
@@ -89,7 +93,7 @@ CLUSTER: Final = SimWorld(
     describe=describe_cluster,
     counted={"batches acknowledged": RecordsAcknowledged, "reads": RecordsRead},
     seeds_path=Path("tests/sim/cluster/seeds.txt"),
-    collect_every_seeds=5,
+    collect_every_seeds=20,
 )
 HEAP: Final = SimWorld(
     name="heap",
@@ -113,4 +117,15 @@ HEAP_BATCHES: Final = SimWorld(
     seeds_path=Path("tests/sim/heap/batch_seeds.txt"),
     collect_every_seeds=200,
 )
-WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER, HEAP, HEAP_BATCHES)}
+HEAP_GROWTH: Final = SimWorld(
+    name="heap-growth",
+    run=run_growth_seed,
+    correct=CORRECT_GROWTH,
+    mutants=GROWTH_MUTANTS,
+    rules=GROWTH_RULES,
+    describe=describe_batch_event,
+    counted={},
+    seeds_path=Path("tests/sim/heap/growth_seeds.txt"),
+    collect_every_seeds=200,
+)
+WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER, HEAP, HEAP_BATCHES, HEAP_GROWTH)}

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.client.broker_login import SYSTEM_CA, BrokerLogin
+from holdfast.client.broker_login import OAUTHBEARER, SYSTEM_CA, BrokerLogin
+from holdfast.client.token_endpoint import check_token_url
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SystemRandom
 
@@ -17,26 +18,27 @@ PREFIXES: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 _PROTOCOL: Final = "kafka.security.protocol"
 _MECHANISM, _JAAS = "kafka.sasl.mechanism", "kafka.sasl.jaas.config"
 _USER, _PASSWORD = "kafka.sasl.username", "kafka.sasl.password"
+_TOKEN_URL, _HANDLER = "kafka.sasl.oauthbearer.token.endpoint.url", "kafka.sasl.login.callback.handler.class"
 _TRUSTED, _CA = "kafka.ssl.truststore.location", "kafka.ssl.ca.location"
 _STORED, _CERTIFICATE = "kafka.ssl.keystore.location", "kafka.ssl.certificate.location"
 _KEY, _KEY_PASSWORD = "kafka.ssl.key.location", "kafka.ssl.key.password"
 _TYPES: Final = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
 _NAME_CHECK: Final = "kafka.ssl.endpoint.identification.algorithm"
 
-_SASL: Final = (_MECHANISM, _JAAS, _USER, _PASSWORD)
+_SASL: Final = (_MECHANISM, _JAAS, _USER, _PASSWORD, _TOKEN_URL, _HANDLER)
 _TLS: Final = (_TRUSTED, _CA, _STORED, _CERTIFICATE, _KEY, _KEY_PASSWORD, *_TYPES, _NAME_CHECK)
 LOGIN_OPTIONS: Final = (_PROTOCOL, *_SASL, *_TLS)
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", OAUTHBEARER)
 _JAAS_ENTRY: Final = re.compile(
-    r"""\s*org\.apache\.kafka\.common\.security\.(scram\.Scram|plain\.Plain)LoginModule\s+required"""
+    r"""\s*org\.apache\.kafka\.common\.security\.(scram\.Scram|plain\.Plain|oauthbearer\.OAuthBearer)LoginModule\s+required"""
     r"""((?:\s+\w+\s*=\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+))*)\s*;\s*"""
 )
 _JAAS_VALUE: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _JAAS_FORM: Final = (
     "org.apache.kafka.common.security.scram.ScramLoginModule (or plain.PlainLoginModule) required "
-    'username="…" password="…";'
+    'username="…" password="…"; or oauthbearer.OAuthBearerLoginModule required clientId="…" clientSecret="…";'
 )
 
 
@@ -64,6 +66,7 @@ def parse_login(options: Mapping[str, str]) -> BrokerLogin | None:
         mechanism=mechanism,
         user=user,
         password=password,
+        token_url=_token_url(given, mechanism),
         ca=_trusted(given, options) if tls else "",
         certificate=certificate,
         key=given.get(_KEY, ""),
@@ -90,11 +93,28 @@ def _credentials(given: Mapping[str, str]) -> tuple[str, str, str]:
 
 def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
     entry = _JAAS_ENTRY.fullmatch(text)
-    kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    kinds = {"PLAIN": "plain.Plain", OAUTHBEARER: "oauthbearer.OAuthBearer"}
+    kind = kinds.get(mechanism, "scram.Scram")
     if entry is None or entry[1] != kind:
         raise InvalidError(f"option {_JAAS}", "…", f"for {mechanism}: {_JAAS_FORM}")
     values = {name: _unquoted(value) for name, value in _JAAS_VALUE.findall(entry[2])}
+    if mechanism == OAUTHBEARER:
+        return values.get("clientId", ""), values.get("clientSecret", "")
     return values.get("username", ""), values.get("password", "")
+
+
+def _token_url(given: Mapping[str, str], mechanism: str) -> str:
+    """Where a client gets its tokens. Java needs a handler beside it; ours is built in."""
+    url, handler = given.get(_TOKEN_URL, "").strip(), given.get(_HANDLER, "").strip()
+    if mechanism != OAUTHBEARER:
+        for name in (_TOKEN_URL, _HANDLER):
+            if name in given:
+                raise InvalidError(f"option {name}", "…", f"absent, unless {_MECHANISM} is {OAUTHBEARER}")
+        return ""
+    if handler and not handler.endswith(".OAuthBearerLoginCallbackHandler"):
+        raise InvalidError(f"option {_HANDLER}", handler, "Kafka's own OAuthBearerLoginCallbackHandler, or absent")
+    check_token_url(f"option {_TOKEN_URL}", url)
+    return url
 
 
 def _unquoted(text: str) -> str:
@@ -131,6 +151,7 @@ def login_options(login: BrokerLogin | None) -> dict[str, str]:
         _MECHANISM: login.mechanism,
         _USER: login.user,
         _PASSWORD: login.password,
+        _TOKEN_URL: login.token_url,
         _CA: "" if login.ca == SYSTEM_CA else login.ca,
         _CERTIFICATE: login.certificate,
         _KEY: login.key,

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Protocol, Self
 
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
@@ -47,6 +47,17 @@ def as_plain_user(argv: Sequence[str]) -> list[str]:
     return list(argv)
 
 
+class ChildProcess(Protocol):
+    """What is used of a `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
 class ServerProcess(ABC):
     """One server child process. Subclasses define its command line and when it is ready."""
 
@@ -57,7 +68,7 @@ class ServerProcess(ABC):
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
 
     @abstractmethod
     def argv(self) -> list[str]:
@@ -89,14 +100,17 @@ class ServerProcess(ABC):
         """Start and wait until it answers."""
         log_path = self.directory / f"{self.name}.log"
         with log_path.open("ab") as log:
-            # A session of its own, so that a signal to the test run does not reach the server first.
-            self._process = subprocess.Popen(self.argv(), stdout=log, stderr=log, start_new_session=True)
+            self._process = self.spawn(log)
         clock, pause = RealClock(), threading.Event()
         deadline_ms = clock.boot_ms() + self.start_timeout_ms
         while not self.ready():
             if self._process.poll() is not None or clock.boot_ms() > deadline_ms:
                 raise UnavailableError(self.name, f"did not start: {log_path.read_text(errors='replace')[-2000:]}")
             pause.wait(0.02)
+
+    def spawn(self, log: IO[bytes]) -> ChildProcess:
+        """The process, in a session of its own, so that a signal to the test run does not reach the server first."""
+        return subprocess.Popen(self.argv(), stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
         """SIGKILL to the server and its children; returns when it has exited."""
@@ -115,8 +129,11 @@ class ServerProcess(ABC):
         """SIGSTOP: alive for the kernel, dead for its clients."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGSTOP)
-        # Its threads stop one by one: until the last has, it may still answer.
-        os.waitpid(self._process.pid, os.WUNTRACED)
+        self.await_stopped(self._process.pid)
+
+    def await_stopped(self, pid: int) -> None:
+        """Return when all its threads have stopped. They stop one by one: until the last has, it may still answer."""
+        os.waitpid(pid, os.WUNTRACED)
 
     def thaw(self) -> None:
         """SIGCONT."""

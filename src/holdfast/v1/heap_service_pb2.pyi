@@ -107,7 +107,7 @@ class DeleteHeapResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class UpdateHeapConfigRequest(_message.Message):
-    __slots__ = ("topic", "set_config", "reset_config")
+    __slots__ = ("topic", "set_config", "reset_config", "partitions")
     class SetConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,10 +118,12 @@ class UpdateHeapConfigRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SET_CONFIG_FIELD_NUMBER: _ClassVar[int]
     RESET_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     set_config: _containers.ScalarMap[str, str]
     reset_config: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., set_config: _Optional[_Mapping[str, str]] = ..., reset_config: _Optional[_Iterable[str]] = ...) -> None: ...
+    partitions: int
+    def __init__(self, topic: _Optional[str] = ..., set_config: _Optional[_Mapping[str, str]] = ..., reset_config: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class UpdateHeapConfigResponse(_message.Message):
     __slots__ = ("heap",)

@@ -10,7 +10,7 @@ from tests.support.peers import Answers, RecordedEvents, key
 from tests.support.waiting import async_until
 
 from holdfast.agent.peers.inbound_stream import ReceivedMessages
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.contracts.store import Entry
@@ -77,8 +77,8 @@ async def test_an_agent_that_loses_its_session_closes_its_streams_and_connects_a
     assert after is not None
     assert after.process == before.process, "the same process with another session"
     await connected(ann, bob)
-    assert Outcome.REFUSED not in events.outcomes()
-    assert Outcome.RESET not in events.outcomes()
+    assert DialOutcome.REFUSED not in events.outcomes()
+    assert DialOutcome.RESET not in events.outcomes()
 
 
 async def test_an_agent_that_stops_is_connected_to_no_more(cluster: LocalCluster) -> None:

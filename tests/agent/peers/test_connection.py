@@ -7,10 +7,10 @@ import pytest
 from tests.support.peers import QUICK, RecordedEvents
 
 from holdfast.agent.peers.connection import PeerConnection
-from holdfast.agent.peers.dialing import Peer
+from holdfast.agent.peers.dial import Peer
 from holdfast.agent.peers.frames import Buffer, Frame, FrameKind, encode_frame
 from holdfast.agent.peers.handshake import PeerIdentity, Welcome
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.host_port import HostPort
@@ -46,7 +46,7 @@ class End:
     def opened(self, connection: PeerConnection) -> None: ...
     def frame_received(self, connection: PeerConnection, frame: Frame) -> None: ...
     def writable(self, connection: PeerConnection) -> None: ...
-    def ended(self, connection: PeerConnection, outcome: Outcome, detail: str) -> None: ...
+    def ended(self, connection: PeerConnection, outcome: DialOutcome, detail: str) -> None: ...
 
 
 @pytest.fixture
@@ -123,5 +123,5 @@ async def test_a_peer_that_says_goodbye_and_takes_nothing_more_is_connected_to_a
         connection.connection_lost(None)
         await clock.run_for_ms(4 * QUICK.reconnect_max_ms, step_ms=QUICK.reconnect_max_ms)
         assert events.connected_to == ["bob", "bob"]
-        assert events.outcomes() == [Outcome.CLOSED]
+        assert events.outcomes() == [DialOutcome.CLOSED]
         dialled[1][0].connection_lost(None)

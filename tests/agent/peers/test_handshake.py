@@ -9,7 +9,7 @@ from holdfast.agent.peers.frames import MalformedFrameError
 from holdfast.agent.peers.handshake import (
     Hello,
     PeerIdentity,
-    Versions,
+    ProtocolVersions,
     Welcome,
     choose_version,
     decode_handshake,
@@ -23,7 +23,7 @@ from holdfast.vocabulary.types import Member
 US = PeerIdentity(cluster="c", agent="ann", wal_id="wal-ann")
 BOB = Member(id="bob", session="s", wal_id="wal-bob", peer_address="h:1")
 HELLO = Hello(version=3, oldest=2, cluster="c", agent="bob", wal_id="wal-bob")
-SPOKEN = Versions(2, 3)
+SPOKEN = ProtocolVersions(2, 3)
 
 
 def test_a_live_member_with_its_wal_is_let_in() -> None:
@@ -51,23 +51,25 @@ def test_everybody_else_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("ours", "theirs", "chosen"),
     [
-        (Versions(1, 1), Versions(1, 1), 1),
-        (Versions(1, 2), Versions(1, 1), 1),
-        (Versions(2, 3), Versions(1, 2), 2),
-        (Versions(2, 3), Versions(3, 9), 3),
-        (Versions(2, 3), Versions(1, 1), None),
-        (Versions(1, 1), Versions(2, 3), None),
+        (ProtocolVersions(1, 1), ProtocolVersions(1, 1), 1),
+        (ProtocolVersions(1, 2), ProtocolVersions(1, 1), 1),
+        (ProtocolVersions(2, 3), ProtocolVersions(1, 2), 2),
+        (ProtocolVersions(2, 3), ProtocolVersions(3, 9), 3),
+        (ProtocolVersions(2, 3), ProtocolVersions(1, 1), None),
+        (ProtocolVersions(1, 1), ProtocolVersions(2, 3), None),
     ],
 )
-def test_the_newest_common_version_is_used(ours: Versions, theirs: Versions, chosen: int | None) -> None:
+def test_the_newest_common_version_is_used(
+    ours: ProtocolVersions, theirs: ProtocolVersions, chosen: int | None
+) -> None:
     assert choose_version(ours, theirs) == choose_version(theirs, ours) == chosen
 
 
 def test_a_hello_of_an_older_and_of_a_newer_format_is_read() -> None:
     older = b'{"version":1,"cluster":"c","agent":"bob","wal_id":"w"}'
-    assert versions_of(decode_handshake(memoryview(older), Hello)) == Versions(1, 1)
+    assert versions_of(decode_handshake(memoryview(older), Hello)) == ProtocolVersions(1, 1)
     newer = b'{"version":9,"oldest":8,"cluster":"c","agent":"bob","wal_id":"w","compression":["zstd"]}'
-    assert versions_of(decode_handshake(memoryview(newer), Hello)) == Versions(8, 9)
+    assert versions_of(decode_handshake(memoryview(newer), Hello)) == ProtocolVersions(8, 9)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"version":"x"}', b"\xff\xfe"])

@@ -6,30 +6,30 @@ import ssl
 
 import pytest
 
-from holdfast.agent.peers.observations import Outcome, outcome_of, outcome_of_attempts
+from holdfast.agent.peers.observations import DialOutcome, outcome_of, outcome_of_attempts
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), Outcome.REFUSED),
-        (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.RESET),
-        (BrokenPipeError(errno.EPIPE, "pipe"), Outcome.RESET),
-        (ConnectionAbortedError(errno.ECONNABORTED, "aborted"), Outcome.RESET),
-        (TimeoutError(), Outcome.TIMED_OUT),
-        (OSError(errno.ETIMEDOUT, "timed out"), Outcome.TIMED_OUT),
-        (OSError(errno.EHOSTUNREACH, "no route"), Outcome.UNREACHABLE),
-        (OSError(errno.ENETUNREACH, "no network"), Outcome.UNREACHABLE),
-        (socket.gaierror(socket.EAI_NONAME, "unknown host"), Outcome.UNREACHABLE),
-        (ssl.SSLCertVerificationError("not trusted"), Outcome.TLS),
-        (ssl.SSLEOFError("ended"), Outcome.TLS),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), DialOutcome.REFUSED),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), DialOutcome.RESET),
+        (BrokenPipeError(errno.EPIPE, "pipe"), DialOutcome.RESET),
+        (ConnectionAbortedError(errno.ECONNABORTED, "aborted"), DialOutcome.RESET),
+        (TimeoutError(), DialOutcome.TIMED_OUT),
+        (OSError(errno.ETIMEDOUT, "timed out"), DialOutcome.TIMED_OUT),
+        (OSError(errno.EHOSTUNREACH, "no route"), DialOutcome.UNREACHABLE),
+        (OSError(errno.ENETUNREACH, "no network"), DialOutcome.UNREACHABLE),
+        (socket.gaierror(socket.EAI_NONAME, "unknown host"), DialOutcome.UNREACHABLE),
+        (ssl.SSLCertVerificationError("not trusted"), DialOutcome.TLS),
+        (ssl.SSLEOFError("ended"), DialOutcome.TLS),
     ],
 )
-def test_each_error_has_its_meaning(error: BaseException, outcome: Outcome) -> None:
+def test_each_error_has_its_meaning(error: BaseException, outcome: DialOutcome) -> None:
     assert outcome_of(error) is outcome
 
 
 def test_a_host_refuses_only_if_all_its_addresses_do() -> None:
     refused, timed_out = ConnectionRefusedError(), TimeoutError()
-    assert outcome_of_attempts([refused, ConnectionRefusedError()])[0] is Outcome.REFUSED
-    assert outcome_of_attempts([refused, timed_out]) == (Outcome.TIMED_OUT, timed_out)
+    assert outcome_of_attempts([refused, ConnectionRefusedError()])[0] is DialOutcome.REFUSED
+    assert outcome_of_attempts([refused, timed_out]) == (DialOutcome.TIMED_OUT, timed_out)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.peers import QUICK, Answers, MemberTable, StreamNode, key, stream_node
 from tests.support.waiting import WAIT_S, async_until
 
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.vocabulary.types import Member
 
 ROOT = Path(__file__).parents[3]
@@ -39,11 +39,11 @@ async def test_a_killed_process_is_a_reset_and_then_a_refusal() -> None:
             table.put(Member(id="bob", session="s", wal_id="wal-bob", peer_address=address))
             stream = await ann.stream_to("bob")
             process.kill()
-            await async_until(lambda: Outcome.REFUSED in ann.events.outcomes())
+            await async_until(lambda: DialOutcome.REFUSED in ann.events.outcomes())
             reset, *later = ann.events.observations
-            assert (reset.outcome, reset.established) == (Outcome.RESET, True)
+            assert (reset.outcome, reset.established) == (DialOutcome.RESET, True)
             # The kernel closes what a dead process had one by one: an attempt may reach a port that is just being closed.
-            assert {each.outcome for each in later} <= {Outcome.RESET, Outcome.REFUSED}
+            assert {each.outcome for each in later} <= {DialOutcome.RESET, DialOutcome.REFUSED}
             assert not any(each.established for each in later)
             assert not stream.connected
 
@@ -58,7 +58,7 @@ async def test_a_stopped_process_is_a_time_out_and_never_more() -> None:
             seen = len(ann.events.observations)  # on a busy machine it may have been slow before
             process.send_signal(signal.SIGSTOP)
             await async_until(lambda: len(ann.events.observations) >= seen + 3)
-            assert set(ann.events.outcomes()[seen:]) == {Outcome.TIMED_OUT}
+            assert set(ann.events.outcomes()[seen:]) == {DialOutcome.TIMED_OUT}
             process.send_signal(signal.SIGCONT)
             stream, answers = ann.peers.to("wal-bob"), Answers()
             assert stream is not None

@@ -9,9 +9,9 @@ import pytest
 from tests.support.peers import CLUSTER, QUICK, MemberTable, StreamNode, stream_node
 from tests.support.waiting import async_until
 
-from holdfast.agent.peers.dialing import DialError, Peer, dial
+from holdfast.agent.peers.dial import DialError, Peer, dial
 from holdfast.agent.peers.handshake import VERSIONS, PeerIdentity
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.security.tls import CurrentContext, TlsFiles, authorities
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.host_port import HostPort, split_host_port
@@ -63,7 +63,7 @@ async def test_a_certificate_that_is_not_trusted_is_a_tls_error(certificate: Pat
     strict = {**tls, "client_tls": CurrentContext(authorities(""), TlsFiles.client_context)}
     async with stream_node(table, "ann", **strict) as ann, stream_node(table, "bob", **tls):
         await async_until(lambda: ann.events.observations)
-        assert set(ann.events.outcomes()) == {Outcome.TLS}
+        assert set(ann.events.outcomes()) == {DialOutcome.TLS}
 
 
 def address_of(node: StreamNode) -> HostPort:
@@ -98,7 +98,7 @@ async def test_certificates_that_change_are_used_by_the_next_connection(tmp_path
                 )
             except DialError:
                 return False
-            connection.abort(Outcome.STOPPED, "seen")
+            connection.abort(DialOutcome.STOPPED, "seen")
             return True
 
         await async_until(renewed)

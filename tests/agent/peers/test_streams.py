@@ -22,8 +22,15 @@ from tests.support.peers import (
 from tests.support.waiting import async_until
 
 from holdfast.agent.peers.frames import FrameKind, MessageClass, decode_answers, encode_answers, encode_frame
-from holdfast.agent.peers.handshake import VERSIONS, Refusal, Versions, Welcome, decode_handshake, encode_handshake
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.handshake import (
+    VERSIONS,
+    ProtocolVersions,
+    Refusal,
+    Welcome,
+    decode_handshake,
+    encode_handshake,
+)
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.agent.peers.send_queue import STREAM
 from holdfast.testing.fault_proxy import FaultProxy
 from holdfast.vocabulary.clock import RealClock
@@ -246,7 +253,7 @@ async def test_whoever_listens_where_the_peer_was_is_not_taken_for_it(table: Mem
         table.put(Member(id="carol", session="s", wal_id="wal-carol", peer_address=bob.peers.address))
         await async_until(
             lambda: any(
-                each.agent == "carol" and each.outcome is Outcome.REJECTED and "agent 'bob'" in each.detail
+                each.agent == "carol" and each.outcome is DialOutcome.REJECTED and "agent 'bob'" in each.detail
                 for each in ann.events.observations
             )
         )
@@ -259,8 +266,8 @@ async def test_whoever_listens_where_the_peer_was_is_not_taken_for_it(table: Mem
 async def test_the_newest_common_version_is_used_by_both_ends(table: MemberTable) -> None:
     """Agents of this and of the previous format work together, whoever connects."""
     async with (
-        stream_node(table, "new", versions=Versions(6, 7)) as new,
-        stream_node(table, "old", versions=Versions(5, 6)) as old,
+        stream_node(table, "new", versions=ProtocolVersions(6, 7)) as new,
+        stream_node(table, "old", versions=ProtocolVersions(5, 6)) as old,
     ):
         assert await new.ask("old", b"1") == [b"ok:1"]
         assert await old.ask("new", b"2") == [b"ok:2"]
@@ -270,10 +277,10 @@ async def test_the_newest_common_version_is_used_by_both_ends(table: MemberTable
 
 async def test_agents_without_a_common_version_refuse_each_other(table: MemberTable) -> None:
     async with (
-        stream_node(table, "new", versions=Versions(7, 8)) as new,
-        stream_node(table, "old", versions=Versions(5, 6)),
+        stream_node(table, "new", versions=ProtocolVersions(7, 8)) as new,
+        stream_node(table, "old", versions=ProtocolVersions(5, 6)),
     ):
-        await async_until(lambda: Outcome.REJECTED in new.events.outcomes())
+        await async_until(lambda: DialOutcome.REJECTED in new.events.outcomes())
         (first, *_) = new.events.observations
         assert first.detail == "versions 7 to 8 are not supported: 5 to 6 are"
 
@@ -330,7 +337,7 @@ async def test_an_answer_to_nothing_ends_the_connection(table: MemberTable) -> N
         await ann.stream_to("bob")
         (inbound,) = bob.peers.server.streams
         inbound.connection.send(encode_answers([(77, 0, [b"ok"])]))
-        await async_until(lambda: Outcome.MALFORMED in ann.events.outcomes())
+        await async_until(lambda: DialOutcome.MALFORMED in ann.events.outcomes())
         assert await ann.ask("bob", b"1") == [b"ok:1"], "it connects again"
 
 
@@ -356,7 +363,7 @@ async def test_an_agent_that_registered_no_name_of_a_host_ends_nobody_else(table
     async with stream_node(table, "ann") as ann, stream_node(table, "bob"):
         table.put(replace(RAW, peer_address=f"{host}:9092"))
         await async_until(lambda: len(ann.events.observations) >= 2)
-        assert set(ann.events.outcomes()) == {Outcome.UNREACHABLE}
+        assert set(ann.events.outcomes()) == {DialOutcome.UNREACHABLE}
         assert await ann.ask("bob", b"1") == [b"ok:1"]
 
 
@@ -375,7 +382,7 @@ async def test_a_connection_that_is_cut_is_a_reset_and_made_again(table: MemberT
             bob.hold = lambda _: False
             assert await ann.ask("bob", b"1") == [b"ok:1"]
             reset = ann.events.observations[0]
-            assert (reset.outcome, reset.established) == (Outcome.RESET, True)
+            assert (reset.outcome, reset.established) == (DialOutcome.RESET, True)
             assert ann.events.connected_to == ["bob", "bob"], "positions are asked for again"
             assert ann.events.disconnected_from == ["bob"]
             assert stream.counters.connects == 2
@@ -383,7 +390,7 @@ async def test_a_connection_that_is_cut_is_a_reset_and_made_again(table: MemberT
 
 async def test_nothing_is_kept_while_there_is_no_connection(table: MemberTable) -> None:
     async with stream_node(table, "ann") as ann, listening_node(table, "bob") as bob:
-        await async_until(lambda: Outcome.REJECTED in ann.events.outcomes())
+        await async_until(lambda: DialOutcome.REJECTED in ann.events.outcomes())
         assert ann.events.observations[0].detail == "agent 'bob' has no session"
         stream, answers = ann.peers.to("wal-bob"), Answers()
         assert stream is not None
@@ -399,12 +406,12 @@ async def test_the_end_of_a_session_closes_the_streams_and_not_the_port(table: M
         async with bob.peers.joined():
             await ann.stream_to("bob")
             await bob.stream_to("ann")
-        await async_until(lambda: Outcome.REJECTED in ann.events.outcomes())
+        await async_until(lambda: DialOutcome.REJECTED in ann.events.outcomes())
         first, second, *_ = ann.events.observations
-        assert (first.outcome, first.detail) == (Outcome.CLOSED, "agent 'bob' has no session any more")
-        assert (second.outcome, second.detail) == (Outcome.REJECTED, "agent 'bob' has no session")
+        assert (first.outcome, first.detail) == (DialOutcome.CLOSED, "agent 'bob' has no session any more")
+        assert (second.outcome, second.detail) == (DialOutcome.REJECTED, "agent 'bob' has no session")
         assert list(bob.peers.streams) == []
-        assert Outcome.REFUSED not in ann.events.outcomes(), "a refusing port would mean that the process is dead"
+        assert DialOutcome.REFUSED not in ann.events.outcomes(), "a refusing port would mean that the process is dead"
         async with bob.peers.joined():
             assert await ann.ask("bob", b"1") == [b"ok:1"]
 
@@ -413,10 +420,10 @@ async def test_an_agent_that_stops_says_goodbye_and_then_its_port_refuses(table:
     async with stream_node(table, "ann") as ann:
         async with stream_node(table, "bob"):
             await ann.stream_to("bob")
-        await async_until(lambda: Outcome.REFUSED in ann.events.outcomes())
-        assert ann.events.outcomes()[0] is Outcome.CLOSED
+        await async_until(lambda: DialOutcome.REFUSED in ann.events.outcomes())
+        assert ann.events.outcomes()[0] is DialOutcome.CLOSED
         # An attempt may reach a port that is just being closed; the connection itself did not end so.
-        assert not any(each.outcome is Outcome.RESET and each.established for each in ann.events.observations)
+        assert not any(each.outcome is DialOutcome.RESET and each.established for each in ann.events.observations)
         table.remove("bob")
         await async_until(lambda: not list(ann.peers.streams))
 
@@ -430,7 +437,7 @@ async def test_a_silent_peer_is_a_time_out(table: MemberTable) -> None:
             with await _accepted(silent, credit_bytes=1_000):
                 await async_until(lambda: ann.events.observations)
                 seen = ann.events.observations[0]
-                assert (seen.outcome, seen.established) == (Outcome.TIMED_OUT, True)
+                assert (seen.outcome, seen.established) == (DialOutcome.TIMED_OUT, True)
                 assert seen.detail.startswith("nothing received for")
 
 
@@ -460,7 +467,7 @@ async def test_a_peer_that_accepts_and_does_not_answer_is_a_time_out(table: Memb
         table.put(replace(RAW, peer_address=f"127.0.0.1:{silent.getsockname()[1]}"))
         async with stream_node(table, "ann", settings=impatient) as ann:
             await async_until(lambda: len(ann.events.observations) >= 2)
-            assert set(ann.events.outcomes()) == {Outcome.TIMED_OUT}
+            assert set(ann.events.outcomes()) == {DialOutcome.TIMED_OUT}
 
 
 async def test_a_connecting_end_that_falls_silent_is_closed(table: MemberTable) -> None:

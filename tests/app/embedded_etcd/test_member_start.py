@@ -4,8 +4,8 @@ import pytest
 
 from holdfast.app.embedded_etcd.member_start import (
     AddLearner,
-    Bootstrap,
-    MemberRecord,
+    EtcdBootstrap,
+    EtcdMemberRecord,
     Refuse,
     RemoveMember,
     SetAside,
@@ -15,19 +15,19 @@ from holdfast.app.embedded_etcd.member_start import (
     Wait,
     next_step,
 )
-from holdfast.stores.etcd.members import Member, MemberList
+from holdfast.stores.etcd.members import EtcdPeer, MemberList
 
-N1 = Member(id=1, name="n1", peer_urls=("http://h1:2380",), client_urls=("http://h1:2379",), learner=False)
-N2 = Member(id=2, name="n2", peer_urls=("http://h2:2380",), client_urls=("http://h2:2379",), learner=False)
-ADDED = Member(id=3, name="", peer_urls=("http://h2:2380",), client_urls=(), learner=True)
-OTHER_LEARNER = Member(id=4, name="", peer_urls=("http://h3:2380",), client_urls=(), learner=True)
-RECORD = MemberRecord(name="n2", cluster=7, member=2)
+N1 = EtcdPeer(id=1, name="n1", peer_urls=("http://h1:2380",), client_urls=("http://h1:2379",), learner=False)
+N2 = EtcdPeer(id=2, name="n2", peer_urls=("http://h2:2380",), client_urls=("http://h2:2379",), learner=False)
+ADDED = EtcdPeer(id=3, name="", peer_urls=("http://h2:2380",), client_urls=(), learner=True)
+OTHER_LEARNER = EtcdPeer(id=4, name="", peer_urls=("http://h3:2380",), client_urls=(), learner=True)
+RECORD = EtcdMemberRecord(name="n2", cluster=7, member=2)
 
 
 def step(
-    *members: Member,
+    *members: EtcdPeer,
     has_data: bool = False,
-    record: MemberRecord | None = None,
+    record: EtcdMemberRecord | None = None,
     joins: bool = True,
     answers: bool = True,
     replace: bool = False,
@@ -45,7 +45,7 @@ def step(
 
 
 def test_a_node_that_joins_nobody_begins_a_cluster() -> None:
-    assert step(joins=False) == Bootstrap()
+    assert step(joins=False) == EtcdBootstrap()
 
 
 def test_a_node_that_was_a_member_never_begins_another_cluster_by_itself() -> None:
@@ -85,8 +85,8 @@ def test_a_new_node_waits_for_somebody_to_answer_and_for_the_learner_before_it()
     assert "h3:2380" in waits.reason
 
 
-@pytest.mark.parametrize("known", [N2, Member(id=5, name="", peer_urls=N2.peer_urls, client_urls=(), learner=False)])
-def test_an_empty_disk_never_answers_for_a_voter(known: Member) -> None:
+@pytest.mark.parametrize("known", [N2, EtcdPeer(id=5, name="", peer_urls=N2.peer_urls, client_urls=(), learner=False)])
+def test_an_empty_disk_never_answers_for_a_voter(known: EtcdPeer) -> None:
     refused = step(N1, known)
     assert isinstance(refused, Refuse)
     assert "new member" in refused.message
@@ -94,7 +94,7 @@ def test_an_empty_disk_never_answers_for_a_voter(known: Member) -> None:
 
 
 def test_an_address_of_another_member_is_refused() -> None:
-    taken = Member(id=6, name="n9", peer_urls=N2.peer_urls, client_urls=(), learner=False)
+    taken = EtcdPeer(id=6, name="n9", peer_urls=N2.peer_urls, client_urls=(), learner=False)
     refused = step(N1, taken, replace=True)
     assert isinstance(refused, Refuse)
     assert "n9" in refused.message

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from tests.app.migration.test_steps import CLOCK, RANDOM, SMALL, contents, end, fill, migrate, serves
 
-from holdfast.app.migration.model import End, opened_end
+from holdfast.app.migration.model import MigrationEnd, opened_end
 from holdfast.kernel.cluster_identity import read_cluster_identity
 from holdfast.kernel.lease import Lease, acquire
 from holdfast.testing.harness import StoreHarness
 
 
-async def acquired_epoch(at: End) -> int:
+async def acquired_epoch(at: MigrationEnd) -> int:
     """The epoch of the next holder of a lease that was held before."""
     session = await at.store.open_session(30_000)
     lease = await acquire(at.store, "r", holder="bob", session=session.id, clock=CLOCK, random=RANDOM)

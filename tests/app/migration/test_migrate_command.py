@@ -100,6 +100,7 @@ def leases(node: ServeProcess, *flags: str) -> dict[str, int]:
     return {row["resource"]: row["epoch"] for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_cluster_moves_to_postgres_and_s3_although_it_is_killed_at_every_step(tmp_path: Path, target: Target) -> None:

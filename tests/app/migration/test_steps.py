@@ -11,7 +11,7 @@ from tests.support.failpoints import FailpointError, fail_at, known_failpoints
 from holdfast.app.migration.entry_copy import SourceChangedError
 from holdfast.app.migration.inventory import entries_of, objects_of
 from holdfast.app.migration.migrate import Migration
-from holdfast.app.migration.model import End, MigrationReport, MigrationSettings, Progress, opened_end
+from holdfast.app.migration.model import MigrationEnd, MigrationProgress, MigrationReport, MigrationSettings, opened_end
 from holdfast.contracts.objects import AlreadyExists, Buffer, Missing, ObjectInfo, Objects, Stored
 from holdfast.contracts.store import Committed, Delete, Put, Store
 from holdfast.kernel.cluster_identity import cluster_identity, identity_put, read_cluster_identity
@@ -40,7 +40,7 @@ def urls(tmp_path: Path, name: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def end(tmp_path: Path, name: str) -> AsyncIterator[End]:
+async def end(tmp_path: Path, name: str) -> AsyncIterator[MigrationEnd]:
     store, objects = urls(tmp_path, name)
     async with opened_end(store, objects, create=True, clock=CLOCK, random=RANDOM) as opened:
         yield opened
@@ -51,7 +51,7 @@ async def put(store: Store, **values: object) -> None:
     assert isinstance(await store.commit(apply=puts), Committed)
 
 
-async def fill(source: End) -> str:
+async def fill(source: MigrationEnd) -> str:
     """A cluster with entries, an epoch and objects; its id."""
     owner = await claim_objects(source.store, source.objects, clock=CLOCK, random=RANDOM)
     for first in range(0, ENTRIES, 50):
@@ -74,11 +74,11 @@ class Counters:
         self.reads = self.held = self.held_max = self.held_bytes = self.held_bytes_max = 0
         self.listed = self.put = self.ahead_max = self.listings = 0
 
-    def counted(self, source: End, target: End) -> tuple[End, End]:
+    def counted(self, source: MigrationEnd, target: MigrationEnd) -> tuple[MigrationEnd, MigrationEnd]:
         """Both ends, counted."""
         return (
-            End(store=source.store, objects=CountedSource(source.objects, self), location=source.location),
-            End(store=target.store, objects=CountedTarget(target.objects, self), location=target.location),
+            MigrationEnd(store=source.store, objects=CountedSource(source.objects, self), location=source.location),
+            MigrationEnd(store=target.store, objects=CountedTarget(target.objects, self), location=target.location),
         )
 
 
@@ -136,18 +136,18 @@ class CountedTarget(CountedObjects):
         return done
 
 
-def quiet(_: Progress) -> None:
+def quiet(_: MigrationProgress) -> None:
     """Progress that nobody watches."""
 
 
 async def migrate(
-    source: End, target: End, *, dry_run: bool = False, settings: MigrationSettings = SMALL
+    source: MigrationEnd, target: MigrationEnd, *, dry_run: bool = False, settings: MigrationSettings = SMALL
 ) -> MigrationReport:
     made = Migration(source, target, clock=CLOCK, random=RANDOM, settings=settings, on_progress=quiet)
     return await made.run(dry_run=dry_run)
 
 
-async def contents(each: End, cluster: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+async def contents(each: MigrationEnd, cluster: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
     entries = {entry.key: entry.value async for page in entries_of(each.store, page=100) for entry in page}
     objects: dict[str, bytes] = {}
     async for info in objects_of(each.objects, cluster):
@@ -164,7 +164,7 @@ def with_epoch(
     return {**found[0], "lease/epoch/r": msgspec.json.encode({"epoch": epoch})}, found[1]
 
 
-async def serves(each: End) -> bool:
+async def serves(each: MigrationEnd) -> bool:
     """Whether a server would start here."""
     try:
         await claim_objects(each.store, each.objects, clock=CLOCK, random=RANDOM)
@@ -177,7 +177,7 @@ async def test_everything_arrives_and_the_target_serves_the_same_cluster(tmp_pat
     async with end(tmp_path, "a") as source, end(tmp_path, "b") as target:
         cluster = await fill(source)
         before = await contents(source, cluster)
-        shown: list[Progress] = []
+        shown: list[MigrationProgress] = []
         report = await Migration(
             source, target, clock=CLOCK, random=RANDOM, settings=SMALL, on_progress=shown.append
         ).run()
@@ -382,7 +382,7 @@ async def test_a_target_with_another_cluster_is_refused_with_both_ids(tmp_path: 
         ours, theirs = await fill(source), await fill(target)
         with pytest.raises(UsageError, match=rf"it holds cluster {theirs}; the source is cluster {ours}"):
             await migrate(source, target)
-        mixed = End(store=empty.store, objects=target.objects, location=empty.location)
+        mixed = MigrationEnd(store=empty.store, objects=target.objects, location=empty.location)
         with pytest.raises(UsageError, match=rf"belong to cluster {theirs} .*the source is\s+cluster {ours}"):
             await migrate(source, mixed)
         await put(empty.store, mine=1)
@@ -408,7 +408,7 @@ async def test_a_second_attempt_with_the_objects_of_another_cluster_is_refused(s
         before = await contents(other, theirs)
         with failpoints.installed(fail_at(step)), pytest.raises(FailpointError):
             await migrate(source, target)
-        wrong = End(store=target.store, objects=other.objects, location=target.location)
+        wrong = MigrationEnd(store=target.store, objects=other.objects, location=target.location)
         with pytest.raises(UsageError, match=f"belong to cluster {theirs}"):
             await migrate(source, wrong)
         assert (await serves(other), await contents(other, theirs)) == (True, before)
@@ -418,7 +418,7 @@ async def test_a_second_attempt_with_the_objects_of_another_cluster_is_refused(s
 async def test_objects_that_another_cluster_has_claimed_meanwhile_stay_its_own(tmp_path: Path) -> None:
     async with end(tmp_path, "a") as source, end(tmp_path, "b") as target, end(tmp_path, "c") as other:
         await fill(source)
-        theirs = End(store=other.store, objects=target.objects, location=other.location)
+        theirs = MigrationEnd(store=other.store, objects=target.objects, location=other.location)
         claiming = act_at("migrate.claimed", lambda: fill(theirs))
         with failpoints.installed(claiming), pytest.raises(UsageError, match="since a moment ago"):
             await migrate(source, target)
@@ -465,7 +465,9 @@ async def test_a_cluster_that_is_being_moved_cannot_be_moved_elsewhere(tmp_path:
 @pytest.mark.parametrize("objects", ["moved", "kept"])
 async def test_an_operator_may_take_the_source_back_and_migrate_again(objects: str, tmp_path: Path) -> None:
     async with end(tmp_path, "a") as source, end(tmp_path, "b") as new:
-        target = new if objects == "moved" else End(store=new.store, objects=source.objects, location=new.location)
+        target = (
+            new if objects == "moved" else MigrationEnd(store=new.store, objects=source.objects, location=new.location)
+        )
         cluster = await fill(source)
         with failpoints.installed(fail_at("migrate.verified")), pytest.raises(FailpointError):
             await migrate(source, target)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from tests.chaos.heaps.operations import LeaseName, Place
 
+from holdfast.heap.batch.model import Resolved
 from holdfast.heap.records import (
     Ack,
     Cancel,
@@ -24,6 +25,7 @@ from holdfast.heap.records import (
     Purge,
     Ready,
     Reprioritise,
+    Reserve,
     Retry,
 )
 
@@ -116,6 +118,7 @@ class _Reading:
         self.ledger, self._sign = ledger, sign
         self._basis: GrantBasis | None = None  # of the grants that follow it
         self._epoch = 0
+        self._reserved: dict[str, list[tuple[int, Enqueue]]] = {}  # messages of batches that are not resolved
 
     def read(self, record: LogRecord) -> None:
         operation = record.operation
@@ -128,7 +131,13 @@ class _Reading:
                 self._grant(record, operation)
                 return
             case Enqueue():
-                self._enqueue(record, operation)
+                self._enqueue(record, record.offset, operation, "ENQUEUE")
+            case Reserve():
+                self._reserved.setdefault(operation.batch, []).append((record.offset, operation.enqueue))
+            case Resolved():
+                for offset, enqueue in self._reserved.pop(operation.batch, ()):
+                    if operation.committed:
+                        self._enqueue(record, offset, enqueue, "RESOLVE")
             case Ack() | Cancel():
                 name = "ACK" if isinstance(operation, Ack) else "CANCEL"
                 for offset in operation.offsets:
@@ -176,11 +185,11 @@ class _Reading:
         message.lease.ended_at, message.lease.ended_by, message.lease = record.offset, ended_by, None
         return True
 
-    def _enqueue(self, record: LogRecord, operation: Enqueue) -> None:
-        self.ledger.messages[record.offset] = operation
-        message = self.ledger._waiting[record.offset] = _Message(self._sign * operation.priority)
+    def _enqueue(self, record: LogRecord, offset: int, operation: Enqueue, cause: str) -> None:
+        self.ledger.messages[offset] = operation
+        message = self.ledger._waiting[offset] = _Message(self._sign * operation.priority)
         if not operation.not_before_ms:
-            self._make_ready(record, record.offset, message, "ENQUEUE")
+            self._make_ready(record, offset, message, cause)
 
     def _grant(self, record: LogRecord, operation: Grant) -> None:
         if operation.epoch < self._epoch:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.chaos.heaps.ledger import LogRecord
 from tests.support.waiting import until
 
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import decode_operation
 from holdfast.vocabulary.clock import RealClock
 
@@ -96,7 +96,7 @@ def load_logs(path: Path) -> Logs:
 
 def replayed_counters(records: Iterable[LogRecord], mode: str = "min") -> dict[str, int]:
     """What a leader that applied all of them would count."""
-    state = PartitionState(mode)
+    state = HeapState(mode)
     for record in records:
         state.apply(*record)
     return msgspec.structs.asdict(state.counters)

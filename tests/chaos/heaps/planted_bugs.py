@@ -11,9 +11,10 @@ from tests.chaos.shown import Shown
 
 from holdfast.heap import local_heaps, partition
 from holdfast.heap.dedup import Dedup
+from holdfast.heap.growth import growing_partition
 from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import LeaseToken
-from holdfast.heap.partition_state import Lease, PartitionState
+from holdfast.heap.partition_state import HeapState, MessageLease
 from holdfast.heap.recovery import recover
 from holdfast.heap.spine.ready_budget import ReadyBudget
 from holdfast.heap.waiting_pops import POP_BYTES_MAX
@@ -33,7 +34,7 @@ def lease_not_checked() -> None:
     partition.HeapPartition._current = any_lease  # type: ignore[method-assign]
 
 
-def _of_lease(token: LeaseToken, lease: Lease) -> LeaseToken:
+def _of_lease(token: LeaseToken, lease: MessageLease) -> LeaseToken:
     return token._replace(epoch=lease.epoch, granted_at=lease.granted_at)
 
 
@@ -69,7 +70,7 @@ def grant_before_durable() -> None:
 def leases_forgotten() -> None:
     """A new leader begins with every leased message ready."""
 
-    async def forgetfully(*args: Any) -> PartitionState:
+    async def forgetfully(*args: Any) -> HeapState:
         state = await recover(*args)
         for offset, lease in list(state.leases.items()):
             state._end_lease(offset)
@@ -99,6 +100,15 @@ def spine_not_told() -> None:
     ReadyBudget.ready = acknowledged  # type: ignore[method-assign]
 
 
+def new_set_only() -> None:
+    """An enqueue is looked for in its partition alone, and not where its key belonged before the heap grew."""
+
+    async def nothing(self: Any, messages: Any) -> dict[int, Any]:
+        return {}
+
+    growing_partition.GrowingPartition._enqueued_before = nothing  # type: ignore[method-assign]
+
+
 HEAP_BUGS: Final[dict[str, Callable[[], None]]] = {
     "lease-not-checked": lease_not_checked,
     "dedup-off": dedup_off,
@@ -106,7 +116,9 @@ HEAP_BUGS: Final[dict[str, Callable[[], None]]] = {
     "leases-forgotten": leases_forgotten,
     "answer-before-durable": answer_before_durable,
     "spine-not-told": spine_not_told,
+    "new-set-only": new_set_only,
 }
+GROWTHS: Final = {"new-set-only": 4}  # where it takes a heap that grows to show a bug
 
 HEAPS_SHOWN_BY: Final = {
     "lease-not-checked": Shown(level="local", faults=("freeze",)),
@@ -115,4 +127,5 @@ HEAPS_SHOWN_BY: Final = {
     "leases-forgotten": Shown(level="local", faults=("transfer", "drain")),
     "answer-before-durable": Shown(level="object", faults=("freeze-past-ttl", "lose-disk")),
     "spine-not-told": Shown(level="local", faults=("freeze",)),
+    "new-set-only": Shown(level="local", faults=("cut-clients", "kill")),
 }

@@ -44,11 +44,16 @@ class _Times:
         return since_ms - HOUR_MS * round(since_ms / HOUR_MS)
 
 
+def _shown(grant: MessagesGranted, partition: int) -> int:
+    """The offset of the advert of a partition that a pop was decided on; 0: its spine did not know yet that there is one."""
+    return grant.basis[partition] if partition < len(grant.basis) else 0
+
+
 class _Told:
     """When every later pop was decided on an advert of a partition that shows a record."""
 
     def __init__(self, grants: Sequence[MessagesGranted], partition: int) -> None:
-        shown = sorted((each.basis[partition], each.at_ms) for each in grants if each.basis)
+        shown = sorted((_shown(each, partition), each.at_ms) for each in grants if each.basis)
         self._offsets = [offset for offset, _ in shown]
         self._until_ms: list[float] = []  # the last pop that was decided on so low an offset
         for _, at_ms in shown:
@@ -100,6 +105,7 @@ def _acknowledged(ops: Operations, ledger: Ledger) -> dict[tuple[int, str, int],
             for place in enqueued.places:
                 if place[:2] == (ledger.topic, ledger.partition):
                     found[place.offset, "ENQUEUE", place.offset] = enqueued.answered_ms
+                    found[place.offset, "RESOLVE", place.offset] = enqueued.answered_ms  # if it was of a batch
     ends = {span.name: span for span in ledger.leases.values()}
     for call in ops.settlements:
         span = ends.get(call.target)  # type: ignore[call-overload]
@@ -121,7 +127,8 @@ def _readiness(
     acknowledged: Mapping[tuple[int, str, int], int],
 ) -> list[_Timed]:
     """A message counts from some time on, and is gone at another, unless its grant says so."""
-    key = (span.place.offset, span.cause, span.rank if span.cause == "REPRIORITISE" else span.since)
+    since = {"REPRIORITISE": span.rank, "RESOLVE": span.place.offset}.get(span.cause, span.since)
+    key = (span.place.offset, span.cause, since)
     told_ms, answered_ms = told.from_ms(span.since), acknowledged.get(key)
     known = [told_ms] if told_ms is not None else []
     known += [answered_ms + times.margin_ms] if answered_ms is not None else []

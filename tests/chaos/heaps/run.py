@@ -18,7 +18,7 @@ from tests.chaos.heaps.consumers import LateConsumer, PoppingConsumer, Streaming
 from tests.chaos.heaps.ledger import read_ledger
 from tests.chaos.heaps.logs import LOG_FILE, load_logs, read_logs, replayed_counters
 from tests.chaos.heaps.operations import operations
-from tests.chaos.heaps.operators import HeapOperator
+from tests.chaos.heaps.operators import HeapGrower, HeapOperator
 from tests.chaos.heaps.producers import HeapProducer
 from tests.chaos.history import HISTORY_FILE, Recorder, load
 from tests.chaos.levels import LEVELS
@@ -45,7 +45,7 @@ DRAIN_VISIBILITY_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeapPlan(Plan):
-    """What a run does. `bound`: of the heap; `per_s`: messages of each producer."""
+    """What a run does. `bound`: of the heap; `per_s`: messages of each producer; `growths`: partitions that it gets meanwhile."""
 
     bound: int = 1
     per_s: float = 8
@@ -54,6 +54,11 @@ class HeapPlan(Plan):
     streams: int = 1
     late: int = 2
     operators: int = 1
+    growths: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """How many partitions there are at the end, by topic."""
+        return {TOPIC: self.partitions + self.growths, DEAD_LETTERS: self.partitions}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +132,7 @@ def run(directory: Path, plan: HeapPlan, *, told: Callable[[str], None] = lambda
         told("emptying the heap")
         failures += clients.finish(plan.heal_s)
         try:
-            partitions = dict.fromkeys(cluster.topics, plan.partitions)
-            read_logs(cluster.bootstrap, partitions, directory / LOG_FILE, within_s=plan.heal_s)
+            read_logs(cluster.bootstrap, plan.counts(), directory / LOG_FILE, within_s=plan.heal_s)
         except AssertionError as unread:
             failures.append(str(unread))
         seconds = record.now_ms() / 1000
@@ -204,7 +208,9 @@ class HeapClients:
     def _calls(self, name: str) -> Calls:
         return Calls(name, self._record, self._topic_ids, self._backlog)
 
-    def _everybody(self) -> "list[HeapProducer | PoppingConsumer | StreamingConsumer | LateConsumer | HeapOperator]":
+    def _everybody(
+        self,
+    ) -> "list[HeapProducer | PoppingConsumer | StreamingConsumer | LateConsumer | HeapOperator | HeapGrower]":
         plan, bootstrap = self._plan, self._bootstrap
 
         def named(kind: str, count: int) -> list[tuple[Calls, str, str, Random]]:
@@ -221,6 +227,7 @@ class HeapClients:
             *(StreamingConsumer(*each) for each in named("stream", plan.streams)),
             *(LateConsumer(*each) for each in named("late", plan.late)),
             *(HeapOperator(*each) for each in named("operator", plan.operators)),
+            HeapGrower(bootstrap, TOPIC, range(plan.partitions + 1, plan.counts()[TOPIC] + 1), plan.seconds),
         ]
 
     async def _drain(self, client: heaps.HeapClient) -> None:
@@ -257,8 +264,8 @@ def judged(
 ) -> HeapReport:
     """The report of what a run has left in its directory."""
     logs = load_logs(directory / LOG_FILE)
-    for topic in (TOPIC, DEAD_LETTERS):
-        for number in range(plan.partitions):
+    for topic, count in plan.counts().items():
+        for number in range(count):
             logs.setdefault((topic, number), [])
     evidence = Evidence(
         topic=TOPIC,

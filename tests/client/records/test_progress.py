@@ -1,14 +1,14 @@
 """What may be committed, and what was fetched and not delivered. Without a broker."""
 
 from holdfast.client.records.model import TopicPartition
-from holdfast.client.records.progress import Progress
+from holdfast.client.records.progress import ConsumerProgress
 from holdfast.client.records.record_buffer import RecordBuffer
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def test_a_record_is_committed_once_it_is_processed_and_not_before() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.deliver(A, 4)
     assert progress.uncommitted() == {}
     progress.mark_processed()
@@ -20,7 +20,7 @@ def test_a_record_is_committed_once_it_is_processed_and_not_before() -> None:
 
 
 def test_what_was_delivered_and_lost_before_it_was_committed_is_told_once() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.deliver(A, 4)
     progress.deliver(B, 1)
     progress.mark_processed()
@@ -32,7 +32,7 @@ def test_what_was_delivered_and_lost_before_it_was_committed_is_told_once() -> N
 
 
 def test_after_a_seek_nothing_from_before_is_committed() -> None:
-    progress = Progress()
+    progress = ConsumerProgress()
     progress.deliver(A, 9)
     progress.mark_processed()
     progress.move(A)

@@ -72,6 +72,10 @@ async def test_a_heap_from_its_creation_to_its_confirmed_end(client: Client) -> 
         pb.UpdateHeapConfigRequest(topic="jobs", set_config={"max_retries": "9"}, reset_config=["top_k_bound"])
     )
     assert (changed.heap.config["max_retries"], changed.heap.top_k_bound) == ("9", 1)
+    grown = await client.stub.UpdateHeapConfig(pb.UpdateHeapConfigRequest(topic="jobs", partitions=3))
+    assert (grown.heap.partitions, grown.heap.config["max_retries"]) == (3, "9")
+    fewer = client.stub.UpdateHeapConfig(pb.UpdateHeapConfigRequest(topic="jobs", partitions=2))
+    assert (await code(fewer))[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert [each.topic for each in (await client.stub.ListHeaps(pb.ListHeapsRequest())).heaps] == ["jobs"]
     await client.enqueue("jobs", 1, 2)
     refused = await code(client.stub.Purge(pb.PurgeRequest(topic="jobs", force=True)))

@@ -16,7 +16,7 @@ from holdfast.gateways.grpc.records import from_record, pages, size_bytes, to_re
 from holdfast.gateways.grpc.rules import RULES, MissingRuleError, RpcRule, rule_of
 from holdfast.gateways.grpc.server import SERVICES
 from holdfast.gateways.http import problems
-from holdfast.gateways.log_access.paging import page_of
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.log.batches import Record
 from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.security.acls import Operation, ResourceType

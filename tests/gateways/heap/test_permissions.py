@@ -38,6 +38,7 @@ from holdfast.heap.wire import (
     ReprioritiseRequest,
     Request,
     StatsRequest,
+    UpdateRequest,
     decode_response,
 )
 from holdfast.kafka.api_keys import ApiKey
@@ -60,6 +61,7 @@ NEEDS: list[tuple[HeapRequest, Operation]] = [
     (StatsRequest(topic=HEAP), Op.DESCRIBE),
     (PlacesRequest(topic=HEAP), Op.DESCRIBE),
     (DescribeRequest(topic=HEAP), Op.DESCRIBE),
+    (UpdateRequest(topic=HEAP), Op.ALTER),
     (CancelRequest(topic=HEAP, message_id=ID), Op.ALTER),
     (ReprioritiseRequest(topic=HEAP, message_id=ID, priority=1), Op.ALTER),
     (MoveRequest(topic=HEAP, message_id=ID), Op.ALTER),

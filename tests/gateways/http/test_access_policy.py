@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.http_gateway import behind_middleware, echo, problem_of, running_http_gateway
 
-from holdfast.gateways.http.access_policy import AccessPolicy, duplicate_header_problem
+from holdfast.gateways.http.access_policy import HostPolicy, duplicate_header_problem
 from holdfast.gateways.http.settings import HttpSettings
 
-LOOPBACK = AccessPolicy.of(HttpSettings(), loopback=True)
+LOOPBACK = HostPolicy.of(HttpSettings(), loopback=True)
 
 
-def status(access_policy: AccessPolicy, method: str, **headers: str) -> int:
+def status(access_policy: HostPolicy, method: str, **headers: str) -> int:
     said = access_policy.refusal(method, {name.replace("_", "-"): value for name, value in headers.items()})
     return 200 if said is None else said.status
 
@@ -56,14 +56,14 @@ def test_another_name_is_not_for_reading_either(host: str) -> None:
 
 
 def test_a_name_in_the_settings_is_ours_too() -> None:
-    access_policy = AccessPolicy.of(HttpSettings(hosts="holdfast.internal, Other.Example"), loopback=True)
+    access_policy = HostPolicy.of(HttpSettings(hosts="holdfast.internal, Other.Example"), loopback=True)
     assert status(access_policy, "GET", host="holdfast.internal:8080") == 200
     assert status(access_policy, "GET", host="other.example") == 200
     assert status(access_policy, "GET", host="evil.example") == 421
 
 
 def test_beyond_loopback_a_page_that_rebinds_its_name_is_no_client() -> None:
-    exposed = AccessPolicy.of(HttpSettings(), loopback=False, own=("Node-1.Example.com",))
+    exposed = HostPolicy.of(HttpSettings(), loopback=False, own=("Node-1.Example.com",))
     ours = ("10.0.0.7:8080", "[2001:db8::7]:8080", "node-1:8080", "holdfast.prod.svc.cluster.local", "localhost")
     assert {status(exposed, "GET", host=each) for each in (*ours, "node-1.example.com")} == {200}
     for host in ("evil.example", "rebound.evil.example:8080", "10.0.0.7.evil.example", "node-1.local.evil.example", ""):
@@ -74,7 +74,7 @@ def test_beyond_loopback_a_page_that_rebinds_its_name_is_no_client() -> None:
 
 
 def test_names_that_are_listed_are_the_only_ones() -> None:
-    listed = AccessPolicy.of(HttpSettings(hosts="node-1"), loopback=False)
+    listed = HostPolicy.of(HttpSettings(hosts="node-1"), loopback=False)
     assert [status(listed, "GET", host=each) for each in ("node-1:8080", "node-2", "localhost")] == [200, 421, 200]
 
 
@@ -92,7 +92,7 @@ def test_a_foreign_page_may_not_write() -> None:
     assert status(LOOPBACK, "POST", host="localhost:8080", sec_fetch_site="cross-site") == 403
     assert status(LOOPBACK, "POST", host="localhost:8080", sec_fetch_site="same-site") == 403
     assert status(LOOPBACK, "POST", host="localhost:8080", sec_fetch_site="same-origin") == 200
-    allowed = AccessPolicy.of(HttpSettings(origins="http://console.example"), loopback=True)
+    allowed = HostPolicy.of(HttpSettings(origins="http://console.example"), loopback=True)
     assert status(allowed, "DELETE", host="localhost:8080", origin="http://console.example") == 200
 
 

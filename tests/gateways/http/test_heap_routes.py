@@ -87,12 +87,38 @@ async def test_a_heap_is_created_listed_changed_and_deleted_with_its_token(serve
     assert {"orders", "orders2"} <= set(listed)
     changed = await served.client.patch("/v1/heaps/orders", json={"max_retries": None, "top_k_bound": 9})
     assert (changed.json()["max_retries"], changed.json()["top_k_bound"]) == (3, 9)
+    grown = await served.client.patch("/v1/heaps/orders", json={"partitions": 4, "top_k_bound": 8})
+    assert (grown.json()["partitions"], grown.json()["top_k_bound"]) == (4, 8)
+    assert (await served.client.patch("/v1/heaps/orders", json={"partitions": 4})).status_code == 200
+    fewer = problem_of(await served.client.patch("/v1/heaps/orders", json={"partitions": 3}), 422, "invalid")
+    assert "currently has 4 partition(s)" in fewer["detail"]
     said = problem_of(await served.client.patch("/v1/heaps/orders", json={"mode": "min"}), 422, "invalid")
     assert said["errors"][0]["pointer"] == "#/mode"
     problem_of(await served.client.delete("/v1/heaps/orders"), 428, "unconfirmed")
     confirmed = {"force": "true", "confirmation_token": await served.token("heap.delete", "orders")}
     assert (await served.client.delete("/v1/heaps/orders", params=confirmed)).status_code == 204
     problem_of(await served.client.get("/v1/heaps/orders"), 404, "not-found")
+
+
+async def test_an_enqueue_that_is_repeated_after_its_heap_grew_is_found_over_http(served: Served) -> None:
+    await served.heap("growing", partitions=2)
+    sent = [
+        {"producer_id": "p", "epoch": 0, "sequence": at, "partition_key": f"k{at}", "payload": "x"} for at in range(12)
+    ]
+    first = [await served.done("enqueue", topic="growing", **each) for each in sent]
+    grown = await served.client.patch("/v1/heaps/growing", json={"partitions": 6})
+    assert grown.json()["partitions"] == 6
+    again = [await served.done("enqueue", topic="growing", **each) for each in sent]
+    assert [each["message_id"] for each in again] == [each["message_id"] for each in first]
+    assert all(each["duplicate"] for each in again)
+    batch = [*sent, *({"payload": "y", "partition_key": f"k{at}"} for at in range(12))]
+    both = (await served.done("enqueue:batch", topic="growing", messages=batch))["results"]
+    assert [each["message_id"] for each in both[:12]] == [each["message_id"] for each in first]
+    assert {each["partition_id"] for each in both[12:]} > {0, 1}
+    found: list[dict[str, Any]] = []
+    while len(found) < 24:
+        found += await served.pop("growing", max=24)
+    assert len({each["message_id"] for each in found}) == len(found) == 24
 
 
 async def test_a_message_is_enqueued_popped_extended_and_acknowledged(served: Served) -> None:

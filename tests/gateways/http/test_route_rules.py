@@ -27,7 +27,7 @@ def log_routes() -> list[str]:
     handlers += [*heaps.HANDLERS, *heap_messages.HANDLERS, *heap_dead_letters.HANDLERS]
     names = ("log", "heaps", "confirmations")
     given = {name: Provide(lambda: None, sync_to_thread=False) for name in names}
-    return routes_of(Litestar(handlers, dependencies=given, openapi_config=None))
+    return routes_of(Litestar(handlers, dependencies=given, openapi_config=None, logging_config=None))
 
 
 async def test_the_application_starts_because_every_route_has_a_rule() -> None:

@@ -13,6 +13,8 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.heap.model import NewMessage
+from holdfast.heap.records import ProducerSequence
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.settings import TopicSettings
 from holdfast.log.topics import PARTITIONS_MAX
@@ -54,6 +56,22 @@ async def test_validate_only_adds_nothing_and_refuses_the_same(tmp_path: Path) -
                 ErrorCode.INVALID_PARTITIONS,
             ]
         assert (await admin.backend.log.topics.get("orders")).partitions == 2
+
+
+async def test_a_heap_grows_as_any_topic_does_and_finds_what_was_enqueued_before(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        heaps = admin.gateway.node.agent.heaps
+        await heaps.administration.create("jobs", 2)
+        await async_until(lambda: all(heaps.serves("jobs", number) for number in range(2)))
+        sent = [NewMessage(payload=b"x", producer=ProducerSequence("p", 0, at)) for at in range(8)]
+        first = [await heaps.enqueue("jobs", each) for each in sent]
+        assert code(await grow(admin, "jobs", 6)) == ErrorCode.NONE
+        assert await listed(admin, "jobs") == dict.fromkeys(range(6), admin.node)
+        assert code(await grow(admin, "jobs", 6)) == ErrorCode.INVALID_PARTITIONS
+        assert code(await grow(admin, "jobs", 3)) == ErrorCode.INVALID_PARTITIONS
+        await async_until(lambda: all(heaps.serves("jobs", number) for number in range(6)))
+        again = [await heaps.enqueue("jobs", each) for each in sent]
+        assert [each.message_id for each in again] == [each.message_id for each in first]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], ErrorCode, str]] = {

@@ -296,6 +296,7 @@ def made_up(topic: Topic, leaders: dict[int, str]) -> Cluster:
         Mirror("replicas/", nobody_reads, Notify()),
         Mirror("wal-agent/", nobody_reads, Notify()),
         Mirror("node/", nobody_reads, Notify()),
+        members,
     )
     return Cluster(topics, holders, members, planners, offline, replicas)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.text import TextNode, text_cluster
 from tests.support.waiting import async_until
 
-from holdfast.cursors.cursor import Deliveries
+from holdfast.cursors.cursor import CursorDeliveries
 from holdfast.cursors.settings import CursorCounters
 from holdfast.gateways.text.get_groups import GetGroups
 from holdfast.gateways.text.node_connections import NodeConnections
@@ -23,11 +23,11 @@ class Owner:
     def __init__(self, node: TextNode, gets: GetGroups, forwarded: TextCounters) -> None:
         self._node, self._gets, self._forwarded = node, gets, forwarded
 
-    async def take(self, *counts: int) -> list[Deliveries]:
+    async def take(self, *counts: int) -> list[CursorDeliveries]:
         """GETs that arrive together."""
         return await asyncio.gather(*map(self.one, counts))
 
-    def one(self, count: int) -> "asyncio.Task[Deliveries]":
+    def one(self, count: int) -> "asyncio.Task[CursorDeliveries]":
         return asyncio.ensure_future(self._gets.take(self._node.address, "logs", count))
 
     @property
@@ -62,7 +62,7 @@ async def owner_of(directory: Path, records: int) -> AsyncIterator[Owner]:
             nodes.close()
 
 
-def values(deliveries: list[Deliveries]) -> list[list[bytes]]:
+def values(deliveries: list[CursorDeliveries]) -> list[list[bytes]]:
     return [[record.value for record in each.records] for each in deliveries]
 
 

@@ -11,7 +11,7 @@ from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.config import HeapConfig
 from holdfast.heap.decisions import HeapRules, decide_grant
 from holdfast.heap.fairness.rules import FairRules
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import (
     Ack,
     Cancel,
@@ -86,7 +86,7 @@ def test_every_grant_is_one_the_model_allows_and_replays_and_snapshots_are_the_s
         interval_ns=interval_ns,
         burst=3,
     )
-    live, replayed, model = PartitionState("min"), PartitionState("min"), Model(rules)
+    live, replayed, model = HeapState("min"), HeapState("min"), Model(rules)
     heap = HeapRules(topic="t", config=HeapConfig(), inflight_max=1_000, fair=rules)
     now_ms, keys = 0, dict[int, str]()
 
@@ -152,7 +152,7 @@ def test_every_grant_is_one_the_model_allows_and_replays_and_snapshots_are_the_s
 
 
 def test_fairness_can_be_switched_on_and_off_while_messages_wait_are_delayed_and_leased() -> None:
-    state = PartitionState("max")
+    state = HeapState("max")
     rules = HeapRules(topic="t", config=HeapConfig(), inflight_max=100)
     for offset, message in enumerate((Enqueue(1, b""), Enqueue(9, b""), Enqueue(5, b"", 50))):
         state.apply(offset, 0, message)

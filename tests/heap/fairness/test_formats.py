@@ -1,4 +1,4 @@
-"""What earlier releases wrote opens: records and snapshots from before fairness, and those with it."""
+"""What earlier releases wrote opens: records and snapshots from before fairness, those with it, and of heaps that grew."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.heap.canonical_state import encode_state
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import decode_operation
 from holdfast.heap.snapshot_format import MAGIC, MAGIC_FAIR, SnapshotSubject, decode_image, encode_image
 from holdfast.heap.state_image import capture, restored
@@ -16,8 +16,8 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 SUBJECT = SnapshotSubject("t" * 32, 3)
 
 
-def replayed(name: str) -> PartitionState:
-    state = PartitionState("min")
+def replayed(name: str) -> HeapState:
+    state = HeapState("min")
     rows = msgspec.msgpack.decode((FIXTURES / f"{name}.records").read_bytes())
     for offset, (timestamp_ms, key, value, headers) in enumerate(rows):
         operation = decode_operation(key, value, tuple(map(tuple, headers)))
@@ -25,7 +25,7 @@ def replayed(name: str) -> PartitionState:
     return state
 
 
-@pytest.mark.parametrize("name", ["plain", "fair"])
+@pytest.mark.parametrize("name", ["plain", "fair", "grown"])
 def test_stored_records_and_the_stored_snapshot_of_them_are_one_state(name: str) -> None:
     snapshot = (FIXTURES / f"{name}.snap").read_bytes()
     state = restored(decode_image(snapshot, SUBJECT))
@@ -45,6 +45,11 @@ def test_a_fair_snapshot_has_a_version_of_its_own_and_keeps_rules_keys_and_lease
     assert fair is not None
     assert (fair.rules.key_leases_max, dict(fair.rules.weights)) == (2, {"gold": 5})
     assert [fair.key_of(offset) for offset in (1, 2, 3, 4, 5)] == ["gold", "free", "gold", "k3", "\0"]
+
+
+def test_a_snapshot_of_a_heap_that_grew_says_how_many_partitions_there_are() -> None:
+    assert restored(decode_image((FIXTURES / "grown.snap").read_bytes(), SUBJECT)).partitions == 6
+    assert restored(decode_image((FIXTURES / "plain.snap").read_bytes(), SUBJECT)).partitions == 0
 
 
 def test_rules_that_are_cut_are_corrupt() -> None:

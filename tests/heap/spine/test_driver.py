@@ -9,7 +9,7 @@ from tests.support.waiting import async_until
 
 from holdfast.heap.model import PoppedMessage
 from holdfast.heap.spine.driver import SpineDriver
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.vocabulary.clock import FakeClock
@@ -24,7 +24,7 @@ class _Leaders:
         self.released: list[bytes] = []
         self.number = 0
 
-    async def hello(self, partition: int, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+    async def hello(self, partition: int, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
         self.number += 1
         ranks = (5,) if partition == 0 else ()
         return Advert(partition, 1, hello.spine_epoch, hello.round, self.number, 0, ranks, complete=True)

@@ -7,9 +7,9 @@ from holdfast.heap.spine.messages import (
     Advert,
     AdvertAck,
     Granted,
-    Hello,
     Pop,
     Refill,
+    SpineHello,
     decode_to_leader,
     decode_to_spine,
     encode,
@@ -169,9 +169,9 @@ def test_a_partition_that_no_spine_knows_acknowledges_freely_and_one_that_was_ad
 
 def test_a_leader_refuses_older_spines_older_rounds_and_pops_of_another_epoch_or_twice() -> None:
     end = leader(spine_epoch=4)
-    assert end.refuses(Hello(3, 9, 0, 8, 0)) is not None
-    end.adopt(Hello(5, 10, 0, 8, 0))
-    assert end.refuses(Hello(5, 10, 0, 8, 0)) is not None
+    assert end.refuses(SpineHello(3, 9, 0, 8, 0)) is not None
+    end.adopt(SpineHello(5, 10, 0, 8, 0))
+    assert end.refuses(SpineHello(5, 10, 0, 8, 0)) is not None
     assert end.begin(Pop(4, 1, 11, 1, None, 1, ())) is not None
     assert end.begin(Pop(5, 2, 11, 1, None, 1, ())) is not None
     assert end.begin(Pop(5, 1, 10, 1, None, 1, ())) is not None, "sent before the hello"
@@ -182,7 +182,7 @@ def test_a_leader_refuses_older_spines_older_rounds_and_pops_of_another_epoch_or
 def test_events_that_wait_outlive_a_change_of_spine() -> None:
     end = leader(spine_epoch=1)
     event = end.ready(5)
-    end.adopt(Hello(2, 1, 0, 8, 0))
+    end.adopt(SpineHello(2, 1, 0, 8, 0))
     told = end.advert(lambda count: ([5], True), 1)
     assert end.acknowledged(AdvertAck(2, 1, 1, told.number)) == [event]
 
@@ -190,15 +190,15 @@ def test_events_that_wait_outlive_a_change_of_spine() -> None:
 def test_what_a_lost_spine_was_granted_is_to_be_released_and_what_it_delivered_is_not() -> None:
     for settled, void in ((1, True), (2, False)):
         end = leader()
-        end.adopt(Hello(1, 1, 0, 8, 0))
+        end.adopt(SpineHello(1, 1, 0, 8, 0))
         pop = Pop(1, 1, 2, 1, None, 1, ())
         assert end.begin(pop) is None
         end.granted(pop, [5], 1, lambda count: ([], True))
-        assert end.adopt(Hello(1, 3, 0, 8, settled)) is void
+        assert end.adopt(SpineHello(1, 3, 0, 8, settled)) is void
 
 
 def test_messages_survive_their_bytes() -> None:
-    to_leader = (Hello(1, 2, 3, 4, 5), AdvertAck(1, 2, 3, 4), Refill(1, 2, 3, 4), Pop(1, 2, 3, 4, None, 6, (7, 8)))
+    to_leader = (SpineHello(1, 2, 3, 4, 5), AdvertAck(1, 2, 3, 4), Refill(1, 2, 3, 4), Pop(1, 2, 3, 4, None, 6, (7, 8)))
     assert [decode_to_leader(encode(message)) for message in to_leader] == [*to_leader]
     granted = Granted(0, 1, 2, 3, 4, (5, 6), advert(1, 7, 1 << 63))
     assert decode_to_spine(encode(granted)) == granted

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.log.model import PartitionConfig
-from holdfast.log.partition.replica_members import can_hand_over_log, choose_members, is_other_set_due
+from holdfast.log.partition.replica_members import can_hand_over_log, choose_members, is_other_set_due, may_reopen_here
 from holdfast.log.replica_sets import replicas_needed
 
 
@@ -59,3 +59,19 @@ def test_a_tail_moves_with_its_partition_only_to_replicas_that_have_it(
     planned: str, in_sync: str, needed: int, can: bool
 ) -> None:
     assert can_hand_over_log(tuple(planned), "a", tuple(in_sync), needed) == can
+
+
+@pytest.mark.parametrize(
+    ("planned", "can_advance", "may"),
+    [
+        ("abc", True, True),
+        ("abc", False, True),
+        ("bac", True, False),  # it is about to move
+        ("bac", False, True),  # it could not: its tail never becomes durable
+        ("", False, False),
+    ],
+)
+def test_the_next_epoch_begins_here_if_it_is_planned_here_or_nothing_can_be_drained(
+    planned: str, can_advance: bool, may: bool
+) -> None:
+    assert may_reopen_here(tuple(planned), "a", can_advance=can_advance) is may

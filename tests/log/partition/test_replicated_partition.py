@@ -25,11 +25,11 @@ from holdfast.log.errors import EpochSpentError, NotEnoughReplicasError, NotLead
 from holdfast.log.keys import replica_set_key, wal_key
 from holdfast.log.maintenance import delete_records
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig
-from holdfast.log.partition.draining import drain_to_replicas
+from holdfast.log.partition.drain import drain_to_replicas
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.takeover import open_partition, open_partitions
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.replica_sets import read_replica_set
 from holdfast.log.settings import LeadershipSettings
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
@@ -424,7 +424,7 @@ async def test_one_that_cannot_be_sealed_holds_up_none_of_the_others(world: Repl
     carol = world.owners[-1]
     world.planned = ["carol"]
     takeovers = [
-        Takeover(partition_id=each, lease=await carol.acquire(each), config=config)
+        PartitionTakeover(partition_id=each, lease=await carol.acquire(each), config=config)
         for each, config in ((lost.partition_id, replicated(2)), (OTHER, PartitionConfig()))
     ]
     seen: list[object] = []
@@ -441,7 +441,7 @@ async def test_partitions_that_become_ready_together_are_opened_by_one_commit(wo
     ann, _, _ = await world.three()
     ids = [type(OTHER)(topic="orders", topic_id=OTHER.topic_id, number=number) for number in range(20)]
     takeovers = [
-        Takeover(partition_id=each, lease=await ann.acquire(each), config=replicated(), was_offline=False)
+        PartitionTakeover(partition_id=each, lease=await ann.acquire(each), config=replicated(), was_offline=False)
         for each in ids
     ]
     ann.store.calls.clear()

@@ -9,7 +9,7 @@ from tests.support.waiting import async_until
 
 from holdfast.log.errors import TailNotLocalError
 from holdfast.log.model import PartitionConfig
-from holdfast.log.partition.draining import close_together
+from holdfast.log.partition.drain import close_together
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publisher import release_reservation
 from holdfast.vocabulary.clock import RealClock

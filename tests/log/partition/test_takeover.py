@@ -13,7 +13,7 @@ from holdfast.log.keys import deleted_key, offline_key, state_key
 from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.takeover import open_partitions
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.vocabulary.errors import ClosedError, FencedError, HoldfastError, UnavailableError
 
 OTHER_ID = "f" * 32
@@ -23,9 +23,13 @@ def partition(number: int, topic_id: str = TOPIC_ID) -> PartitionId:
     return PartitionId(topic="orders" if topic_id == TOPIC_ID else "other", topic_id=topic_id, number=number)
 
 
-async def takeovers(owner: Owner, partitions: Sequence[PartitionId], *, was_offline: bool = False) -> list[Takeover]:
+async def takeovers(
+    owner: Owner, partitions: Sequence[PartitionId], *, was_offline: bool = False
+) -> list[PartitionTakeover]:
     return [
-        Takeover(partition_id=each, lease=await owner.acquire(each), config=PartitionConfig(), was_offline=was_offline)
+        PartitionTakeover(
+            partition_id=each, lease=await owner.acquire(each), config=PartitionConfig(), was_offline=was_offline
+        )
         for each in partitions
     ]
 

@@ -5,7 +5,7 @@ from tests.support.partitions import ORDERS, Owner, PartitionWorld
 
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError, TailDamagedError
 from holdfast.log.model import PartitionConfig
-from holdfast.log.partition.takeover_recovery import Takeover
+from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.unopened_partitions import UnopenedPartitions
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.types import TopicPartition
@@ -17,7 +17,7 @@ PASSING = UnavailableError("store", "it does not answer")
 async def failed(owner: Owner, level: str, error: HoldfastError) -> UnopenedPartitions:
     """Those of an agent that could not open a partition at this level."""
     config = PartitionConfig(level=level, replicas=3 if level == "quorum" else 1)
-    takeover = Takeover(partition_id=ORDERS, lease=await owner.acquire(), config=config)
+    takeover = PartitionTakeover(partition_id=ORDERS, lease=await owner.acquire(), config=config)
     unopened = UnopenedPartitions(owner.store, clock=owner.world.clock, random=owner.world.random)
     unopened.opening(takeover.lease)
     assert await unopened.go_offline(takeover, error) is None

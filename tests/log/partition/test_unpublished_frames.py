@@ -8,7 +8,7 @@ from holdfast.log.partition.tail_budget import TailBudget
 from holdfast.log.partition.takeover import open_partition
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.replication.messages import Answer, Append, Seal
-from holdfast.log.replication.positions import NOWHERE, Entry
+from holdfast.log.replication.positions import NOWHERE, ReplicaEntry
 from holdfast.log.replication.replica_frames import state_key
 from holdfast.log.replication.replica_wal import ReplicaWal
 from holdfast.log.wal.set_aside import list_tails
@@ -88,7 +88,7 @@ async def test_entries_of_a_replica_are_not_released_for_a_leader_elsewhere(worl
     ann, bob = await world.owner(), await world.owner("bob")
     await append(await bob.open(), batch("a"))  # the record names bob's WAL
     mine, answers = await ReplicaWal.open(ann.wal, "ann", KEY), list[Answer | None]()
-    entry = Entry(1, 0, 1, (b"a copy",))
+    entry = ReplicaEntry(1, 0, 1, (b"a copy",))
     mine.handle(
         Append(partition=KEY, epoch=1, previous=NOWHERE, entries=(entry,), hw=0, published=NOWHERE), answers.append
     )

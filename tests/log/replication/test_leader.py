@@ -7,7 +7,7 @@ from tests.support.replication.logs import P, at, entry, log_of, start
 
 from holdfast.log.replication.leader import Ended, Leader
 from holdfast.log.replication.messages import Ack, Announce, Append, Base, Mismatch, Reject
-from holdfast.log.replication.positions import NOWHERE, Entry, Position
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry
 from holdfast.log.replication.replica import Replica
 from holdfast.vocabulary.errors import InvalidError
 
@@ -15,7 +15,7 @@ ABC = ("a", "b", "c")
 ALL = 1 << 20
 
 
-def leader(*entries: Entry, base: Position = NOWHERE, members: tuple[str, ...] = ABC, **options: Any) -> Leader:
+def leader(*entries: ReplicaEntry, base: Position = NOWHERE, members: tuple[str, ...] = ABC, **options: Any) -> Leader:
     return Leader(P, 5, log_of(*entries, base=base), members, now_ms=0, **options)
 
 

@@ -11,29 +11,29 @@ from holdfast.log.replication.messages import (
     Base,
     Message,
     Mismatch,
+    ReadTail,
     Reject,
     Seal,
     Sealed,
-    Tail,
     TailEntries,
     WrongWal,
     decode,
     encode,
     encode_parts,
 )
-from holdfast.log.replication.positions import NOWHERE, Entry, Position, epoch_start
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry, epoch_start
 from holdfast.log.segments.model import EpochStart
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import SeededRandom
 
 P = (bytes(range(16)), 7)
-ENTRIES = (epoch_start(3, 5), Entry(3, 5, 2, (b"batch", b"es")), Entry(3, 7, 1, (bytes(300),)))
+ENTRIES = (epoch_start(3, 5), ReplicaEntry(3, 5, 2, (b"batch", b"es")), ReplicaEntry(3, 7, 1, (bytes(300),)))
 EPOCHS = (EpochStart(1, 0), EpochStart(3, 5))
 MESSAGES: tuple[Message, ...] = (
     Append(partition=P, epoch=3, previous=Position(2, 5), entries=ENTRIES, hw=5, published=NOWHERE),
     Append(partition=P, epoch=3, previous=NOWHERE, hw=0, published=NOWHERE),
     Seal(partition=P, epoch=4, wal_id="Wäl"),
-    Tail(partition=P, epoch=4, start=Position(1, 2), bytes_max=1 << 40),
+    ReadTail(partition=P, epoch=4, start=Position(1, 2), bytes_max=1 << 40),
     Base(partition=P, epoch=4, published=Position(2**62, 2**62)),
     Announce(partition=P, epoch=4, hw=9, published=Position(1, 2)),
     Ack(partition=P, epoch=4, matched=Position(4, 9)),
@@ -49,7 +49,7 @@ def joined(message: Message) -> Message:
     """The message with each payload in one piece and without checksums, for comparison."""
     if not isinstance(message, (Append, TailEntries)):
         return message
-    entries = tuple(Entry(*each[:3], (b"".join(each.payload),)) for each in message.entries)
+    entries = tuple(ReplicaEntry(*each[:3], (b"".join(each.payload),)) for each in message.entries)
     fields = {name: getattr(message, name) for name in message.__slots__ if name != "entries"}
     return type(message)(entries=entries, **fields)
 
@@ -63,7 +63,7 @@ def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
 def test_payloads_are_neither_copied_on_the_way_out_nor_in() -> None:
     payload = bytes(100_000)
     message = TailEntries(
-        partition=P, epoch=1, previous=NOWHERE, entries=(Entry(1, 0, 1, (payload,)),), position=Position(1, 1)
+        partition=P, epoch=1, previous=NOWHERE, entries=(ReplicaEntry(1, 0, 1, (payload,)),), position=Position(1, 1)
     )
     assert any(part is payload for part in encode_parts(message))
     arrived = decode(encode(message))
@@ -102,7 +102,7 @@ def test_another_version_an_unknown_kind_and_a_damaged_entry_are_refused() -> No
         Sealed(partition=P, epoch=4, base=NOWHERE, position=Position(3, 9), epochs=(EpochStart(1, 2**63),)),
         *(
             Append(partition=P, epoch=4, previous=NOWHERE, entries=(each,), hw=0, published=NOWHERE)
-            for each in (Entry(2**63, 0, 1), Entry(3, 2**63 - 1, 0), Entry(3, 2**63 - 2, 1))
+            for each in (ReplicaEntry(2**63, 0, 1), ReplicaEntry(3, 2**63 - 1, 0), ReplicaEntry(3, 2**63 - 2, 1))
         ),
     ],
 )

@@ -18,7 +18,7 @@ from tests.support.replication.logs import (
 )
 
 from holdfast.log.replication.messages import Ack, Mismatch, Reject, Request, Sealed, TailEntries, WrongWal
-from holdfast.log.replication.positions import NOWHERE, Entry
+from holdfast.log.replication.positions import NOWHERE, ReplicaEntry
 from holdfast.log.replication.replica import Replica, ReplicaState, Truncation, replay
 from holdfast.log.segments.model import EpochStart
 from holdfast.vocabulary.errors import CorruptError
@@ -26,7 +26,7 @@ from holdfast.vocabulary.errors import CorruptError
 HISTORY = (start(1, 0), entry(1, 0), entry(1, 1))
 
 
-def replica(*entries: Entry, promised: int = 1) -> Replica:
+def replica(*entries: ReplicaEntry, promised: int = 1) -> Replica:
     return Replica(P, WAL, promised=promised, log=log_of(*entries))
 
 

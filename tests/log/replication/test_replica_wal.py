@@ -12,7 +12,7 @@ from tests.support.waiting import async_until
 from tests.support.wal import SMALL, TOPIC, crash_copy, fill, frame, opened
 
 from holdfast.log.replication.messages import Ack, Answer, Mismatch, Request, Sealed
-from holdfast.log.replication.positions import NOWHERE, Entry, Position
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry
 from holdfast.log.replication.replica import Replica
 from holdfast.log.replication.replica_frames import state_key
 from holdfast.log.replication.replica_wal import ReplicaWal, replica_id
@@ -329,7 +329,7 @@ def _message(kind: str, twin: Replica, epoch: int, share: float) -> Request:
     if kind == "release":
         return append(epoch, log.position, published=somewhere)
     previous = somewhere if kind == "fork" else log.position
-    entries: list[Entry] = []
+    entries: list[ReplicaEntry] = []
     if previous.epoch < epoch:
         entries.append(start(epoch, previous.offset))
     entries.append(entry(epoch, previous.offset, 2))

@@ -7,9 +7,19 @@ from tests.support.replication.logs import P, at, entry, log_of, start
 
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
-from holdfast.log.replication.messages import Ack, Append, Mismatch, Reject, Seal, Sealed, Tail, TailEntries, WrongWal
-from holdfast.log.replication.positions import NOWHERE, Entry, Position
-from holdfast.log.replication.takeover import OpenCommit, Phase, Send, StoredState, Takeover
+from holdfast.log.replication.messages import (
+    Ack,
+    Append,
+    Mismatch,
+    ReadTail,
+    Reject,
+    Seal,
+    Sealed,
+    TailEntries,
+    WrongWal,
+)
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry
+from holdfast.log.replication.takeover import OpenCommit, Phase, QuorumTakeover, Send, StoredState
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 DIRTY = StoredState(reserved=100, opened_epoch=3, opened_replicas=("a", "b", "c"))
@@ -19,13 +29,13 @@ LONG = log_of(start(1, 0), entry(1, 0), entry(1, 1), entry(1, 2))
 
 def takeover(
     stored: StoredState = DIRTY, *, own: EntryLog | None = None, members: tuple[str, ...] = ("a", "b", "d"), **how: Any
-) -> Takeover:
-    made = Takeover(P, 5, stored, members, own=own if own is not None else log_of(), **how)
+) -> QuorumTakeover:
+    made = QuorumTakeover(P, 5, stored, members, own=own if own is not None else log_of(), **how)
     made.begin(0)
     return made
 
 
-def sealed(taking: Takeover, replica: str, position: Position, epoch: int = 5) -> None:
+def sealed(taking: QuorumTakeover, replica: str, position: Position, epoch: int = 5) -> None:
     answer = Sealed(partition=P, epoch=epoch, base=NOWHERE, position=position, epochs=())
     taking.handle(replica, answer, 0)
 
@@ -34,11 +44,11 @@ def asks(*replicas: str) -> list[Send]:
     return [Send(each, Seal(partition=P, epoch=5, wal_id=each)) for each in replicas]
 
 
-def fetched(taking: Takeover, replica: str, log: EntryLog, bytes_max: int = 1 << 20) -> None:
+def fetched(taking: QuorumTakeover, replica: str, log: EntryLog, bytes_max: int = 1 << 20) -> None:
     """Answer every TAIL from `log`."""
     while taking.phase is Phase.FETCHING and (sends := taking.sends()):
         for to, message in sends:
-            assert isinstance(message, Tail)
+            assert isinstance(message, ReadTail)
             assert to == replica
             entries = log.after(message.start, bytes_max)
             answer = TailEntries(partition=P, epoch=5, previous=message.start, entries=entries, position=log.position)
@@ -229,7 +239,7 @@ def test_a_replica_that_contradicts_itself_or_the_store_is_reported() -> None:
 
 def test_an_epoch_that_was_opened_before_is_refused() -> None:
     with pytest.raises(InvalidError, match="above the last that was opened"):
-        Takeover(P, 3, DIRTY, ("a",), own=log_of())
+        QuorumTakeover(P, 3, DIRTY, ("a",), own=log_of())
 
 
 # ── a person lets it go on with fewer ──
@@ -247,7 +257,7 @@ def test_with_fewer_the_survivors_log_is_taken_and_the_epoch_starts_at_what_is_r
     taking.go_on_without_others(cover, 0)
     fetched(taking, "a", SHORT)
     assert taking.leader is not None
-    gap = Entry(5, 1, 99, [b"1 to 100"])
+    gap = ReplicaEntry(5, 1, 99, [b"1 to 100"])
     assert list(taking.leader.log.entries) == [*SHORT.entries, start(5, 1), gap]
     for matched in (start(5, 1).position, gap.position):
         assert taking.open_commit is None  # the gap must be on w members, too
@@ -260,7 +270,7 @@ def test_a_log_of_an_earlier_epoch_may_differ_from_what_was_read_and_does_not_co
     sealed(taking, "a", LONG.position)
     taking.go_on_without_others(cover, 0)
     assert taking.leader is not None
-    assert list(taking.leader.log.entries) == [start(5, 0), Entry(5, 0, 100, [b"0 to 100"])]
+    assert list(taking.leader.log.entries) == [start(5, 0), ReplicaEntry(5, 0, 100, [b"0 to 100"])]
 
 
 def test_a_survivor_that_is_lost_again_is_not_gone_on_without() -> None:

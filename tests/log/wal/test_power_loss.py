@@ -114,7 +114,7 @@ class Producer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True], ids=["cached", "blocks"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 20))])
 async def test_acknowledged_frames_survive_power_losses(tmp_path: Path, seed: int, blocks: bool) -> None:
     random = SeededRandom(seed)
     producer = Producer(random)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.catalog.encoding import validated_name
 from holdfast.pipeline.catalog.parts import decode_part, encode_part, read_part, read_parts
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secrets import redacted, restored
+from holdfast.pipeline.catalog.stored_parts import validated_name
 from holdfast.pipeline.model.definition import (
     ClickHouseConfig,
     DeltaConfig,

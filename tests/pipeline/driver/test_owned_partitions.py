@@ -1,6 +1,6 @@
 """What a slot knows of its partitions, and what it does about troubles: values and times alone."""
 
-from holdfast.pipeline.driver.owned_partitions import WARNINGS_MAX, OwnedPartition, SlotCounters, offset_errors
+from holdfast.pipeline.driver.owned_partitions import WARNINGS_MAX, SlotCounters, TakenPartition, offset_errors
 from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.sources import TopicBounds
@@ -12,7 +12,7 @@ DONE = TaskOutcome(partition=0, kind="done", rows=10, read=10, payload_bytes=1_0
 
 
 def test_records_wait_from_when_they_were_first_seen() -> None:
-    held = OwnedPartition(0, 1, 100, None)
+    held = TakenPartition(0, 1, 100, None)
     held.update_end(100, now_ms=1_000)
     assert held.backlog.rows == 0
     held.update_end(105, now_ms=2_000)
@@ -21,7 +21,7 @@ def test_records_wait_from_when_they_were_first_seen() -> None:
 
 
 def test_lag_is_the_age_of_the_oldest_backlog_once_caught_up_and_of_the_last_record_before() -> None:
-    held = OwnedPartition(0, 1, 0, None)
+    held = TakenPartition(0, 1, 0, None)
     held.update_end(1_000, now_ms=1_000)
     held.advance(DONE, 500, now_ms=2_000)
     assert held.progress(now_ms=9_000, wall_ms=80_000).lag_ms == 30_000
@@ -34,7 +34,7 @@ def test_lag_is_the_age_of_the_oldest_backlog_once_caught_up_and_of_the_last_rec
 
 
 def test_a_backfill_is_finished_at_its_end() -> None:
-    held = OwnedPartition(0, 1, 90, 100)
+    held = TakenPartition(0, 1, 90, 100)
     held.update_end(500, now_ms=1)
     assert (held.backlog.rows, held.finished) == (10, False)
     held.advance(DONE, 100, now_ms=2)
@@ -42,10 +42,10 @@ def test_a_backfill_is_finished_at_its_end() -> None:
 
 
 def test_deleted_offsets_and_a_recreated_topic_are_reported() -> None:
-    assert offset_errors(OwnedPartition(0, 1, 5, None), TopicBounds((0,), (10,))) == ""
-    assert "5 to 6" in offset_errors(OwnedPartition(0, 1, 5, None), TopicBounds((7,), (10,)))
-    assert "recreated" in offset_errors(OwnedPartition(0, 1, 11, None), TopicBounds((0,), (10,)))
-    assert offset_errors(OwnedPartition(0, 1, 5, 5), TopicBounds((7,), (10,))) == ""
+    assert offset_errors(TakenPartition(0, 1, 5, None), TopicBounds((0,), (10,))) == ""
+    assert "5 to 6" in offset_errors(TakenPartition(0, 1, 5, None), TopicBounds((7,), (10,)))
+    assert "recreated" in offset_errors(TakenPartition(0, 1, 11, None), TopicBounds((0,), (10,)))
+    assert offset_errors(TakenPartition(0, 1, 5, 5), TopicBounds((7,), (10,))) == ""
 
 
 def test_warnings_are_kept_once_and_the_newest_of_them() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.pipeline.formats.avro import EMPTY_ITEMS_MAX, NESTED_MAX
 from holdfast.pipeline.formats.avro_schema import parse_avro
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.vocabulary.errors import InvalidError
 
@@ -92,7 +92,7 @@ def test_types_that_are_used_twice_or_contain_themselves() -> None:
 
 DEEP = """
 import json
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
 
 inside = [["null", "N"], {"type": "array", "items": "N"}, {"type": "map", "values": "N"}]

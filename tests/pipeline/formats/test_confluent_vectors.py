@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.schema_registry import RegistryServer, schema_registry
 
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
 
 VECTORS = json.loads(Path(__file__).with_name("vectors.json").read_text())

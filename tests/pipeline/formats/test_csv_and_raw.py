@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.source_records import records_table
 
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.mapping import transform
 from holdfast.pipeline.mapping.transform import MappedBatch, map_records
 from holdfast.pipeline.model.column_mapping import Column, Mapping

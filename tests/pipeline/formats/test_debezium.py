@@ -7,7 +7,7 @@ import pytest
 from tests.support.change_events import Record, encoded, event, with_schema
 
 from holdfast.pipeline.formats.debezium import Changes
-from holdfast.pipeline.formats.decoding import envelope_of, value_decoder
+from holdfast.pipeline.formats.decoders import envelope_of, value_decoder
 from holdfast.pipeline.model.definition import DebeziumOptions, KafkaConfig
 
 ROW = {"id": 1, "name": "a"}

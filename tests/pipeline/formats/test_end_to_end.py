@@ -15,7 +15,7 @@ from tests.support.source_records import records_table
 
 from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import KafkaRecord
-from holdfast.pipeline.formats.decoding import declared_fields
+from holdfast.pipeline.formats.decoders import declared_fields
 from holdfast.pipeline.mapping.content_hash import digest_of
 from holdfast.pipeline.mapping.drift import AddColumns, NoDrift, StopPipeline
 from holdfast.pipeline.mapping.transform import map_records, survey

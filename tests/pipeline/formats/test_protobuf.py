@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf import message_factory
 
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.formats.proto_files import compile_proto
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.vocabulary.errors import InvalidError

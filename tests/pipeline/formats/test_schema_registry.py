@@ -10,7 +10,7 @@ from tests.support.schema_registry import PASSWORD, framed, schema_registry
 
 from holdfast.pipeline.formats import schema_registry as client
 from holdfast.pipeline.formats.decoded import NO_VALUE, Decoded
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.formats.schema_registry import SchemaRegistryClient
 from holdfast.pipeline.model.definition import KafkaConfig, SchemaRegistry
 from holdfast.vocabulary.errors import UnavailableError

@@ -26,7 +26,8 @@ START_STEPS = tuple(f"stream.{step}" for step in ("claimed", "copied", "taken-ov
 
 STREAM_STEPS = (
     *START_STEPS,
-    *(f"stream.{step}" for step in ("planned", "staged", "begun", "inserting", "inserted", "pieces-inserted", "done")),
+    *(f"stream.{step}" for step in ("planned", "staged", "begun", "dlq-inserted")),
+    *(f"stream.{step}" for step in ("inserting", "inserted", "pieces-inserted", "done")),
 )
 """The failpoints of a streaming query in output mode append, in their order."""
 

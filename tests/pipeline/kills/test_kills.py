@@ -12,7 +12,7 @@ from tests.pipeline.kills.planted import BUGS
 from tests.pipeline.kills.run import Suite, run_short, running_suite
 from tests.pipeline.kills.trials import TRIALS, try_bug
 from tests.pipeline.kills.verdict import Totals, expected, judge
-from tests.pipeline.kills.writer import Acknowledged, amount_of
+from tests.pipeline.kills.writer import Acknowledged, amount_of, is_incomplete, poison, record
 from tests.support.failpoints import known_failpoints
 
 STREAMING_TESTS = Path(__file__).parents[1] / "driver" / "streaming"
@@ -20,7 +20,6 @@ STREAMING_TESTS = Path(__file__).parents[1] / "driver" / "streaming"
 ELSEWHERE = {
     "stream.exchanging": "test_queries.py",  # output mode complete
     "stream.uploaded": "test_object_storage.py",
-    "stream.dlq-inserted": "test_dead_letters.py",
     **{f"stream.task-{step}": "test_executor_kills.py" for step in ("staged", "inserting", "inserted")},
 }
 
@@ -149,3 +148,9 @@ def test_rows_and_letters_that_are_lost_doubled_or_wrong_are_found() -> None:
         (ROWS, [*DEAD_LETTERS, (0, 9)]),
     ):
         assert not judge(acknowledged(), rows, dead_letters).clean
+
+
+def test_a_record_that_lacks_a_field_is_told_from_other_invalid_ones() -> None:
+    values = [poison(number) for number in range(60)]
+    assert [at for at, value in enumerate(values) if value is not None and is_incomplete(value)] == [*range(3, 60, 6)]
+    assert not any(is_incomplete(record(number)) for number in range(10))

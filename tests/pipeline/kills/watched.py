@@ -42,7 +42,8 @@ class Watched:
         """The epoch of every partition that ClickHouse compares inserts with."""
         found = self.tables.ask(
             f"SELECT toUInt32(splitByChar(':', k)[-1]) AS partition, intDiv(max(epoch), {TRIES}) AS e FROM {FENCE_TABLE} "
-            f"WHERE startsWith(k, '{self.path.rpartition('/')[2]}:') GROUP BY partition"
+            f"WHERE startsWith(k, '{self.path.rpartition('/')[2]}:') AND k NOT LIKE '%:~end~%' AND k NOT LIKE '%:~begun:%' "
+            "GROUP BY partition"
         )
         return {int(row["partition"]): int(row["e"]) for row in found}
 

@@ -20,10 +20,12 @@ FLUSH_TIMEOUT_S = 150
 
 @dataclass(slots=True)
 class Acknowledged:
-    """By (partition, offset): the number of a good record. `poisoned`: the offsets of invalid records."""
+    """By (partition, offset): the number of a good record. `poisoned`: the offsets of invalid records, of which `incomplete` lack a
+    field that a column needs; a query sees a null there."""
 
     good: dict[tuple[int, int], int] = field(default_factory=dict)
     poisoned: set[tuple[int, int]] = field(default_factory=set)
+    incomplete: set[tuple[int, int]] = field(default_factory=set)
     failed: int = 0
 
     def __len__(self) -> int:
@@ -40,11 +42,19 @@ def record(number: int) -> bytes:
     return json.dumps({"seq": number, "amount": amount_of(number), "note": f"n{number}"}).encode()
 
 
+INCOMPLETE = b'{"seq": %d}'
+
+
 def poison(number: int) -> bytes | None:
     """No JSON, no object, the wrong type, a column that is missing, one that is too large, nothing at all."""
-    kinds = (b"{", b"[%d]", b'{"seq": "x%d", "amount": 1}', b'{"seq": %d}', b'{"seq": 1, "amount": 1%040d}', None)
+    kinds = (b"{", b"[%d]", b'{"seq": "x%d", "amount": 1}', INCOMPLETE, b'{"seq": 1, "amount": 1%040d}', None)
     kind = kinds[number % len(kinds)]
     return kind % number if kind is not None and b"%" in kind else kind
+
+
+def is_incomplete(value: bytes) -> bool:
+    """Whether a value is an object with a number and nothing else."""
+    return value.startswith(b'{"seq": ') and value[8:-1].isdigit() and value.endswith(b"}")
 
 
 class Writer:
@@ -100,17 +110,19 @@ class Writer:
     def send(self, values: list[bytes | None], *, first: int = 0, partition: int = -1, poisoned: bool = False) -> None:
         """These values, numbered from `first`, and wait until they are acknowledged; `poisoned`: no row comes of them."""
         for number, value in enumerate(values, first):
-            noting = self._noting(None if poisoned else number)
+            noting = self._noting(value, None if poisoned else number)
             self._client.produce(self.topic, value, partition=partition, on_delivery=noting)
         assert self._client.flush(FLUSH_TIMEOUT_S) == 0
 
-    def _noting(self, number: int | None):  # type: ignore[no-untyped-def]
+    def _noting(self, value: bytes | None, number: int | None):  # type: ignore[no-untyped-def]
         def delivered(error: KafkaError | None, message: Message) -> None:
             partition, offset = message.partition(), message.offset()
             if error is not None or partition is None or offset is None:
                 self.acknowledged.failed += 1
             elif number is None:
                 self.acknowledged.poisoned.add((partition, offset))
+                if value is not None and is_incomplete(value):
+                    self.acknowledged.incomplete.add((partition, offset))
             else:
                 self.acknowledged.good[partition, offset] = number
 
@@ -130,7 +142,7 @@ class Writer:
         bad = self._rng.random() < self._share
         value = poison(self._sent) if bad else record(self._sent)
         try:
-            self._client.produce(self.topic, value, on_delivery=self._noting(None if bad else self._sent))
+            self._client.produce(self.topic, value, on_delivery=self._noting(value, None if bad else self._sent))
         except BufferError:  # the broker has been unavailable for long
             self._client.poll(0.1)
         else:

@@ -13,7 +13,7 @@ from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Committed, Conflict, Operation, Requirement, Store
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
-from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter
+from holdfast.pipeline.service.dead_letter_table import DeadLetterQuery
 from holdfast.pipeline.service.replay import ReplayTally, ReplayTarget
 from holdfast.pipeline.service.replay_steps import ReplaySteps
 from holdfast.pipeline.sinks.clickhouse.statements import REPLAYED_SUFFIX, is_fence_refusal
@@ -58,9 +58,9 @@ async def test_dead_letters_are_listed_page_by_page_with_bytes_and_reason(world:
     second = await world.service.dead_letters.page(pipeline.id, after=first.after, limit=10)
     assert [each.offset for each in second.letters] == [2, 7, 9]
     assert second.after == ""
-    by_reason = await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(reason="NOT json", partition=1))
+    by_reason = await world.service.dead_letters.page(pipeline.id, DeadLetterQuery(reason="NOT json", partition=1))
     assert [each.offset for each in by_reason.letters] == [7]
-    later = DeadLetterFilter(since_ms=world.clock.now_ms() + 3_600_000)
+    later = DeadLetterQuery(since_ms=world.clock.now_ms() + 3_600_000)
     assert (await world.service.dead_letters.page(pipeline.id, later)).letters == ()
     count = await world.service.dead_letters.count(pipeline.id)
     assert (count.total, count.replayed, count.waiting) == (5, 0, 5)
@@ -75,7 +75,7 @@ async def test_a_binary_payload_is_shown_as_base64(world: PipelineServiceHarness
         f"INSERT INTO default.{world.name}_dlq (_pipeline, _generation, _topic, _partition, _offset, reason, key, payload) "
         f"SELECT '{pipeline.id}', 1, '{world.name}', 0, 4, 'x', unhex('ff00'), unhex('fe')"
     )
-    letter = (await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(offsets=(4,)))).letters[0]
+    letter = (await world.service.dead_letters.page(pipeline.id, DeadLetterQuery(offsets=(4,)))).letters[0]
     assert (letter.key, letter.key_base64, letter.payload, letter.payload_base64) == (None, "/wA=", None, "/g==")
 
 
@@ -99,14 +99,14 @@ async def test_a_replay_uses_the_newest_revision_and_marks_the_outcomes(
     assert await rows(world) == "0\t3\t3\n1\t9\t19"
     letters = (await world.service.dead_letters.page(pipeline.id)).letters
     assert [each.replayed for each in letters] == ["stored", "", "filtered", "", "stored"]
-    waiting = await world.service.dead_letters.page(pipeline.id, DeadLetterFilter(waiting=True))
+    waiting = await world.service.dead_letters.page(pipeline.id, DeadLetterQuery(waiting=True))
     assert [each.offset for each in waiting.letters] == [5, 7]
 
 
 async def test_a_repeated_replay_adds_nothing(world: PipelineServiceHarness) -> None:
     pipeline = await refused(world)
     assert (
-        await world.service.dead_letters.replay(pipeline.id, DeadLetterFilter(partition=1, offsets=(9,)))
+        await world.service.dead_letters.replay(pipeline.id, DeadLetterQuery(partition=1, offsets=(9,)))
     ).stored == 1
     assert (await world.service.dead_letters.replay(pipeline.id, limit=1)).more
     assert (await world.service.dead_letters.replay(pipeline.id)).stored == 1
@@ -198,7 +198,7 @@ async def test_a_replay_that_was_paused_before_its_insert_is_refused_when_it_wak
     pipeline = await refused(world)
     steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, random=world.random)
     revision = await world.service.catalog.revision(pipeline.id, 1)
-    step = await world.service.dead_letters._next(pipeline.id, revision, DeadLetterFilter(), (0, 0, -1), 10)
+    step = await world.service.dead_letters._next(pipeline.id, revision, DeadLetterQuery(), (0, 0, -1), 10)
     assert step is not None
     entry, record = await steps.read()
     assert await steps.begin(entry, record, step)
@@ -288,7 +288,7 @@ async def test_a_step_that_the_server_rejects_is_abandoned_and_blocks_no_other(
 ) -> None:
     """The table was changed between the step's beginning and its end; `landed`: one of its rows was there before that."""
     pipeline = await refused(world)
-    await begin(world, pipeline, DeadLetterFilter(partition=1))
+    await begin(world, pipeline, DeadLetterQuery(partition=1))
     if landed:
         await plant(world, pipeline, "(12, '{1}', 1, '{0}', 1, 2)")
     await world.ask(f"ALTER TABLE default.{world.name} RENAME COLUMN amount TO value")
@@ -304,7 +304,7 @@ async def test_a_step_that_the_server_rejects_is_abandoned_and_blocks_no_other(
     assert (await world.service.dead_letters.count(pipeline.id)).replayed == 3
 
 
-async def begin(world: PipelineServiceHarness, pipeline: Pipeline, chosen: DeadLetterFilter) -> None:
+async def begin(world: PipelineServiceHarness, pipeline: Pipeline, chosen: DeadLetterQuery) -> None:
     """A step that somebody has begun and left."""
     revision = await world.service.catalog.revision(pipeline.id, 1)
     steps = ReplaySteps(world.store, pipeline.id, clock=world.clock, random=world.random)
@@ -323,7 +323,7 @@ async def test_a_step_whose_rows_are_there_is_finished_although_its_token_was_fo
     world: PipelineServiceHarness,
 ) -> None:
     pipeline = await refused(world)
-    await begin(world, pipeline, DeadLetterFilter(partition=1))
+    await begin(world, pipeline, DeadLetterQuery(partition=1))
     await plant(world, pipeline, "(12, '{1}', 1, '{0}', 1, 2), (19, '{1}', 1, '{0}', 1, 9)")
     assert (await world.service.dead_letters.replay(pipeline.id)).stored == 3
     assert await rows(world) == EXACT

@@ -10,9 +10,9 @@ from tests.support.sink_values import fenced_range
 from tests.support.source_records import records_table
 
 from holdfast.clickhouse.client import ClickHouseClient
-from holdfast.pipeline.catalog.encoding import PendingReplay
+from holdfast.pipeline.catalog.stored_parts import PendingReplay
 from holdfast.pipeline.mapping.transform import map_records
-from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter
+from holdfast.pipeline.service.dead_letter_table import DeadLetterQuery
 from holdfast.pipeline.service.replay import BEGINNING, ReplayTally, ReplayTarget
 from holdfast.pipeline.sinks.clickhouse.sink import ClickHouseSink
 from holdfast.pipeline.sinks.contract import SinkTarget
@@ -40,7 +40,7 @@ def test_a_replayed_change_does_not_replace_a_newer_one(clickhouse: ClickHouseDa
     )
     assert replay.prepare()
     assert replay.misfits() == ()
-    step = replay.next_step(DeadLetterFilter(), BEGINNING, 100)
+    step = replay.next_step(DeadLetterQuery(), BEGINNING, 100)
     assert step == (1, 0, (0, 1))
     tally = ReplayTally(revision=2)
     pending = PendingReplay(

@@ -118,3 +118,17 @@ def test_new_columns_are_added_where_the_policy_says_so(place: SinkDestination) 
     put(sink, growing, fenced_range(5, 7))
     assert sorted((row["id"], row["more"]) for row in place.rows() if row["more"] is not None) == [(5, 5), (6, 6)]
     assert place.places() == [(0, n) for n in range(7)]
+
+
+def test_ranges_beyond_what_the_store_knows_are_found(place: SinkDestination) -> None:
+    target = place.target()
+    sink = place.sink(target)
+    assert sink.written_beyond(0, 0) == 0
+    for of in (fenced_range(0, 50), fenced_range(50, 80), fenced_range(0, 10, partition=1)):
+        sink.begin([of])
+        put(sink, target, of)
+    again = place.sink(target)
+    assert [again.written_beyond(0, end) for end in (0, 50, 80)] == [80, 80, 0]
+    assert (again.written_beyond(1, 0), again.written_beyond(2, 0)) == (10, 0)
+    neighbour = place.sink(place.target(pipeline_id="p2"))
+    assert neighbour.written_beyond(0, 0) == 0

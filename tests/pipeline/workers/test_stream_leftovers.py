@@ -11,9 +11,9 @@ from holdfast.contracts.validation import StoreLimits
 from holdfast.kernel.objects_owner import claim_objects
 from holdfast.kernel.owner_mark import NotOwnerError
 from holdfast.objects.urls import open_objects
-from holdfast.pipeline.catalog.encoding import pipeline_value
 from holdfast.pipeline.catalog.keys import pipeline_key
 from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.catalog.stored_parts import pipeline_value
 from holdfast.pipeline.model.definition import Generation, Pipeline
 from holdfast.pipeline.workers.stream_leftovers import LocalStreams, ObjectStreams, StreamLeftovers
 from holdfast.stores.memory import MemoryStore

@@ -43,7 +43,7 @@ class Wired:
         self.loop = ClusterLoop(random, callbacks_max=100_000)
         history = ClusterHistory(self.loop, tracing=False)
         conditions = NetworkConditions(delay_ms=5, slow_ms=100, timeout_ms=500)
-        wires = ReplicaWires(loop=self.loop, conditions=conditions, random=random, history=history)
+        wires = ReplicaWires(loop=self.loop, conditions=conditions, random=random, history=history, ttl_ms=2_000)
         self.answers: list[tuple[int, Answer | None]] = []
         self.ann, self.bob = (self._agent(name, wires) for name in ("ann", "bob"))
 

@@ -12,7 +12,8 @@ import pytest
 import holdfast
 from holdfast.sim.cluster import world
 from holdfast.sim.cluster.mutants import CLUSTER_MUTANTS
-from holdfast.sim.cluster.world import ClusterProfile, run_cluster_seed
+from holdfast.sim.cluster.profile import ClusterProfile
+from holdfast.sim.cluster.world import run_cluster_seed
 from holdfast.sim.history import TraceNote
 from holdfast.sim.seeds import SavedSeed, read_seeds
 from holdfast.sim.worlds import CLUSTER
@@ -25,7 +26,8 @@ QUORUM_MUTANTS = (
     "ack-before-majority",
     "serve-before-seal",
     "longest-tail",
-)  # every third to tenth seed with three replicas
+    "epoch-end-of-former-leader",
+)  # every third to fifteenth seed with three replicas
 EVENTS = (  # what happens in the seeds of the short form
     "deaths",
     "power failures",
@@ -45,6 +47,7 @@ CATCHES = {
     "serve-before-seal": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "longest-tail": {"one-record-per-offset", "nothing-lost", "sequence-known"},
     "replica-out-of-range": {"no-surprise"},
+    "epoch-end-of-former-leader": {"no-surprise"},
     "visible-before-durable": {"read-stays", "read-in-order", "nothing-lost", "sequence-known"},
 }
 KEPT = read_seeds(Path(__file__).with_name("seeds.txt"), CLUSTER)

@@ -4,11 +4,11 @@ import pytest
 
 from holdfast.spark.clickhouse.batches import (
     BatchRecord,
+    CommitStep,
     Content,
     Insert,
     Plan,
-    StagedPiece,
-    Step,
+    RowPiece,
     decode_plan,
     encode_plan,
     next_step,
@@ -22,7 +22,7 @@ from holdfast.spark.clickhouse.errors import (
 )
 from holdfast.spark.clickhouse.options import ClickHouseOptions
 from holdfast.spark.clickhouse.runs import Run, admit
-from holdfast.spark.clickhouse.scopes import Scope, WriteIdentity, stream_scope
+from holdfast.spark.clickhouse.scopes import WriteIdentity, WriterScope, stream_scope
 
 PLAIN = ClickHouseOptions(url="http://ch", table="t")
 FLOW = "file:///p/_checkpoints/sink/flow"
@@ -31,31 +31,35 @@ FLOW = "file:///p/_checkpoints/sink/flow"
 @pytest.mark.parametrize(
     ("options", "of_spark", "scope"),
     [
-        (PLAIN, {}, Scope("query/id", 0)),
-        (PLAIN, {"checkpointlocation": "/c/1", "queryname": "c"}, Scope("query/id", 0)),
-        (PLAIN, {"checkpointlocation": f"{FLOW}/0", "queryname": "flow"}, Scope(f"flow/{FLOW}", 0)),
-        (PLAIN, {"checkpointLocation": f"{FLOW}/12/", "queryName": "c.d.flow"}, Scope(f"flow/{FLOW}", 12)),
-        (PLAIN, {"checkpointlocation": f"{FLOW}/1", "queryname": "other"}, Scope("query/id", 0)),
+        (PLAIN, {}, WriterScope("query/id", 0)),
+        (PLAIN, {"checkpointlocation": "/c/1", "queryname": "c"}, WriterScope("query/id", 0)),
+        (PLAIN, {"checkpointlocation": f"{FLOW}/0", "queryname": "flow"}, WriterScope(f"flow/{FLOW}", 0)),
+        (PLAIN, {"checkpointLocation": f"{FLOW}/12/", "queryName": "c.d.flow"}, WriterScope(f"flow/{FLOW}", 12)),
+        (PLAIN, {"checkpointlocation": f"{FLOW}/1", "queryname": "other"}, WriterScope("query/id", 0)),
         (
             PLAIN,
             {"checkpointlocation": "file:/p/_checkpoints/sink/flow/0", "queryname": "flow"},
-            Scope(f"flow/{FLOW}", 0),
+            WriterScope(f"flow/{FLOW}", 0),
         ),
-        (PLAIN, {"checkpointlocation": "/p//_checkpoints/sink/flow/2", "queryname": "flow"}, Scope(f"flow/{FLOW}", 2)),
+        (
+            PLAIN,
+            {"checkpointlocation": "/p//_checkpoints/sink/flow/2", "queryname": "flow"},
+            WriterScope(f"flow/{FLOW}", 2),
+        ),
         (
             PLAIN,
             {"checkpointlocation": "s3a://b/_checkpoints/sink/flow/2", "queryname": "flow"},
-            Scope("flow/s3a://b/_checkpoints/sink/flow", 2),
+            WriterScope("flow/s3a://b/_checkpoints/sink/flow", 2),
         ),
-        (ClickHouseOptions(url="http://ch", table="t", scope="mine"), {}, Scope("scope/mine")),
+        (ClickHouseOptions(url="http://ch", table="t", scope="mine"), {}, WriterScope("scope/mine")),
     ],
 )
-def test_the_scope_of_a_stream(options: ClickHouseOptions, of_spark: dict[str, str], scope: Scope) -> None:
+def test_the_scope_of_a_stream(options: ClickHouseOptions, of_spark: dict[str, str], scope: WriterScope) -> None:
     assert stream_scope(options, of_spark, "id") == scope
 
 
 def of(run: str, query: str = "q", generation: int | None = 0) -> WriteIdentity:
-    return WriteIdentity(scope=Scope("s", generation), query=query, run=run, batch=0)
+    return WriteIdentity(scope=WriterScope("s", generation), query=query, run=run, batch=0)
 
 
 def test_the_newer_start_wins_and_a_run_is_admitted_once() -> None:
@@ -104,19 +108,19 @@ def recorded(*, batch: int = 1, done: bool = False) -> BatchRecord:
 @pytest.mark.parametrize(
     ("last", "content", "keep", "replaces", "step"),
     [
-        (None, ROWS, False, False, Step.BEGIN),
-        (recorded(batch=0, done=True), ROWS, False, False, Step.BEGIN),
-        (recorded(), ROWS, False, False, Step.RESUME),
-        (recorded(done=True), ROWS, False, False, Step.SKIP),
-        (recorded(), OTHERS, True, False, Step.RESUME),
-        (recorded(done=True), OTHERS, True, False, Step.SKIP),
-        (recorded(), OTHERS, False, True, Step.BEGIN),
-        (recorded(done=True), ROWS, False, True, Step.SKIP),
-        (recorded(done=True), OTHERS, False, True, Step.BEGIN),
+        (None, ROWS, False, False, CommitStep.BEGIN),
+        (recorded(batch=0, done=True), ROWS, False, False, CommitStep.BEGIN),
+        (recorded(), ROWS, False, False, CommitStep.RESUME),
+        (recorded(done=True), ROWS, False, False, CommitStep.SKIP),
+        (recorded(), OTHERS, True, False, CommitStep.RESUME),
+        (recorded(done=True), OTHERS, True, False, CommitStep.SKIP),
+        (recorded(), OTHERS, False, True, CommitStep.BEGIN),
+        (recorded(done=True), ROWS, False, True, CommitStep.SKIP),
+        (recorded(done=True), OTHERS, False, True, CommitStep.BEGIN),
     ],
 )
 def test_what_a_commit_does_about_its_batch(
-    last: BatchRecord | None, content: Content, keep: bool, replaces: bool, step: Step
+    last: BatchRecord | None, content: Content, keep: bool, replaces: bool, step: CommitStep
 ) -> None:
     assert next_step(last, 1, content, what="batch 1", keep=keep, replaces=replaces) is step
 
@@ -130,7 +134,7 @@ def test_other_rows_and_older_batches_are_refused() -> None:
 
 
 def test_pieces_become_few_inserts() -> None:
-    pieces = [StagedPiece(token, rows) for token, rows in (("a", 4), ("b", 4), ("c", 9), ("d", 30), ("e", 1))]
+    pieces = [RowPiece(token, rows) for token, rows in (("a", 4), ("b", 4), ("c", 9), ("d", 30), ("e", 1))]
     assert list(plan_inserts(pieces, 10)) == [
         Insert(["a", "b"], 8),
         Insert(["c"], 9),

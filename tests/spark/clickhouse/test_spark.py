@@ -190,6 +190,7 @@ def test_tasks_are_tried_again_and_a_driver_that_was_replaced_writes_nothing(
     assert ids(clickhouse, options) == list(range(3 * ROWS_PER_FILE))
 
 
+@pytest.mark.long
 def test_a_full_refresh_of_a_flow_is_a_new_generation(
     spark: SparkSession, clickhouse: ClickHouseServer, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from random import Random as Chance  # noqa: TID251 - a seeded one is passed in
 
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Leader
-from holdfast.log.replication.positions import Entry, Position
+from holdfast.log.replication.positions import Position, ReplicaEntry
 from holdfast.log.replication.replica import Replica
 
 
@@ -24,7 +24,9 @@ class History:
         self.published_end = 0
         self.values = 0
         self.newest: Leader | None = None  # of those that were opened
-        self._known: dict[Position, tuple[Position, Entry]] = {}  # position → the position before it, and its entry
+        self._known: dict[
+            Position, tuple[Position, ReplicaEntry]
+        ] = {}  # position → the position before it, and its entry
 
     def next_value(self, leader: Leader, chance: Chance) -> int | None:
         """A new value, or one that may not have arrived: a producer sends it again unless the log has it."""
@@ -37,7 +39,7 @@ class History:
         self.values += 1
         return self.values
 
-    def appended(self, entry: Entry) -> None:
+    def appended(self, entry: ReplicaEntry) -> None:
         """A leader has numbered an entry."""
         if entry.epoch < 1:
             raise ViolationError(f"I4: {entry} has no epoch")
@@ -102,12 +104,12 @@ class History:
                 raise ViolationError(f"I4: before {entry.position} is {before} and {known[0]}")
             before = entry.position
 
-    def _values(self, entry: Entry) -> list[list[int]]:
+    def _values(self, entry: ReplicaEntry) -> list[list[int]]:
         """What may be visible of an entry: any beginning of it."""
         value = [int(bytes(each)) for each in entry.payload] * entry.count
         return [value[: at + 1] for at in range(len(value))]
 
-    def _see(self, entry: Entry, where: str) -> None:
+    def _see(self, entry: ReplicaEntry, where: str) -> None:
         if not entry.count:
             return
         values = [int(bytes(each)) for each in entry.payload] * entry.count

@@ -15,7 +15,7 @@ from tests.support.replication.logs import P, append, start
 from tests.support.wal import SMALL, frame
 
 from holdfast.log.replication.messages import Ack, Answer, Request, Seal, Sealed
-from holdfast.log.replication.positions import NOWHERE, Entry, Position
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.vocabulary.random import SeededRandom
 
@@ -64,12 +64,12 @@ class Leader:
             self._epoch += 1
             previous = self._rng.choice(self._ends)
             del self._ends[self._ends.index(previous) + 1 :]
-        entries: list[Entry] = []
+        entries: list[ReplicaEntry] = []
         if previous.epoch < self._epoch:
             entries.append(start(self._epoch, previous.offset))
         for _ in range(self._rng.randrange(4)):
             offset = entries[-1].position.offset if entries else previous.offset
-            entries.append(Entry(self._epoch, offset, 1, (payload(self._epoch, offset),)))
+            entries.append(ReplicaEntry(self._epoch, offset, 1, (payload(self._epoch, offset),)))
         self._ends += [each.position for each in entries]
         published = NOWHERE
         if kind > 0.7:

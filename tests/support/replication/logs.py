@@ -3,8 +3,8 @@
 from typing import Any
 
 from holdfast.log.replication.entry_log import EntryLog
-from holdfast.log.replication.messages import Announce, Answer, Append, Base, Request, Seal, Tail
-from holdfast.log.replication.positions import NOWHERE, Entry, Position, epoch_start
+from holdfast.log.replication.messages import Announce, Answer, Append, Base, ReadTail, Request, Seal
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry, epoch_start
 from holdfast.log.replication.replica import Replica
 
 P = (b"topic of 16 byte", 3)
@@ -15,19 +15,21 @@ def at(epoch: int, offset: int) -> Position:
     return Position(epoch, offset)
 
 
-def start(epoch: int, offset: int) -> Entry:
+def start(epoch: int, offset: int) -> ReplicaEntry:
     return epoch_start(epoch, offset)
 
 
-def entry(epoch: int, offset: int, count: int = 1, data: bytes = b"") -> Entry:
-    return Entry(epoch, offset, count, (data or b"%d:%d" % (epoch, offset),))
+def entry(epoch: int, offset: int, count: int = 1, data: bytes = b"") -> ReplicaEntry:
+    return ReplicaEntry(epoch, offset, count, (data or b"%d:%d" % (epoch, offset),))
 
 
-def log_of(*entries: Entry, base: Position = NOWHERE) -> EntryLog:
+def log_of(*entries: ReplicaEntry, base: Position = NOWHERE) -> EntryLog:
     return EntryLog(base, entries)
 
 
-def append(epoch: int, previous: Position, *entries: Entry, hw: int = 0, published: Position = NOWHERE) -> Append:
+def append(
+    epoch: int, previous: Position, *entries: ReplicaEntry, hw: int = 0, published: Position = NOWHERE
+) -> Append:
     return Append(partition=P, epoch=epoch, previous=previous, entries=entries, hw=hw, published=published)
 
 
@@ -35,8 +37,8 @@ def seal(epoch: int, wal_id: str = WAL) -> Seal:
     return Seal(partition=P, epoch=epoch, wal_id=wal_id)
 
 
-def tail(epoch: int, begin: Position, bytes_max: int = 1 << 20) -> Tail:
-    return Tail(partition=P, epoch=epoch, start=begin, bytes_max=bytes_max)
+def tail(epoch: int, begin: Position, bytes_max: int = 1 << 20) -> ReadTail:
+    return ReadTail(partition=P, epoch=epoch, start=begin, bytes_max=bytes_max)
 
 
 def base(epoch: int, published: Position) -> Base:

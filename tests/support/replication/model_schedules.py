@@ -14,7 +14,7 @@ from tests.support.replication.world import PARTITION, Agent, Bugs, World
 
 from holdfast.log.replication.leader import Leader
 from holdfast.log.replication.messages import Ack, Answer, Append, Base, Reject, Request, Seal
-from holdfast.log.replication.takeover import Phase, Takeover
+from holdfast.log.replication.takeover import Phase, QuorumTakeover
 from holdfast.vocabulary.errors import CorruptError
 
 # About producers and hand-overs, which these steps do not take.
@@ -35,7 +35,7 @@ def replay_schedule(schedule: Iterable[Step], *, agents: int, bugs: Bugs | None 
 class _Run:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.takeovers: dict[int, Takeover] = {}
+        self.takeovers: dict[int, QuorumTakeover] = {}
         self.leaders: dict[int, Leader] = {}
         self.under_way: dict[int, list[tuple[str, Answer]]] = {}
 
@@ -48,7 +48,7 @@ class _Run:
         world = self.world
         world.epoch += 1
         wal_ids, own = [world.agents[each].wal_id for each in members], world.agents[agent].replica.log
-        takeover = Takeover(PARTITION, world.epoch, world.stored, wal_ids, own=own)
+        takeover = QuorumTakeover(PARTITION, world.epoch, world.stored, wal_ids, own=own)
         self.takeovers[world.epoch], self.under_way[world.epoch] = takeover, []
         takeover.begin(0)
         if takeover.leader is None and not world.bugs.serves_before_open_commit:
@@ -62,7 +62,7 @@ class _Run:
                 takeover.handle(home.wal_id, answer, 0)
             self._fetch(takeover)  # what was sealed is what the model chooses from
 
-    def _fetch(self, takeover: Takeover) -> None:
+    def _fetch(self, takeover: QuorumTakeover) -> None:
         while tails := [each for each in takeover.sends() if not isinstance(each.message, Seal)]:
             for to, message in tails:
                 for answer in self._exchange(self.world.homes[to], message):

@@ -14,10 +14,10 @@ from holdfast.log.replication import takeover as takeover_module
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Leader
 from holdfast.log.replication.messages import Ack, Append, Base, Request
-from holdfast.log.replication.positions import NOWHERE, Entry, Position
+from holdfast.log.replication.positions import NOWHERE, Position, ReplicaEntry
 from holdfast.log.replication.quorum import seal_quorum
-from holdfast.log.replication.replica import Record, Replica, ReplicaState, Step, Truncation
-from holdfast.log.replication.takeover import Takeover
+from holdfast.log.replication.replica import Record, Replica, ReplicaState, ReplicaStep, Truncation
+from holdfast.log.replication.takeover import QuorumTakeover
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Mutant:
                 each.stop()
 
 
-_leader_init, _replicate, _append, _base = Leader.__init__, Takeover._replicate, Replica._append, Replica._base
+_leader_init, _replicate, _append, _base = Leader.__init__, QuorumTakeover._replicate, Replica._append, Replica._base
 
 
 def _one_is_enough(leader: Leader, *args: Any, **options: Any) -> None:
@@ -75,19 +75,19 @@ def _any_epoch_counts(leader: Leader, member: str, matched: Position, now_ms: fl
     leader.hw = max(leader.hw, acked[leader.needed - 1])
 
 
-def _longest(takeover: Takeover, replica: str) -> tuple[int, int]:
+def _longest(takeover: QuorumTakeover, replica: str) -> tuple[int, int]:
     epoch, offset = takeover._sealed[replica]
     return offset, epoch
 
 
-def _serve_own_log(takeover: Takeover, now_ms: float) -> None:
+def _serve_own_log(takeover: QuorumTakeover, now_ms: float) -> None:
     if takeover._own.contains(takeover.stored.published):
         takeover._take(takeover._own)
     takeover._replicate(now_ms)
 
 
-def _stamped_again(takeover: Takeover, now_ms: float) -> None:
-    entries = [Entry(takeover.epoch, *entry[1:]) for entry in takeover._log.entries if entry.count]
+def _stamped_again(takeover: QuorumTakeover, now_ms: float) -> None:
+    entries = [ReplicaEntry(takeover.epoch, *entry[1:]) for entry in takeover._log.entries if entry.count]
     takeover._log = EntryLog(takeover._log.base, entries)
     with patch.object(Leader, "__init__", _stamped_leader):
         _replicate(takeover, now_ms)
@@ -102,7 +102,7 @@ def _stamped_leader(leader: Leader, partition: Any, epoch: int, log: EntryLog, *
         each.sent = log.base
 
 
-def _own_set_size(takeover: Takeover, now_ms: float) -> None:
+def _own_set_size(takeover: QuorumTakeover, now_ms: float) -> None:
     if len(takeover._sealed) >= seal_quorum(len(takeover.members)):
         owner = max(takeover._sealed, key=takeover._rank)
         if takeover._sealed[owner] <= takeover.stored.published:
@@ -117,7 +117,7 @@ def _promise_in_memory(replica: Replica, epoch: int) -> list[Record]:
     return []
 
 
-def _no_promise(replica: Replica, message: Request) -> Step:
+def _no_promise(replica: Replica, message: Request) -> ReplicaStep:
     replica.promised = min(replica.promised, message.epoch)
     return _handle(replica, message)
 
@@ -125,27 +125,27 @@ def _no_promise(replica: Replica, message: Request) -> Step:
 _handle = Replica.handle
 
 
-def _truncates_always(replica: Replica, message: Append) -> Step:
+def _truncates_always(replica: Replica, message: Append) -> ReplicaStep:
     step = _append(replica, message)
     if isinstance(step.answer, Ack) and replica.log.position > message.last >= replica.log.base:
         truncation = Truncation(message.last, replica.log.position.offset)
         replica.log.truncate(message.last)
-        return Step((*step.records, truncation), step.answer, step.matched, step.hw)
+        return ReplicaStep((*step.records, truncation), step.answer, step.matched, step.hw)
     return step
 
 
-def _never_truncates_on_disk(replica: Replica, message: Append) -> Step:
+def _never_truncates_on_disk(replica: Replica, message: Append) -> ReplicaStep:
     step = _append(replica, message)
     records = tuple(each for each in step.records if not isinstance(each, Truncation))
-    return Step(records, step.answer, step.matched, step.hw)
+    return ReplicaStep(records, step.answer, step.matched, step.hw)
 
 
-def _late_base_resets(replica: Replica, message: Base) -> Step:
+def _late_base_resets(replica: Replica, message: Base) -> ReplicaStep:
     records = replica._promise(message.epoch)
     replica.log.reset(message.published)
     records.append(ReplicaState(replica.promised, message.published, reset=True))
     ack = Ack(partition=replica.partition, epoch=message.epoch, matched=message.published)
-    return Step(tuple(records), ack, (message.epoch, message.published))
+    return ReplicaStep(tuple(records), ack, (message.epoch, message.published))
 
 
 def _hw_of_unmatched(replica: Replica) -> Any:
@@ -158,25 +158,25 @@ def _hw_of_unmatched(replica: Replica) -> Any:
 _durable = Replica.durable
 
 
-def _drops_whenever(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> Step | None:
+def _drops_whenever(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> ReplicaStep | None:
     return _dropped(replica, max(replica.promised, opened_epoch))
 
 
-def _drops_in_recovery(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> Step | None:
+def _drops_in_recovery(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> ReplicaStep | None:
     return None if replica.wal_id in opened_replicas else _dropped(replica, max(replica.promised, opened_epoch))
 
 
-def _drops_promise(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> Step | None:
+def _drops_promise(replica: Replica, opened_epoch: int, opened_replicas: tuple[str, ...]) -> ReplicaStep | None:
     if replica.wal_id in opened_replicas or replica.promised > opened_epoch:
         return None
     return _dropped(replica, 0)
 
 
-def _dropped(replica: Replica, promised: int) -> Step:
+def _dropped(replica: Replica, promised: int) -> ReplicaStep:
     undo = (replica.promised, replica.log.snapshot())
     replica.promised = promised
     replica.log.reset(NOWHERE)
-    return replica._queued(Step((ReplicaState(promised, NOWHERE, reset=True),), None), undo)
+    return replica._queued(ReplicaStep((ReplicaState(promised, NOWHERE, reset=True),), None), undo)
 
 
 def _keeps_what_failed(replica: Replica, written: Sequence[Record] = ()) -> None:
@@ -209,12 +209,12 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "acknowledged before the fsync": Mutant(1172, bugs=Bugs(answers_before_fsync=True)),
     "longest tail instead of the highest epoch": Mutant(
-        "longest instead of highest epoch", ((Takeover, "_rank", _longest),)
+        "longest instead of highest epoch", ((QuorumTakeover, "_rank", _longest),)
     ),
-    "served before the seal": Mutant(3, ((Takeover, "begin", _serve_own_log),)),
+    "served before the seal": Mutant(3, ((QuorumTakeover, "begin", _serve_own_log),)),
     "promise not fsynced": Mutant("promise lost in a restart", ((Replica, "_promise", _promise_in_memory),)),
     "no promise": Mutant(42, ((Replica, "handle", _no_promise),)),
-    "entries stamped again": Mutant(_STAMPED, ((Takeover, "_replicate", _stamped_again),)),
+    "entries stamped again": Mutant(_STAMPED, ((QuorumTakeover, "_replicate", _stamped_again),)),
     "late short APPEND truncates": Mutant("late short APPEND truncates", ((Replica, "_append", _truncates_always),)),
     "truncation not written": Mutant(2, ((Replica, "_append", _never_truncates_on_disk),)),
     "late BASE resets": Mutant("late BASE resets", ((Replica, "_base", _late_base_resets),)),
@@ -224,7 +224,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "one fewer sealed": Mutant(
         "one fewer sealed", ((takeover_module, "seal_quorum", lambda size: max(1, seal_quorum(size) - 1)),)
     ),
-    "sealed by the new set's size": Mutant("sealed by the new set's size", ((Takeover, "_choose", _own_set_size),)),
+    "sealed by the new set's size": Mutant(
+        "sealed by the new set's size", ((QuorumTakeover, "_choose", _own_set_size),)
+    ),
     "log dropped whenever": Mutant("dropped before the open commit", ((Replica, "drop", _drops_whenever),)),
     "log dropped in a recovery that counts it": Mutant(
         "dropped in a recovery that counts it", ((Replica, "drop", _drops_in_recovery),)

@@ -14,8 +14,8 @@ from tests.support.replication.history import History
 from holdfast.log.replication.leader import Ended, Leader
 from holdfast.log.replication.messages import Answer, Append, Request, Seal
 from holdfast.log.replication.positions import Position
-from holdfast.log.replication.replica import Record, Replica, Step, replay
-from holdfast.log.replication.takeover import StoredState, Takeover
+from holdfast.log.replication.replica import Record, Replica, ReplicaStep, replay
+from holdfast.log.replication.takeover import QuorumTakeover, StoredState
 from holdfast.vocabulary.random import SeededRandom
 
 PARTITION = (b"p" * 16, 0)
@@ -41,8 +41,8 @@ class Agent:
     wal_id: str
     replica: Replica
     disk: list[Record] = field(default_factory=list)
-    queue: deque[tuple[Step, str]] = field(default_factory=deque)  # not fsynced, and who gets the answer
-    takeover: Takeover | None = None
+    queue: deque[tuple[ReplicaStep, str]] = field(default_factory=deque)  # not fsynced, and who gets the answer
+    takeover: QuorumTakeover | None = None
     leader: Leader | None = None
     reserved: bool = False
     taken_over_at: int = 0
@@ -71,7 +71,9 @@ class World:
         self.history = History()
         self.lost_disks = 0
         self.now_ms = 0.0
-        self.takeovers: list[tuple[Agent, Takeover]] = []  # all there ever were: what they sent may arrive at any time
+        self.takeovers: list[
+            tuple[Agent, QuorumTakeover]
+        ] = []  # all there ever were: what they sent may arrive at any time
         self.eager = 0.0  # how often what a message asks for is done at once
 
     def _agent(self, number: int) -> Agent:
@@ -88,7 +90,7 @@ class World:
         members = (agent.wal_id, *self.random.sample(others, size - 1))
         stored = replace(self.stored, handed_over=handed_over)
         own = agent.replica.log
-        agent.takeover = Takeover(PARTITION, self.epoch, stored, members, own=own, tail_bytes_max=TAIL_BYTES)
+        agent.takeover = QuorumTakeover(PARTITION, self.epoch, stored, members, own=own, tail_bytes_max=TAIL_BYTES)
         agent.takeover.begin(self.now_ms)
         self.takeovers.append((agent, agent.takeover))
 
@@ -273,7 +275,7 @@ class World:
         agent.takeover = agent.leader = None
         agent.reserved = False
 
-    def _queue(self, agent: Agent, step: Step, sender: str) -> None:
+    def _queue(self, agent: Agent, step: ReplicaStep, sender: str) -> None:
         agent.queue.append((step, sender))
         if self.bugs.answers_before_fsync:
             self._post_answer(agent, sender)

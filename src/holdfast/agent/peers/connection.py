@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 
 from holdfast.agent.peers.frames import Buffer, Frame, FrameDecoder, FrameKind, MalformedFrameError, encode_frame
 from holdfast.agent.peers.handshake import HELLO_BYTES_MAX, Refusal, encode_handshake
-from holdfast.agent.peers.observations import Outcome, outcome_of
+from holdfast.agent.peers.observations import DialOutcome, outcome_of
 from holdfast.agent.peers.settings import TrafficCounters
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.host_port import join_host_port
@@ -41,7 +41,7 @@ class ConnectionEnd(Protocol):
         """What was written has been taken: there is room for more."""
         ...
 
-    def ended(self, connection: "PeerConnection", outcome: Outcome, detail: str) -> None:
+    def ended(self, connection: "PeerConnection", outcome: DialOutcome, detail: str) -> None:
         """It has ended; called once, if `opened` was."""
         ...
 
@@ -53,7 +53,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._end, self._clock = end, clock
         self._decoder = FrameDecoder(_SCRATCH, bytes_max=HELLO_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._outcome: tuple[Outcome, str] | None = None  # decided before the transport has ended
+        self._outcome: tuple[DialOutcome, str] | None = None  # decided before the transport has ended
         self.counters = TrafficCounters()
         self.peer_address = "?"
         self.write_paused = False
@@ -61,7 +61,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._sent_bytes = 0
         self._backlog = (0, 0)  # when it was looked at last: bytes that the system had not taken, bytes that it had
         self._taken_at_ms = 0
-        self.ended: asyncio.Future[tuple[Outcome, str]] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[tuple[DialOutcome, str]] = asyncio.get_running_loop().create_future()
 
     # ── the transport's side ──
 
@@ -80,7 +80,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         # A process that was killed leaves this, or a reset, to its kernel; one that closes says goodbye first.
-        self._ending(Outcome.RESET, "the peer closed the connection without a reason")
+        self._ending(DialOutcome.RESET, "the peer closed the connection without a reason")
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -98,10 +98,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                 if self._outcome is not None:
                     return
         except MalformedFrameError as error:
-            self.close(Outcome.MALFORMED, str(error))
+            self.close(DialOutcome.MALFORMED, str(error))
         except Exception as error:
             _log.exception("a frame of the peer at %s failed", self.peer_address)
-            self.close(Outcome.MALFORMED, f"{type(error).__name__}: {error}")
+            self.close(DialOutcome.MALFORMED, f"{type(error).__name__}: {error}")
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -159,13 +159,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         """End the handshake."""
-        self._leave(FrameKind.REFUSAL, Outcome.REJECTED, reason)
+        self._leave(FrameKind.REFUSAL, DialOutcome.REJECTED, reason)
 
-    def close(self, outcome: Outcome, detail: str) -> None:
+    def close(self, outcome: DialOutcome, detail: str) -> None:
         """Tell the peer why, and close once that is sent. `abort` what takes too long."""
         self._leave(FrameKind.GOODBYE, outcome, detail)
 
-    def abort(self, outcome: Outcome, detail: str) -> None:
+    def abort(self, outcome: DialOutcome, detail: str) -> None:
         """Close at once."""
         self._ending(outcome, detail)
         if self._transport is not None:
@@ -175,13 +175,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         if frame.kind is FrameKind.PING:
             self.send(encode_frame(FrameKind.PONG))
         elif frame.kind is FrameKind.GOODBYE:
-            self._ending(Outcome.CLOSED, bytes(frame.body[:_REASON_CHARS_MAX]).decode(errors="replace"))
+            self._ending(DialOutcome.CLOSED, bytes(frame.body[:_REASON_CHARS_MAX]).decode(errors="replace"))
             if self._transport is not None:
                 self._transport.close()
         elif frame.kind is not FrameKind.PONG:
             self._end.frame_received(self, frame)
 
-    def _leave(self, kind: FrameKind, outcome: Outcome, reason: str) -> None:
+    def _leave(self, kind: FrameKind, outcome: DialOutcome, reason: str) -> None:
         if self._outcome is not None:
             return
         text = reason[:_REASON_CHARS_MAX]
@@ -191,6 +191,6 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _ending(self, outcome: Outcome, detail: str) -> None:
+    def _ending(self, outcome: DialOutcome, detail: str) -> None:
         if self._outcome is None:
             self._outcome = outcome, detail

@@ -75,7 +75,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PeerMessage:
     """A message to a partition's replica. Only its two ends know what the payload means."""
 
     key: bytes
@@ -129,7 +129,7 @@ def encode_answers(answers: Sequence[tuple[int, int, Sequence[Buffer]]]) -> list
     return encode_frame(FrameKind.ANSWERS, table, *payloads, count=len(answers))
 
 
-def decode_messages(frame: Frame) -> list[Message]:
+def decode_messages(frame: Frame) -> list[PeerMessage]:
     """The messages of a frame, as views of it."""
     body, at = frame.body, frame.count * MESSAGE_BYTES
     if not frame.count or at > len(body):
@@ -143,7 +143,7 @@ def decode_messages(frame: Frame) -> list[Message]:
     for key, (_, kind, payload_bytes) in zip(keys, table, strict=True):
         if kind not in _CLASSES:
             raise MalformedFrameError(f"message class {kind}")
-        found.append(Message(key, _CLASSES[kind], body[at : at + payload_bytes]))
+        found.append(PeerMessage(key, _CLASSES[kind], body[at : at + payload_bytes]))
         at += payload_bytes
     _check_end(at, body)
     return found

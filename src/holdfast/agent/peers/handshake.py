@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class ProtocolVersions:
     """The versions of the protocol that an agent speaks, both included."""
 
     oldest: int
     newest: int
 
 
-VERSIONS: Final = Versions(1, 3)
+VERSIONS: Final = ProtocolVersions(1, 3)
 REPLICATION_VERSION: Final = 2  # from which on messages of replication are taken; before, none were
 HEAP_VERSION: Final = 3  # from which on messages of spines are taken
 
@@ -69,13 +69,15 @@ class PeerIdentity:
     wal_id: str
 
 
-def choose_version(ours: Versions, theirs: Versions) -> int | None:
+def choose_version(ours: ProtocolVersions, theirs: ProtocolVersions) -> int | None:
     """The newest version that both speak."""
     version = min(ours.newest, theirs.newest)
     return version if version >= max(ours.oldest, theirs.oldest) else None
 
 
-def refusal_of(hello: Hello, us: PeerIdentity, member: Member | None, versions: Versions = VERSIONS) -> str | None:
+def refusal_of(
+    hello: Hello, us: PeerIdentity, member: Member | None, versions: ProtocolVersions = VERSIONS
+) -> str | None:
     """Why a peer that says `hello` is not let in; None: it is. `member` is what the store says about that agent.
 
     The peer is told. It gets to know nothing that it would need to be let in: neither the cluster's id nor a WAL's.
@@ -96,7 +98,7 @@ def refusal_of(hello: Hello, us: PeerIdentity, member: Member | None, versions: 
     return None
 
 
-def mismatch_of(welcome: Welcome, expected: PeerIdentity, versions: Versions = VERSIONS) -> str | None:
+def mismatch_of(welcome: Welcome, expected: PeerIdentity, versions: ProtocolVersions = VERSIONS) -> str | None:
     """Why what accepted our connection is not the peer we meant; None: it is."""
     found = PeerIdentity(cluster=welcome.cluster, agent=welcome.agent, wal_id=welcome.wal_id)
     if found != expected:
@@ -109,9 +111,9 @@ def mismatch_of(welcome: Welcome, expected: PeerIdentity, versions: Versions = V
     return None
 
 
-def versions_of(hello: Hello) -> Versions:
+def versions_of(hello: Hello) -> ProtocolVersions:
     """The versions a peer offers."""
-    return Versions(hello.oldest or hello.version, hello.version)
+    return ProtocolVersions(hello.oldest or hello.version, hello.version)
 
 
 def encode_handshake(value: Hello | Welcome | Refusal) -> bytes:

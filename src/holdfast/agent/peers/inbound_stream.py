@@ -15,12 +15,12 @@ from holdfast.agent.peers.frames import (
     Frame,
     FrameKind,
     MalformedFrameError,
-    Message,
+    PeerMessage,
     decode_messages,
     encode_answers,
 )
 from holdfast.agent.peers.handshake import PeerIdentity
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.agent.peers.receive_budget import ReceiveBudget
 from holdfast.agent.peers.settings import PeerSettings
 
@@ -30,7 +30,7 @@ class ReceivedMessages:
 
     __slots__ = ("_answered", "_connection", "_sequence", "messages")
 
-    def __init__(self, connection: "InboundStream", sequence: int, messages: list[Message]) -> None:
+    def __init__(self, connection: "InboundStream", sequence: int, messages: list[PeerMessage]) -> None:
         self._connection, self._sequence, self.messages = connection, sequence, messages
         self._answered = bytearray(len(messages))
 
@@ -62,7 +62,7 @@ class StreamHost(Protocol):
     settings: PeerSettings
     on_messages: OnMessages
 
-    def left(self, stream: "InboundStream", outcome: Outcome, detail: str) -> None:
+    def left(self, stream: "InboundStream", outcome: DialOutcome, detail: str) -> None:
         """A stream has ended."""
         ...
 
@@ -100,10 +100,10 @@ class InboundStream:
     def writable(self, connection: PeerConnection) -> None:
         """Answers are not held back: their number is bounded by the credit."""
 
-    def ended(self, connection: PeerConnection, outcome: Outcome, detail: str) -> None:
+    def ended(self, connection: PeerConnection, outcome: DialOutcome, detail: str) -> None:
         self._host.left(self, outcome, detail)
 
-    def answer(self, sequence: int, index: int, message: Message, parts: Sequence[Buffer]) -> None:
+    def answer(self, sequence: int, index: int, message: PeerMessage, parts: Sequence[Buffer]) -> None:
         """Send an answer with everything else of this turn of the loop."""
         if not self.connection.open:
             return

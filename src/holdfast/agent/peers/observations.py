@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Outcome(StrEnum):
+class DialOutcome(StrEnum):
     """How a connection ended, or why there was none."""
 
     RESET = (
@@ -34,7 +34,7 @@ class Observation:
 
     agent: str
     wal_id: str
-    outcome: Outcome
+    outcome: DialOutcome
     at_ms: int
     established: bool = False
     detail: str = ""
@@ -47,20 +47,20 @@ _RESETS: Final = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _TIMED_OUT: Final = frozenset({errno.ETIMEDOUT})
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def outcome_of(error: BaseException) -> DialOutcome:
     """What an error of a connection, or of an attempt to connect, shows."""
     if isinstance(error, ssl.SSLError):
-        return Outcome.TLS
+        return DialOutcome.TLS
     if isinstance(error, ConnectionRefusedError):
-        return Outcome.REFUSED
+        return DialOutcome.REFUSED
     if isinstance(error, _RESETS):
-        return Outcome.RESET
+        return DialOutcome.RESET
     if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in _TIMED_OUT):
-        return Outcome.TIMED_OUT
-    return Outcome.UNREACHABLE
+        return DialOutcome.TIMED_OUT
+    return DialOutcome.UNREACHABLE
 
 
-def outcome_of_attempts(errors: Sequence[BaseException]) -> tuple[Outcome, BaseException]:
+def outcome_of_attempts(errors: Sequence[BaseException]) -> tuple[DialOutcome, BaseException]:
     """What attempts to all addresses of a host show together: it is refused only where every address refused."""
     outcomes = [(outcome_of(error), error) for error in errors]
-    return next((each for each in outcomes if each[0] is not Outcome.REFUSED), outcomes[0])
+    return next((each for each in outcomes if each[0] is not DialOutcome.REFUSED), outcomes[0])

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from holdfast.agent.peers.dialing import Peer, dial
-from holdfast.agent.peers.handshake import VERSIONS, PeerIdentity, Versions
+from holdfast.agent.peers.dial import Peer, dial
+from holdfast.agent.peers.handshake import VERSIONS, PeerIdentity, ProtocolVersions
 from holdfast.agent.peers.inbound_stream import OnMessages
 from holdfast.agent.peers.observations import Observation
 from holdfast.agent.peers.server import PeerServer, serving_peers
@@ -56,7 +56,7 @@ class PeerEndpoint:
     address: str
     client_tls: CurrentContext | None = None
     server_tls: CurrentContext | None = None
-    versions: Versions = field(default=VERSIONS)
+    versions: ProtocolVersions = field(default=VERSIONS)
 
 
 class _Listeners:

@@ -6,7 +6,7 @@ A peer that keeps to the rules never exceeds it, because it counts an answer lat
 from collections.abc import Sequence
 
 from holdfast.agent.peers.credit import CreditWindow
-from holdfast.agent.peers.frames import MalformedFrameError, Message, MessageClass
+from holdfast.agent.peers.frames import MalformedFrameError, MessageClass, PeerMessage
 from holdfast.agent.peers.settings import PeerSettings
 
 
@@ -24,7 +24,7 @@ class ReceiveBudget:
         """Bytes of all unanswered messages."""
         return self._stream.used_bytes + self._control.used_bytes
 
-    def take(self, messages: Sequence[Message]) -> None:
+    def take(self, messages: Sequence[PeerMessage]) -> None:
         """Count what has arrived. `MalformedFrameError`: the peer sent more than it may."""
         for message in messages:
             for window in self._windows(message):
@@ -35,14 +35,14 @@ class ReceiveBudget:
                     )
                 window.use(message.size)
 
-    def release(self, message: Message) -> None:
+    def release(self, message: PeerMessage) -> None:
         """It is being answered."""
         for window in self._windows(message):
             window.release(message.size)
         if message.kind is MessageClass.DATA and not self._partitions[message.key].used_bytes:
             del self._partitions[message.key]
 
-    def _windows(self, message: Message) -> tuple[CreditWindow, ...]:
+    def _windows(self, message: PeerMessage) -> tuple[CreditWindow, ...]:
         if message.kind is MessageClass.CONTROL:
             return (self._control,)
         partition = self._partitions.get(message.key)

@@ -18,7 +18,7 @@ from holdfast.agent.peers.handshake import (
     Hello,
     MemberLookup,
     PeerIdentity,
-    Versions,
+    ProtocolVersions,
     Welcome,
     choose_version,
     decode_handshake,
@@ -27,7 +27,7 @@ from holdfast.agent.peers.handshake import (
     versions_of,
 )
 from holdfast.agent.peers.inbound_stream import InboundStream, OnMessages, take_none
-from holdfast.agent.peers.observations import Outcome
+from holdfast.agent.peers.observations import DialOutcome
 from holdfast.agent.peers.settings import PeerSettings, TrafficCounters
 from holdfast.security.tls import CurrentContext
 from holdfast.security.tls_listener import TlsListener, accepting_tls
@@ -51,7 +51,7 @@ class PeerServer:
         *,
         settings: PeerSettings,
         clock: Clock,
-        versions: Versions = VERSIONS,
+        versions: ProtocolVersions = VERSIONS,
     ) -> None:
         self.us, self.settings, self.clock = us, settings, clock
         self.open = True  # False: everybody is refused, as long as this agent has no session
@@ -78,13 +78,13 @@ class PeerServer:
         if len(self._arriving) + len(self.streams) >= self.settings.connections_max:
             reason = f"{self.settings.connections_max} connections are open"
             if not self._arriving:
-                connection.abort(Outcome.REJECTED, reason)
+                connection.abort(DialOutcome.REJECTED, reason)
                 return
             # Strangers that say nothing must not keep agents out.
             oldest = next((each for each in self._arriving if each not in self._hellos), next(iter(self._arriving)))
             del self._arriving[oldest]
             self._hellos.pop(oldest, None)
-            oldest.abort(Outcome.REJECTED, reason)
+            oldest.abort(DialOutcome.REJECTED, reason)
         self._arriving[connection] = self.clock.boot_ms()
 
     def frame_received(self, connection: PeerConnection, frame: Frame) -> None:
@@ -96,10 +96,10 @@ class PeerServer:
     def writable(self, connection: PeerConnection) -> None:
         """Nothing waits."""
 
-    def ended(self, connection: PeerConnection, outcome: Outcome, detail: str) -> None:
+    def ended(self, connection: PeerConnection, outcome: DialOutcome, detail: str) -> None:
         self._arriving.pop(connection, None)
         self._hellos.pop(connection, None)
-        if outcome is Outcome.MALFORMED:
+        if outcome is DialOutcome.MALFORMED:
             _log.warning("connection from %s closed: %s", connection.peer_address, detail)
 
     def _admit(self, connection: PeerConnection, *, final: bool) -> None:
@@ -133,7 +133,7 @@ class PeerServer:
         peer = PeerIdentity(cluster=hello.cluster, agent=hello.agent, wal_id=hello.wal_id)
         del self._arriving[connection], self._hellos[connection]
         for former in [each for each in self.streams if each.peer.agent == peer.agent]:
-            former.connection.abort(Outcome.CLOSED, "the peer has connected again")
+            former.connection.abort(DialOutcome.CLOSED, "the peer has connected again")
         stream = InboundStream(connection, peer, version, self)
         self.streams[stream] = None
         counters = self.counters.setdefault(peer.agent, TrafficCounters())
@@ -153,10 +153,10 @@ class PeerServer:
 
     # ── streams ──
 
-    def left(self, stream: InboundStream, outcome: Outcome, detail: str) -> None:
+    def left(self, stream: InboundStream, outcome: DialOutcome, detail: str) -> None:
         """A stream has ended."""
         self.streams.pop(stream, None)
-        level = logging.INFO if outcome in (Outcome.CLOSED, Outcome.STOPPED) else logging.WARNING
+        level = logging.INFO if outcome in (DialOutcome.CLOSED, DialOutcome.STOPPED) else logging.WARNING
         _log.log(level, "connection from agent %s: %s", stream.peer.agent, f"{outcome.value}: {detail}".rstrip(": "))
 
     def members_changed(self) -> None:
@@ -166,12 +166,14 @@ class PeerServer:
         for stream in list(self.streams):
             member = self._member(stream.peer.agent)
             if member is None or member.wal_id != stream.peer.wal_id:
-                stream.connection.close(Outcome.STOPPED, f"agent {stream.peer.agent!r} is not a live member any more")
+                stream.connection.close(
+                    DialOutcome.STOPPED, f"agent {stream.peer.agent!r} is not a live member any more"
+                )
 
     def close_streams(self, reason: str) -> None:
         """Close every stream with a reason; `sweep` aborts what does not end."""
         for stream in list(self.streams):
-            stream.connection.close(Outcome.STOPPED, reason)
+            stream.connection.close(DialOutcome.STOPPED, reason)
 
     async def sweep(self) -> None:
         """End handshakes that take too long and streams whose peer is silent, until cancelled."""
@@ -184,11 +186,11 @@ class PeerServer:
                     if now_ms - since_ms >= settings.admission_ms:
                         self._admit(connection, final=True)
                 elif now_ms - since_ms >= settings.connect_ms:
-                    connection.abort(Outcome.TIMED_OUT, "no handshake")
+                    connection.abort(DialOutcome.TIMED_OUT, "no handshake")
             for stream in list(self.streams):
                 silent_ms = stream.connection.silent_ms(now_ms)
                 if silent_ms >= settings.silent_ms:
-                    stream.connection.abort(Outcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
+                    stream.connection.abort(DialOutcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
 
     async def stop(self, reason: str) -> None:
         """Close everything, within `close_ms`."""
@@ -196,11 +198,11 @@ class PeerServer:
         ends = [each.connection.ended for each in self.streams] + [each.ended for each in self._arriving]
         self.close_streams(reason)
         for connection in list(self._arriving):
-            connection.abort(Outcome.STOPPED, reason)
+            connection.abort(DialOutcome.STOPPED, reason)
         if ends:
             await asyncio.wait(ends, timeout=self.settings.close_ms / 1000)
         for stream in list(self.streams):
-            stream.connection.abort(Outcome.STOPPED, reason)
+            stream.connection.abort(DialOutcome.STOPPED, reason)
 
 
 class Listening(Protocol):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from holdfast.agent.peers.connection import PeerConnection
-from holdfast.agent.peers.dialing import Dial, DialError, Peer
+from holdfast.agent.peers.dial import Dial, DialError, Peer
 from holdfast.agent.peers.frames import (
     Answer,
     Buffer,
@@ -23,7 +23,7 @@ from holdfast.agent.peers.frames import (
     encode_messages,
 )
 from holdfast.agent.peers.handshake import NO_SESSION, Welcome
-from holdfast.agent.peers.observations import Observation, Outcome
+from holdfast.agent.peers.observations import DialOutcome, Observation
 from holdfast.agent.peers.send_queue import Credit, OnAnswer, Outgoing, SendQueue
 from holdfast.agent.peers.settings import PeerSettings, StreamCounters
 from holdfast.vocabulary.clock import Clock, stopwatch_ns
@@ -142,7 +142,7 @@ class PeerStream:
                 lasted_ms = self._clock.boot_ms() - began_ms
                 if lasted_ms >= settings.reconnect_max_ms:
                     attempt = 0
-                if outcome is Outcome.RESET and lasted_ms >= settings.reconnect_ms:
+                if outcome is DialOutcome.RESET and lasted_ms >= settings.reconnect_ms:
                     continue  # at once: whether its port refuses now tells a dead process from a cut
                 pause_ms = backoff_ms(
                     attempt, base_ms=settings.reconnect_ms, max_ms=settings.reconnect_max_ms, random=self._random
@@ -152,7 +152,7 @@ class PeerStream:
         finally:
             await self._stop()
 
-    async def _run_connection(self) -> Outcome:
+    async def _run_connection(self) -> DialOutcome:
         """One attempt to connect, and the connection to its end."""
         try:
             connection, welcome = await self._dial(self.peer)
@@ -160,8 +160,8 @@ class PeerStream:
             self._observe(error.outcome, error.reason, established=False)
             return error.outcome
         except Exception as error:  # whatever another agent has registered, it ends nobody's session but its own
-            self._observe(Outcome.UNREACHABLE, f"{type(error).__name__}: {error}", established=False)
-            return Outcome.UNREACHABLE
+            self._observe(DialOutcome.UNREACHABLE, f"{type(error).__name__}: {error}", established=False)
+            return DialOutcome.UNREACHABLE
         if connection.open:
             self._begin(connection, welcome)
             async with background_tasks(self._keep_alive(connection)):
@@ -191,24 +191,26 @@ class PeerStream:
             await self._clock.sleep_ms(min(settings.keep_alive_ms, settings.lag_ms / 2))
             now_ms = self._clock.boot_ms()
             if (silent_ms := connection.silent_ms(now_ms)) >= settings.silent_ms:
-                connection.abort(Outcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
+                connection.abort(DialOutcome.TIMED_OUT, f"nothing received for {silent_ms} ms")
                 return
             if now_ms - connection.received_at_ms >= settings.keep_alive_ms / 2:
                 connection.ping()
             self._drop_lagging(now_ms)
         await self._clock.sleep_ms(settings.close_ms)
-        connection.abort(Outcome.STOPPED, "")  # it is closing, and the peer may never take what it still has to send
+        connection.abort(
+            DialOutcome.STOPPED, ""
+        )  # it is closing, and the peer may never take what it still has to send
 
     async def _stop(self) -> None:
         """Say goodbye, if the peer takes it within `close_ms`."""
         connection = self._connection
         if connection is None:
             return
-        connection.close(Outcome.STOPPED, "the stream ends")
+        connection.close(DialOutcome.STOPPED, "the stream ends")
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.close_ms / 1000):
                 await asyncio.shield(connection.ended)
-        connection.abort(Outcome.STOPPED, "")
+        connection.abort(DialOutcome.STOPPED, "")
 
     # ── the connection's side ──
 
@@ -223,10 +225,10 @@ class PeerStream:
     def writable(self, connection: PeerConnection) -> None:
         self._flush()
 
-    def ended(self, connection: PeerConnection, outcome: Outcome, detail: str) -> None:
+    def ended(self, connection: PeerConnection, outcome: DialOutcome, detail: str) -> None:
         self._connection = None
         self._end_queue()
-        if outcome is not Outcome.STOPPED:
+        if outcome is not DialOutcome.STOPPED:
             self._observe(outcome, detail, established=True)
         self._listener.disconnected(self)
 
@@ -289,7 +291,7 @@ class PeerStream:
         for message in lost + (queue.clear() if queue is not None else []):
             message.on_answer(None)
 
-    def _observe(self, outcome: Outcome, detail: str, *, established: bool) -> None:
+    def _observe(self, outcome: DialOutcome, detail: str, *, established: bool) -> None:
         counts = self.counters.disconnects
         counts[outcome.value] = counts.get(outcome.value, 0) + 1
         identity = self.peer.identity
@@ -303,7 +305,7 @@ class PeerStream:
         )
         if str(observation) != self._logged:  # a peer that is away is logged once, however often it is tried
             self._logged = str(observation)
-            expected = outcome is Outcome.CLOSED or detail.endswith(NO_SESSION)  # it starts, or stops
+            expected = outcome is DialOutcome.CLOSED or detail.endswith(NO_SESSION)  # it starts, or stops
             level = logging.INFO if expected else logging.WARNING
             _log.log(level, "connection to agent %s at %s: %s", identity.agent, self.peer.address, observation)
         self._listener.observed(observation)

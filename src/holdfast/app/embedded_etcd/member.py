@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.app.addresses import check_exposure
-from holdfast.app.embedded_etcd.joining import Joining, clear_unstarted, clients_of, has_data, write_member_record
+from holdfast.app.embedded_etcd.member_join import (
+    MemberJoin,
+    clear_unstarted,
+    clients_of,
+    has_data,
+    write_member_record,
+)
 from holdfast.app.embedded_etcd.member_process import MemberProcess
-from holdfast.app.embedded_etcd.member_start import MemberRecord
+from holdfast.app.embedded_etcd.member_start import EtcdMemberRecord
 from holdfast.app.embedded_etcd.peer_members import members_at
 from holdfast.app.embedded_etcd.place import MemberPlace
 from holdfast.app.embedded_etcd.program import command_line, find_program
@@ -45,7 +51,7 @@ class EtcdMember:
         self.place = place
         self.figures = EtcdMemberFigures(quota_bytes=place.settings.quota_bytes)
         self._program, self._clock, self._random = program, clock, random
-        self._joining = Joining(place, clock=clock, random=random)
+        self._joining = MemberJoin(place, clock=clock, random=random)
         self.process = MemberProcess(
             self._command, place.log, stop_ms=place.settings.stop_ms, clock=clock, random=random
         )
@@ -76,7 +82,7 @@ class EtcdMember:
             return f"does not answer yet ({status})"
         failpoints.reached("etcd.started")
         header = status.header
-        record = MemberRecord(name=self.place.name, cluster=header.cluster_id, member=header.member_id)
+        record = EtcdMemberRecord(name=self.place.name, cluster=header.cluster_id, member=header.member_id)
         await asyncio.to_thread(write_member_record, self.place, record)
         if not status.leader:
             return "has no leader: a majority of the members must run"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.stores.etcd.members import Member, MemberList
+from holdfast.stores.etcd.members import EtcdPeer, MemberList
 
 
-class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+class EtcdMemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Which member this node is. Written when it has started."""
 
     name: str
@@ -21,7 +21,7 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Bootstrap:
+class EtcdBootstrap:
     """Begin a new cluster of one."""
 
 
@@ -34,7 +34,7 @@ class StartOwn:
 class StartAdded:
     """Start as the learner that was added, with these members."""
 
-    members: tuple[Member, ...]
+    members: tuple[EtcdPeer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AddLearner:
 class RemoveMember:
     """Remove the member that this node was; only if nothing answers for it."""
 
-    member: Member
+    member: EtcdPeer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Refuse:
     message: str
 
 
-Step = Bootstrap | StartOwn | StartAdded | AddLearner | RemoveMember | SetAside | Wait | Refuse
+Step = EtcdBootstrap | StartOwn | StartAdded | AddLearner | RemoveMember | SetAside | Wait | Refuse
 
 
 def next_step(
@@ -76,7 +76,7 @@ def next_step(
     name: str,
     peer_url: str,
     has_data: bool,
-    record: MemberRecord | None,
+    record: EtcdMemberRecord | None,
     joins: bool,
     found: MemberList | None,
     replace: bool,
@@ -90,13 +90,13 @@ def next_step(
                 f"this node was member {record.member:x} of etcd cluster {record.cluster:x}, and its etcd data are gone: "
                 "join the cluster again with --join HOST:PORT --replace, or restore a backup (`holdfast store restore`)"
             )
-        return Bootstrap()
+        return EtcdBootstrap()
     if found is None:
         return Wait("no member answers at the addresses of --join")
     return _without_data(name, peer_url, found, replace=replace)
 
 
-def _with_data(record: MemberRecord | None, found: MemberList | None, *, replace: bool) -> Step:
+def _with_data(record: EtcdMemberRecord | None, found: MemberList | None, *, replace: bool) -> Step:
     if record is None or found is None:
         return StartOwn()
     if record.cluster != found.cluster:
@@ -127,7 +127,7 @@ def _without_data(name: str, peer_url: str, found: MemberList, *, replace: bool)
     return AddLearner()
 
 
-def _of_lost_disk(member: Member, *, replace: bool) -> Step:
+def _of_lost_disk(member: EtcdPeer, *, replace: bool) -> Step:
     if replace:
         return RemoveMember(member)
     return Refuse(

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.app.addresses import Address
 from holdfast.app.config.etcd_member import EtcdMemberSettings
-from holdfast.stores.etcd.members import Member, MemberList
+from holdfast.stores.etcd.members import EtcdPeer, MemberList
 
 _TIMEOUT_S: Final = 2.0
 
@@ -49,7 +49,7 @@ def _connection(peer: Address, settings: EtcdMemberSettings) -> http.client.HTTP
     return http.client.HTTPSConnection(peer.host, peer.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _member(each: _Listed) -> Member:
-    return Member(
+def _member(each: _Listed) -> EtcdPeer:
+    return EtcdPeer(
         id=each.id, name=each.name, peer_urls=each.peer_urls, client_urls=each.client_urls, learner=each.is_learner
     )

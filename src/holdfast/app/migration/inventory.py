@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.app.migration.model import End, UnpublishedTail
+from holdfast.app.migration.model import MigrationEnd, UnpublishedTail
 from holdfast.contracts.objects import ObjectInfo, Objects
 from holdfast.contracts.store import Entry, Store
 from holdfast.contracts.validation import next_key, prefix_end
@@ -64,7 +64,7 @@ async def objects_of(objects: Objects, cluster: str, *, after: str = "") -> Asyn
             yield info
 
 
-async def take_inventory(source: End, cluster: str, *, page: int, with_objects: bool) -> Inventory:
+async def take_inventory(source: MigrationEnd, cluster: str, *, page: int, with_objects: bool) -> Inventory:
     """Count everything, and find who is alive and what is unpublished."""
     found = await look_at_entries(source.store, page=page)
     if not with_objects:

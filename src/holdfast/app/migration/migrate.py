@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast.app.migration.entry_copy import SourceChangedError, copy_entries, verify_entries
 from holdfast.app.migration.inventory import Inventory, check_stopped, look_at_entries, take_inventory
-from holdfast.app.migration.model import End, MigrationReport, MigrationSettings, OnProgress, Progress
+from holdfast.app.migration.model import MigrationEnd, MigrationProgress, MigrationReport, MigrationSettings, OnProgress
 from holdfast.app.migration.object_copy import ObjectCopy
 from holdfast.app.migration.target import (
     TargetRecord,
@@ -64,8 +64,8 @@ class Migration:
 
     def __init__(
         self,
-        source: End,
-        target: End,
+        source: MigrationEnd,
+        target: MigrationEnd,
         *,
         clock: Clock,
         random: Random,
@@ -131,12 +131,12 @@ class Migration:
         elif not self._keeps_objects:
             await check_objects_of_attempt(target, self._cluster)
         self._check_owner(view, moved)
-        self._on_progress(Progress("inventory", 0, 0, 0, 0))
+        self._on_progress(MigrationProgress("inventory", 0, 0, 0, 0))
         self._found = found = await take_inventory(
             source, self._cluster, page=self._settings.page, with_objects=not self._keeps_objects
         )
         counted, size = found.entries + found.objects, found.entry_bytes + found.object_bytes
-        self._on_progress(Progress("inventory", counted, counted, size, size))
+        self._on_progress(MigrationProgress("inventory", counted, counted, size, size))
         check_stopped(found)
         return moved, earlier, view
 
@@ -345,7 +345,9 @@ class Migration:
         )
 
     def _show(self, stage: str, done: CopyProgress, total: int, bytes_total: int) -> None:
-        self._on_progress(Progress(stage, done.count, max(total, done.count), done.bytes, max(bytes_total, done.bytes)))
+        self._on_progress(
+            MigrationProgress(stage, done.count, max(total, done.count), done.bytes, max(bytes_total, done.bytes))
+        )
 
     def _report(self, record: MigrationRecord | None, *, finished: bool = False) -> MigrationReport:
         """What the inventory found, or, of a migration that is finished, what its record says."""

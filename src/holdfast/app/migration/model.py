@@ -38,7 +38,7 @@ class MigrationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MigrationProgress:
     """How far one stage is. `total` counts what was found at the beginning."""
 
     stage: str
@@ -48,7 +48,7 @@ class Progress:
     bytes_total: int
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[MigrationProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class MigrationReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class MigrationEnd:
     """One end of the migration, open."""
 
     store: Store
@@ -92,15 +92,15 @@ class End:
 
 @asynccontextmanager
 async def opened_end(
-    store: str, objects: str, *, create: bool, clock: Clock, random: Random, keep: End | None = None
-) -> AsyncIterator[End]:
+    store: str, objects: str, *, create: bool, clock: Clock, random: Random, keep: MigrationEnd | None = None
+) -> AsyncIterator[MigrationEnd]:
     """Store and objects of one end. `keep`: the end whose objects these are. `InvalidError`: one is the memory of a process."""
     parsed = parse_store_url(store), parse_objects_url(objects)
     for each in parsed:
         if each.parts.scheme == "memory":
             raise InvalidError("URL", each.shown, "one that outlives its process")
     async with AsyncExitStack() as stack:
-        yield End(
+        yield MigrationEnd(
             store=await stack.enter_async_context(open_store(store, clock=clock, random=random, create=create)),
             objects=(
                 await stack.enter_async_context(open_objects(objects, clock=clock, random=random, create=create))

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.app.migration.inventory import FIRST_KEY
-from holdfast.app.migration.model import End
+from holdfast.app.migration.model import MigrationEnd
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Requirement
 from holdfast.contracts.validation import prefix_end
@@ -25,12 +25,12 @@ from holdfast.vocabulary.random import Random
 _COMMIT_MS: Final = 60_000  # a migration may wait longer for its store than a server
 
 
-async def found_record(target: End) -> Entry | None:
+async def found_record(target: MigrationEnd) -> Entry | None:
     """The record of a migration into this target."""
     return await target.store.get(MIGRATION_KEY)
 
 
-async def check_store_empty(target: End, cluster: str) -> None:
+async def check_store_empty(target: MigrationEnd, cluster: str) -> None:
     """`UsageError` if the store has anything in it: it names the cluster it finds."""
     found = await target.store.scan(FIRST_KEY, prefix_end(""), limit=1)
     if not found.entries:
@@ -43,7 +43,7 @@ async def check_store_empty(target: End, cluster: str) -> None:
     )
 
 
-async def check_objects_empty(target: End, cluster: str) -> None:
+async def check_objects_empty(target: MigrationEnd, cluster: str) -> None:
     """The same for the objects."""
     mark = await read_mark(target.objects)
     if mark is not None:
@@ -59,7 +59,7 @@ async def check_objects_empty(target: End, cluster: str) -> None:
         )
 
 
-async def check_objects_of_attempt(target: End, cluster: str) -> None:
+async def check_objects_of_attempt(target: MigrationEnd, cluster: str) -> None:
     """The same for the objects of an earlier attempt: they have the mark of that attempt, or are still empty."""
     mark, ours = await read_mark(target.objects), await _recorded_mark(target)
     if mark is None or mark.token != ours.token:
@@ -70,14 +70,28 @@ class TargetRecord:
     """The record of a migration, as this run last wrote it. All writes to the target's store go through it."""
 
     def __init__(
-        self, target: End, record: MigrationRecord, version: int, mark: OwnerMark, *, clock: Clock, random: Random
+        self,
+        target: MigrationEnd,
+        record: MigrationRecord,
+        version: int,
+        mark: OwnerMark,
+        *,
+        clock: Clock,
+        random: Random,
     ) -> None:
         self.record, self.mark = record, mark
         self._target, self._version, self._clock, self._random = target, version, clock, random
 
     @classmethod
     async def begin(
-        cls, target: End, record: MigrationRecord, found: Entry | None, mark: OwnerMark, *, clock: Clock, random: Random
+        cls,
+        target: MigrationEnd,
+        record: MigrationRecord,
+        found: Entry | None,
+        mark: OwnerMark,
+        *,
+        clock: Clock,
+        random: Random,
     ) -> "TargetRecord":
         """Claim the target for this run. `found` is the record of an earlier one: its mark is kept if this one goes on with it."""
         if found is not None:
@@ -156,7 +170,7 @@ class TargetRecord:
         raise FencedError(f"the migration into {self._target.location.store}", self.record.epoch, current)
 
 
-async def _recorded_mark(target: End) -> OwnerMark:
+async def _recorded_mark(target: MigrationEnd) -> OwnerMark:
     entry = await target.store.get(RECORD_KEY)
     assert entry is not None, "it was written with the record"
     return msgspec.json.decode(entry.value, type=OwnerRecord).mark

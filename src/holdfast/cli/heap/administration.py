@@ -29,6 +29,7 @@ def add_to(actions: "Parsers[Parser]") -> None:
     made = add_command(actions, "update", "change settings of a heap", "holdfast heap update jobs --set max_retries=5")
     made.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting")
     made.add_argument("--reset", metavar="NAME", action="append", default=[], help="back to its default")
+    made.add_argument("--partitions", metavar="N", help="more than it has")
     made.set_defaults(run=run_update)
     made = add_command(actions, "delete", "delete a heap and its dead letters", "holdfast heap delete jobs --yes")
     add_yes(made)
@@ -86,7 +87,11 @@ def run_describe(args: argparse.Namespace) -> int:
 
 def run_update(args: argparse.Namespace) -> int:
     """Change settings and print the heap."""
-    changes = {**_settings(args.set), **dict.fromkeys(args.reset)}
+    changes = {
+        **given(partitions=parse_int(args.partitions, "--partitions", least=1)),
+        **_settings(args.set),
+        **dict.fromkeys(args.reset),
+    }
     found = http_client_for(args).request("PATCH", heap_path(args.name), changes).body
     if args.json:
         print_json(found)

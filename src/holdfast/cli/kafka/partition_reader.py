@@ -18,7 +18,7 @@ from holdfast.cli.kafka.consumer import (
 from holdfast.cli.kafka.record_format import ConsumedRecord
 from holdfast.cli.kafka.signals import StopFlag
 from holdfast.client.admin.offsets import offsets_at
-from holdfast.client.admin.positions import End, Position
+from holdfast.client.admin.positions import EndPosition, Position
 from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, PartitionRef, partition_label, require_partition_offsets
 from holdfast.client.types import KafkaRefusedError
@@ -116,7 +116,7 @@ def _last(
     while wanted and not stop_flag.asked:
         starts = {place: each.offsets.clamp(each.offsets.end - width) for place, each in wanted.items()}
         kept.update({place: deque(maxlen=count) for place in wanted})
-        for batch in _ranges(connection, consumer, starts, offsets_at(connection, End(), wanted), stop_flag):
+        for batch in _ranges(connection, consumer, starts, offsets_at(connection, EndPosition(), wanted), stop_flag):
             for record in batch:
                 kept[record.topic, record.partition].append(record)
         wanted = {

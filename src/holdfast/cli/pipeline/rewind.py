@@ -9,7 +9,7 @@ from holdfast.cli.arguments import Parser, Parsers, parse_int
 from holdfast.cli.http_commands import http_client_for
 from holdfast.cli.output import OK, print_json, print_line
 from holdfast.cli.pipeline.options import add_command, print_pipeline_state
-from holdfast.client.admin.positions import AtTime, Beginning, End, parse_position
+from holdfast.client.admin.positions import AtTime, Beginning, EndPosition, parse_position
 from holdfast.client.http_client import pipeline_path
 from holdfast.pipeline.model.timestamps import parse_iso_ns
 from holdfast.vocabulary.clock import RealClock
@@ -89,7 +89,7 @@ def parse_source_position(text: str, option: str) -> str | dict[str, int]:
     match position:
         case Beginning():
             return "earliest"
-        case End():
+        case EndPosition():
             return "latest"
         case AtTime(timestamp_ms):
             return (

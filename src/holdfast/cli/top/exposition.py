@@ -9,7 +9,7 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One number of a page."""
 
     labels: Mapping[str, str]
@@ -20,14 +20,14 @@ class MetricsPage:
     """The samples of one node."""
 
     def __init__(self, text: str) -> None:
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, list[MetricSample]] = {}
         for name, labels, value in _SAMPLE.findall(text):
             try:
-                self._samples.setdefault(name, []).append(Sample(dict(_labels(labels)), float(value)))
+                self._samples.setdefault(name, []).append(MetricSample(dict(_labels(labels)), float(value)))
             except ValueError:
                 continue
 
-    def samples(self, name: str) -> list[Sample]:
+    def samples(self, name: str) -> list[MetricSample]:
         """All samples of a name."""
         return self._samples.get(name, [])
 

@@ -56,7 +56,7 @@ _DESCRIBE: Final = b"DESCRIBE TABLE "
 _ROWS_BYTES_MAX: Final = 64 * 1024  # of inline rows whose tree is looked at
 
 
-class AccessPolicy:
+class StatementPolicy:
     """Decides by the trees that `query`, a call into the engine, returns. `functions` are denied unless allowed above."""
 
     def __init__(self, query: Callable[[str, str], bytes], functions: Iterable[str]) -> None:

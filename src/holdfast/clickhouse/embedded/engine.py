@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from holdfast.clickhouse.embedded.access_policy import ALLOWED_ENGINES, AccessPolicy
+from holdfast.clickhouse.embedded.access_policy import ALLOWED_ENGINES, StatementPolicy
 from holdfast.clickhouse.embedded.errors import REFUSAL, QueryError, engine_error
 from holdfast.clickhouse.embedded.settings import ClickHouseSettings
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
@@ -71,7 +71,7 @@ class ChdbEngine:
             # A function of this name takes precedence over the engine's, wherever it is named, and cannot be dropped by SQL.
             library.create_function(name, _refuse, ["String"], "String")
         table_functions = self._names("SELECT name FROM system.table_functions")
-        self.access = AccessPolicy(self.query, {*table_functions, *replaced})
+        self.access = StatementPolicy(self.query, {*table_functions, *replaced})
 
     def _names(self, query: str) -> list[str]:
         return str(self._first.query(query, "TSV").bytes().decode()).split()

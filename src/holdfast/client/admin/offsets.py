@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, EndPosition, Position
 from holdfast.client.librdkafka import KafkaClient
 from holdfast.client.partition_offsets import PartitionOffsets, PartitionRef, offsets_by_time
 
@@ -14,7 +14,7 @@ def offsets_at(
     match position:
         case Beginning():
             return {partition: each.offsets.start for partition, each in partitions.items()}
-        case End():
+        case EndPosition():
             return {partition: each.offsets.end for partition, each in partitions.items()}
         case AtOffset(offset):
             return {partition: each.offsets.clamp(offset) for partition, each in partitions.items()}

@@ -35,7 +35,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndPosition:
     """After the last record."""
 
 
@@ -53,7 +53,7 @@ class AtTime:
     timestamp_ms: int
 
 
-Position = Beginning | End | AtOffset | AtTime
+Position = Beginning | EndPosition | AtOffset | AtTime
 
 
 def parse_position(text: str, *, option: str, now_ms: int) -> Position:
@@ -62,7 +62,7 @@ def parse_position(text: str, *, option: str, now_ms: int) -> Position:
     if word in ("beginning", "earliest"):
         return Beginning()
     if word in ("end", "latest"):
-        return End()
+        return EndPosition()
     if re.fullmatch(r"\d{1,18}", word):
         return AtOffset(int(word))
     if re.fullmatch(r"@\d{1,15}", word):

@@ -20,7 +20,7 @@ from holdfast.client.records.fetcher import Fetcher
 from holdfast.client.records.group_source import GroupSource
 from holdfast.client.records.model import Record, TopicPartition
 from holdfast.client.records.partition_source import PartitionSource, SourceContext
-from holdfast.client.records.progress import Progress
+from holdfast.client.records.progress import ConsumerProgress
 from holdfast.client.records.record_buffer import Fetched
 from holdfast.client.records.record_decoder import RecordDecoder
 from holdfast.client.records.registry_source import RegistrySource
@@ -75,7 +75,7 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._closed = False
         self._assigned: set[TopicPartition] = set()
-        self._progress = Progress()
+        self._progress = ConsumerProgress()
         self._until_clock = 0
         self._asked_at_ms = self._committed_at_ms = self._tended_at_ms = 0
 

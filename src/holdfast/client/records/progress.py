@@ -12,7 +12,7 @@ from holdfast.client.records.model import TopicPartition
 Offsets = dict[TopicPartition, int]
 
 
-class Progress:
+class ConsumerProgress:
     """Offsets are those of the next record."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.gateways.grpc.rules import Need, RpcRule
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
-from holdfast.security.audit import AuditEvent, AuditLog, Outcome
+from holdfast.security.audit import AuditEvent, AuditLog, AuditOutcome
 from holdfast.security.authenticator import Authenticator
 from holdfast.security.basic_credentials import read_basic
 from holdfast.security.identity import AuthenticationError, ForbiddenError, Identity, TooManyAttemptsError
@@ -38,6 +38,7 @@ class CallAccess:
         self, rule: RpcRule, authenticator: Authenticator | None = None, identity: Identity | None = None
     ) -> None:
         self._rule, self._authenticator, self.identity = rule, authenticator, identity
+        self._throughout: list[tuple[Operation, ResourceType, str]] = []
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the caller may do this, which the rule must name."""
@@ -53,6 +54,11 @@ class CallAccess:
             if self.identity is None:
                 raise AuthenticationError("no credentials")
             raise ForbiddenError(self.identity.principal, operation, kind, name)
+
+    def require_throughout(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raise `ForbiddenError` unless the caller may do this; a stream ends once that is no longer so."""
+        self.require(operation, kind, name)
+        self._throughout.append((operation, kind, name))
 
     def require_cluster_or(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """The operation on the cluster, or on the resource, as in Kafka."""
@@ -71,6 +77,8 @@ class CallAccess:
             if not self._authenticator.is_valid(self.identity):
                 raise AuthenticationError("revoked or expired during the call")
             self.check(request)
+            for need in self._throughout:
+                self.require(*need)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +114,7 @@ class GrpcSecurity:
         if not refused and not rule.administers:
             return
         identity = None if access is None else access.identity
-        failed = Outcome.FAILED if error is not None else Outcome.ALLOWED
+        failed = AuditOutcome.FAILED if error is not None else AuditOutcome.ALLOWED
         self.audit.record(
             AuditEvent(
                 gateway="grpc",
@@ -114,7 +122,7 @@ class GrpcSecurity:
                 host=peer_host(peer),
                 action=rpc,
                 resource=next((_name(need, request) for need in rule.needs if need.field), ""),
-                outcome=Outcome.REFUSED if refused else failed,
+                outcome=AuditOutcome.REFUSED if refused else failed,
                 detail=str(getattr(error, "reason", error or "")) if isinstance(error, HoldfastError) else "",
             )
         )

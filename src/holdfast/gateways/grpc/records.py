@@ -6,7 +6,7 @@ The one rule: what is unset is null, which is not the same as empty.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, EndPosition, Position
 from holdfast.log.batches import Record
 from holdfast.v1 import position_pb2, record_pb2
 from holdfast.vocabulary.errors import InvalidError
@@ -103,7 +103,7 @@ def to_position(where: str, given: position_pb2.Position, default: Position) -> 
             edges: dict[int, Position] = {
                 position_pb2.EDGE_UNSPECIFIED: default,
                 position_pb2.EDGE_EARLIEST: Beginning(),
-                position_pb2.EDGE_LATEST: End(),
+                position_pb2.EDGE_LATEST: EndPosition(),
             }
             if given.edge not in edges:
                 raise InvalidError(f"{where}.edge", given.edge, "EDGE_EARLIEST or EDGE_LATEST")

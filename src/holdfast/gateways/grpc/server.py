@@ -33,8 +33,8 @@ from holdfast.gateways.grpc.services.topics import TopicService
 from holdfast.gateways.grpc.settings import GrpcSettings
 from holdfast.gateways.log_access.backend import KafkaAdmin
 from holdfast.gateways.log_access.group_administration import GroupAdministration
-from holdfast.gateways.log_access.producing import Producing
-from holdfast.gateways.log_access.reading import Reading
+from holdfast.gateways.log_access.log_appends import LogAppends
+from holdfast.gateways.log_access.log_reads import LogReads
 from holdfast.gateways.log_access.topic_administration import TopicAdministration
 from holdfast.v1 import (
     cluster_service_pb2,
@@ -139,10 +139,10 @@ async def serving_grpc(backend: GrpcBackend, sockets: Sequence[socket.socket]) -
 def _served(backend: GrpcBackend, forward: LeaderClient) -> Mapping[str, object]:
     """Who serves each service."""
     kafka = KafkaAdmin(backend.log.bootstrap, timeout_s=backend.settings.forward_ms / 1000, login=backend.log.login)
-    reading = Reading(backend.log, forward)
+    reading = LogReads(backend.log, forward)
     return {
         "TopicService": TopicService(TopicAdministration(backend.log, kafka)),
-        "ProduceService": ProduceService(backend, Producing(backend.log, forward)),
+        "ProduceService": ProduceService(backend, LogAppends(backend.log, forward)),
         "FetchService": FetchService(backend, reading),
         "ConsumerGroupService": ConsumerGroupService(GroupAdministration(kafka), reading),
         "ClusterService": ClusterService(backend.log),
@@ -164,6 +164,9 @@ def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", settings.keepalive_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
+        # Who acknowledges neither settings nor pings: a minute each by default, whatever the keepalive says.
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
+        ("grpc.http2.settings_timeout", settings.keepalive_timeout_ms),
         ("grpc.http2.min_ping_interval_without_data_ms", settings.ping_ms_min),
         ("grpc.http2.max_ping_strikes", 2),
         ("grpc.max_connection_idle_ms", settings.idle_ms),

@@ -18,12 +18,13 @@ from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
 from holdfast.heap.administration import HeapAdministration
 from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport
-from holdfast.heap.errors import LeaseLostError
+from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
 from holdfast.heap.lease_token import parse_token
 from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.message_id import parse_message_id
 from holdfast.heap.model import Enqueued, NewMessage, PeekedMessage
-from holdfast.heap.service import HeapService
+from holdfast.heap.service import HeapService, destination_partition
+from holdfast.heap.waiting_pops import POP_BYTES_MAX
 from holdfast.heap.wire import (
     AckRequest,
     CancelRequest,
@@ -46,6 +47,7 @@ from holdfast.heap.wire import (
     ReleaseRequest,
     ReprioritiseRequest,
     StatsRequest,
+    UpdateRequest,
 )
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import Topic
@@ -102,6 +104,8 @@ class HeapCalls:
 
     async def call(self, request: HeapRequest) -> Any:
         """The result of a request, as `heap.wire` lists them. Raises the errors of `HeapService`."""
+        if isinstance(request, EnqueueRequest | EnqueueBatchRequest) and not request.forwarded:
+            return await self._enqueue(request)
         if request.partition is not None:
             return await self._tried(request)
         administration = self._backend.heaps.administration
@@ -112,8 +116,8 @@ class HeapCalls:
                 return await administration.delete(request.topic)
             case DescribeRequest():
                 return await administration.describe(request.topic)
-            case EnqueueRequest():
-                return await self._enqueue(request)
+            case UpdateRequest():
+                return await administration.update(request.topic, request.config, partitions=request.partitions)
             case AckRequest() | NackRequest() | ReleaseRequest() | ExtendRequest():
                 return await self._by_token(request)
             case CancelRequest() | ReprioritiseRequest() | MoveRequest():
@@ -132,7 +136,7 @@ class HeapCalls:
         """Of one partition at its leader; of several through the spine, which every agent reaches."""
         heap = await self._backend.heaps.heap(request.topic)
         if heap.partitions == 1:
-            return await self._tried(msgspec.structs.replace(request, partition=0))
+            return await self._tried(msgspec.structs.replace(request, partition=0, whole=True))
         return await self._tried(request)
 
     def _address_of_leader(self, topic: str, number: int) -> str:
@@ -144,22 +148,41 @@ class HeapCalls:
     async def _deliver(self, topic: str, partition: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Messages that were moved to another heap, at the leader of their partition there. The same again are duplicates."""
         heap = await self._backend.heaps.destination(topic)
-        request = DeliverRequest(topic=topic, partition=partition % heap.partitions, messages=messages)
+        number = destination_partition(heap, partition)
+        request = DeliverRequest(topic=topic, partition=number, messages=messages)
         delivered: list[Enqueued] = await self._tried(request)
         return delivered
 
     # ── requests of several partitions ──
 
-    async def _enqueue(self, request: EnqueueRequest) -> Any:
-        """All or none: of one partition at its leader, of several at the leader of the lowest, which coordinates the others."""
-        places = await self._backend.heaps.route(request.topic, request.messages)
+    async def _enqueue(self, request: EnqueueRequest | EnqueueBatchRequest) -> Any:
+        """All or none: of one partition at its leader, of several at the leader of the lowest, which coordinates the others.
+
+        If the heap has grown, messages that belong elsewhere by now are routed again; those that are pinned stay.
+        """
+        places = _places(request)
+        if places is None:
+            places = await self._backend.heaps.route(request.topic, request.messages)
+        partitions = 0
+        while True:
+            try:
+                return await self._enqueue_at(request, places)
+            except PartitionsGrownError as error:
+                if error.partitions <= partitions:
+                    raise
+                partitions = error.partitions
+            routed = await self._backend.heaps.route(request.topic, request.messages, partitions=partitions)
+            given = zip(request.messages, places, routed, strict=True)
+            places = [place if message.pinned else home for message, place, home in given]
+
+    async def _enqueue_at(self, request: EnqueueRequest | EnqueueBatchRequest, places: Sequence[int]) -> Any:
+        topic, messages = request.topic, request.messages
         if not places:
             raise InvalidError("messages", "none", "at least one")
         lowest = min(places)
         if lowest == max(places):
-            return await self._tried(msgspec.structs.replace(request, partition=lowest))
-        across = EnqueueBatchRequest(topic=request.topic, partition=lowest, messages=request.messages, places=places)
-        return await self._tried(across)
+            return await self._tried(EnqueueRequest(topic=topic, partition=lowest, messages=messages))
+        return await self._tried(EnqueueBatchRequest(topic=topic, partition=lowest, messages=messages, places=places))
 
     async def _by_token(self, request: AckRequest | NackRequest | ReleaseRequest | ExtendRequest) -> Any:
         places: dict[int, list[int]] = defaultdict(list)
@@ -207,6 +230,8 @@ class HeapCalls:
             part = msgspec.structs.replace(request, partition=number, limit=left)
             if request.action == "list":
                 found += await self._tried(part)
+                if sum(len(each.payload) for each in found) >= POP_BYTES_MAX:
+                    break
                 continue
             paced = request.rate_per_s is not None and not request.dry_run
             report = await (self._paced(part) if paced else self._tried(part))
@@ -256,6 +281,8 @@ class HeapCalls:
         while True:
             try:
                 return await self._once(request)
+            except PartitionsGrownError:
+                raise  # the same again would be refused again
             except (NotLeaderError, UnavailableError):
                 left_ms = began_ms + self._backend.request_ms - clock.boot_ms()
                 if request.forwarded or left_ms <= _RETRY_MAX_MS:
@@ -322,6 +349,7 @@ class HeapCalls:
                     visibility_timeout_ms=request.visibility_timeout_ms,
                     wait_ms=request.wait_ms,
                     partition=partition,
+                    whole=request.whole,
                 )
             case AckRequest():
                 return _settled(await heaps.ack(topic, request.tokens))
@@ -366,6 +394,15 @@ class HeapCalls:
         if request.action == "delete":
             return letters.delete(topic, chosen, dry_run=request.dry_run, partition=partition)
         raise InvalidError("action", request.action, "one of " + ", ".join(_ACTIONS))
+
+
+def _places(request: EnqueueRequest | EnqueueBatchRequest) -> Sequence[int] | None:
+    """Where the caller sends each message; None: wherever it belongs."""
+    if isinstance(request, EnqueueBatchRequest):
+        if len(request.places) != len(request.messages):
+            raise InvalidError("places", len(request.places), f"{len(request.messages)}, as there are messages")
+        return request.places
+    return None if request.partition is None else [request.partition] * len(request.messages)
 
 
 def _settled(found: Sequence[R | LeaseLostError]) -> list[R | LostLease]:

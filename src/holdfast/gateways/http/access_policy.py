@@ -29,7 +29,7 @@ _SAME_SITE: Final = frozenset({"same-origin", "none"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessPolicy:
+class HostPolicy:
     """Accepted host names, and origins that may write.
 
     `loopback`: only this machine reaches the server. `listed`: the operator has listed the names, so no others are accepted.
@@ -41,7 +41,7 @@ class AccessPolicy:
     origins: frozenset[str]
 
     @classmethod
-    def of(cls, settings: HttpSettings, *, loopback: bool, own: Iterable[str] = ()) -> "AccessPolicy":
+    def of(cls, settings: HttpSettings, *, loopback: bool, own: Iterable[str] = ()) -> "HostPolicy":
         """The policy of the settings. `own`: names of this node."""
         hosts = comma_separated(settings.hosts) | {name.lower().rstrip(".") for name in own if name}
         origins = comma_separated(settings.origins)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.gateways.http.access_policy import AccessPolicy
+from holdfast.gateways.http.access_policy import HostPolicy
 from holdfast.gateways.http.health import HealthCheck
 from holdfast.gateways.http.metrics.exposition import MetricSource
 from holdfast.gateways.http.metrics.requests import RequestCounters
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class HttpBackend:
     """The services behind the gateway. `checks` are run by `/ready`, `metrics` are read by `/metrics`."""
 
-    access_policy: AccessPolicy
+    access_policy: HostPolicy
     checks: Sequence[HealthCheck]
     metrics: Sequence[MetricSource]
     open_pipelines: Callable[[], "PipelineService"]

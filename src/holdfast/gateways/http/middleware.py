@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.gateways.http.access_policy import AccessPolicy, duplicate_header_problem
+from holdfast.gateways.http.access_policy import HostPolicy, duplicate_header_problem
 from holdfast.gateways.http.asgi import (
     Application,
     Message,
@@ -77,7 +77,7 @@ class RequestMiddleware:
         self,
         inner: Application,
         *,
-        access_policy: AccessPolicy,
+        access_policy: HostPolicy,
         counters: RequestCounters,
         settings: HttpSettings,
         clock: Clock,

@@ -38,7 +38,7 @@ from holdfast.pipeline.model.errors import (
 )
 from holdfast.security.confirmations import UnconfirmedError
 from holdfast.security.identity import AuthenticationError, ForbiddenError, TooManyAttemptsError
-from holdfast.security.key_store import UnknownKeyError
+from holdfast.security.key_store import UnknownApiKeyError
 from holdfast.security.store import UnknownUserError
 from holdfast.vocabulary.errors import (
     ClosedError,
@@ -137,7 +137,7 @@ _TYPE_BY_ERROR: Final[tuple[tuple[type[HoldfastError], ProblemType], ...]] = (
     (ForbiddenError, NOT_AUTHORIZED),
     (CsrfError, CSRF),
     (SecurityDisabledError, FORBIDDEN),
-    (UnknownKeyError, NOT_FOUND),
+    (UnknownApiKeyError, NOT_FOUND),
     (UnknownUserError, NOT_FOUND),
     (UnknownPipelineError, NOT_FOUND),
     (UnknownTopicError, NOT_FOUND),

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from holdfast.agent.access_control import AccessControl
 from holdfast.gateways.http.access import ACCESS, RequestAccess
 from holdfast.gateways.http.asgi import Scope
-from holdfast.security.audit import AuditEvent, AuditLog, Outcome
+from holdfast.security.audit import AuditEvent, AuditLog, AuditOutcome
 from holdfast.security.authenticator import Authenticator
 from holdfast.security.bootstrap import BootstrapToken
 
@@ -31,7 +31,7 @@ class HttpSecurity:
         if not refused and (scope["method"] in _SAFE_METHODS or access is None or not access.rule.administers):
             return
         identity = access.identity if access is not None else None
-        done = Outcome.ALLOWED if status < 400 else Outcome.FAILED
+        done = AuditOutcome.ALLOWED if status < 400 else AuditOutcome.FAILED
         client = scope.get("client") or ("", 0)
         self.audit.record(
             AuditEvent(
@@ -40,7 +40,7 @@ class HttpSecurity:
                 host=identity.host if identity is not None else client[0],
                 action=f"{scope['method']} {scope.get('path_template') or ''}",
                 resource=str(scope["path"]),
-                outcome=Outcome.REFUSED if refused else done,
+                outcome=AuditOutcome.REFUSED if refused else done,
                 request=request,
                 detail=_reason(scope.get(REFUSED)),
             )

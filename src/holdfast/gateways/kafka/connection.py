@@ -429,10 +429,17 @@ class KafkaConnection(FrameReceiver):
             login_ms = settings.login_ms
             if now_ms - self._access.login.started_at_ms > login_ms:
                 return f"not authenticated within {login_ms} ms"
+        if self.is_revoked:
+            return "its credentials have expired"
         busy = self._queued or self._in_flight or self._frame is not None or self._held is not None
         if not busy and now_ms - self.active_at_ms > settings.idle_ms:
             return f"no request for {settings.idle_ms} ms"
         return None
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether what its client has logged in with is no longer good."""
+        return self._access is not None and self._access.login.has_ended
 
     @property
     def busy(self) -> bool:

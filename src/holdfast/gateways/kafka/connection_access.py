@@ -11,7 +11,7 @@ from holdfast.gateways.kafka.api_rules import ApiRule
 from holdfast.gateways.kafka.login import Login
 from holdfast.kafka.enums import AclOperation, operation_bits
 from holdfast.security.acls import OPERATIONS, Operation, ResourceType
-from holdfast.security.audit import AuditEvent, Outcome
+from holdfast.security.audit import AuditEvent, AuditOutcome
 
 _DECISIONS_MAX: Final = 20_000
 _NAME_CHARS_MAX: Final = (
@@ -87,7 +87,7 @@ class ConnectionAccess:
                 host=login.host,
                 action=f"{api} {operation}",
                 resource=f"{kind}:{name}",
-                outcome=Outcome.ALLOWED if allowed else Outcome.REFUSED,
+                outcome=AuditOutcome.ALLOWED if allowed else AuditOutcome.REFUSED,
                 request=request,
             )
         )

@@ -28,6 +28,7 @@ from holdfast.heap.wire import (
     PurgeRequest,
     ReprioritiseRequest,
     StatsRequest,
+    UpdateRequest,
     decode_request,
     encode_failure,
     encode_result,
@@ -51,6 +52,7 @@ _OPERATIONS: Final[dict[type[HeapRequest], Operation]] = {
     CreateRequest: Operation.CREATE,
     DeleteRequest: Operation.DELETE,
     DescribeRequest: Operation.DESCRIBE,
+    UpdateRequest: Operation.ALTER,
 }
 """What a principal needs on the topic; READ for whatever is not listed: payloads, and what is done with leases."""
 _OF_DEAD_LETTERS: Final = {"list": Operation.READ, "delete": Operation.DELETE}

@@ -20,7 +20,7 @@ from holdfast.agent.access_control import AccessControl
 from holdfast.gateways.kafka.settings import PLAIN, KafkaSettings
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.security.acls import canonical_host
-from holdfast.security.audit import AuditEvent, AuditLog, Outcome
+from holdfast.security.audit import AuditEvent, AuditLog, AuditOutcome
 from holdfast.security.authenticator import Authenticator
 from holdfast.security.cluster_secret import NODE, NODE_USER, ClusterSecret
 from holdfast.security.identity import AuthenticationError, Identity, TooManyAttemptsError
@@ -32,6 +32,7 @@ from holdfast.security.scram import (
     ScramCredential,
     ScramError,
     ScramMechanism,
+    WrongProofError,
     challenge,
     credential_of,
     decoy,
@@ -141,19 +142,28 @@ class Login:
     def __post_init__(self) -> None:
         self.started_at_ms = self.security.clock.boot_ms()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether what the client has logged in with is no longer good. A session that is over ends with the next request."""
+        return self.identity is not None and not self._is_identity_valid(self.identity)
+
     def refusal(self) -> str | None:
         """Why a request that needs a login is not answered; None: the client is logged in."""
         if self.principal is None:
             return "not authenticated"
         if self._expires_at_ms and self.security.clock.boot_ms() >= self._expires_at_ms:
             return f"the session of {self.principal} has expired"
-        control = self.security.control
-        identity = self.identity
-        if identity is not None and (identity.ends_at_ms or self._checked_at != control.version):
-            if not self.security.authenticator.is_valid(identity):
-                return f"the credentials of {self.principal} have changed or expired"
-            self._checked_at = control.version
+        if self.has_ended:
+            return f"the credentials of {self.principal} have changed or expired"
         return None
+
+    def _is_identity_valid(self, identity: Identity) -> bool:
+        version = self.security.control.version
+        if identity.ends_at_ms or self._checked_at != version:
+            if not self.security.authenticator.is_valid(identity):
+                return False
+            self._checked_at = version
+        return True
 
     def handshake(self, mechanism: str) -> ErrorCode:
         """Begin a login, the first one or the next."""
@@ -179,8 +189,10 @@ class Login:
                 return await self._bearer(data)
             if exchange.challenge is None:
                 return self._challenged(exchange, data)
-            verified = exchange.challenge.verify(data)
+            verified = self._verified(exchange.challenge, data)
             return self._logged_in(self._scram_identity(exchange.challenge), verified)
+        except TooManyAttemptsError as error:
+            return await self._failed(exchange.mechanism, str(error))
         except MechanismOffError as error:
             return await self._failed(exchange.mechanism, str(error), told=f"Authentication failed: {error}")
         except ScramError as error:
@@ -202,6 +214,23 @@ class Login:
         nonce = security.random.token() + security.random.token()
         exchange.challenge = challenge(credential, first, nonce=nonce)
         return SaslAnswer(data=exchange.challenge.message)
+
+    def _verified(self, asked: ScramChallenge, data: bytes) -> bytes:
+        """The last message of SCRAM, to who has the password. `ScramError`, `TooManyAttemptsError`."""
+        name, authenticator = asked.client.user, self.security.authenticator
+        if name == NODE_USER:
+            return asked.verify(data)  # nobody guesses that one, and nobody may lock out nodes
+        authenticator.begin_at_once(self.host, name)
+        succeeded: bool | None = None  # a malformed message tries no password
+        try:
+            verified = asked.verify(data)
+            succeeded = True
+        except WrongProofError:
+            succeeded = False
+            raise
+        finally:
+            authenticator.attempt_ended(self.host, name, succeeded=succeeded)
+        return verified
 
     async def _plain(self, data: bytes) -> SaslAnswer:
         security = self.security
@@ -268,7 +297,7 @@ class Login:
                 principal="",
                 host=self.host,
                 action=f"login {mechanism}",
-                outcome=Outcome.REFUSED,
+                outcome=AuditOutcome.REFUSED,
                 detail=reason,
             )
         )

@@ -22,16 +22,18 @@ from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
 from holdfast.security.tls import CurrentContext
-from holdfast.security.tls_listener import HANDSHAKE_MS, TlsListener
+from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.histogram import Histogram, Latencies
 from holdfast.vocabulary.settings import KIB, MIB
-from holdfast.vocabulary.tasks import background_tasks
+from holdfast.vocabulary.tasks import LoopTurns, background_tasks
 
 _log: Final = logging.getLogger(__name__)
 
 _SCRATCH_BYTES: Final = 64 * KIB
 _SLAB_BYTES: Final = MIB
 _SWEEP_MS: Final = 5_000
+_REVOKED_MS: Final = 500
+_LOOKED_AT: Final = 1_000  # connections in one turn of the loop
 _POLL_MS: Final = 20
 _BACKLOG: Final = 1_024
 
@@ -133,7 +135,7 @@ class KafkaServer:
             tls,
             connections=lambda: len(self.connections),
             connections_max=self.backend.settings.connections_max,
-            handshake_ms=HANDSHAKE_MS,
+            handshake_ms=self.backend.settings.handshake_ms,
         )
         self.tls.start(sockets)
 
@@ -148,6 +150,27 @@ class KafkaServer:
                 reason = connection.close_reason(now_ms)
                 if reason is not None:
                     connection.abort(reason)
+
+    async def end_revoked(self) -> None:
+        """Close connections whose credentials are no longer good, also those that wait for records, until cancelled.
+
+        They are looked at when users, keys or ACLs have changed. Those that have expired meanwhile go with the next sweep.
+        """
+        seen: int | None = None
+        while self.backend.security is not None:
+            await self.backend.clock.sleep_ms(_REVOKED_MS)
+            version = self.backend.security.control.version
+            if version != seen:
+                seen = version
+                await self._abort_revoked()
+
+    async def _abort_revoked(self) -> None:
+        turns, open_now = LoopTurns(), list(self.connections)
+        for first in range(0, len(open_now), _LOOKED_AT):
+            for connection in open_now[first : first + _LOOKED_AT]:
+                if connection.is_revoked:
+                    connection.abort("its credentials were revoked")
+            await turns.next()
 
     async def relieve(self) -> None:
         """Make room for responses that wait for it, until cancelled."""
@@ -194,7 +217,9 @@ async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket])
     await server.accept(sockets, tls)
     try:
         # kio is imported on a thread: neither the start nor the first client should wait for it.
-        async with background_tasks(server.sweep(), server.relieve(), asyncio.to_thread(import_kio), *reloads):
+        async with background_tasks(
+            server.sweep(), server.end_revoked(), server.relieve(), asyncio.to_thread(import_kio), *reloads
+        ):
             yield server
     finally:
         server.close()

@@ -50,6 +50,7 @@ class KafkaSettings:
     `sasl`: the mechanisms of logins, separated by commas; with them a client's principal is the user's, whatever its certificate.
     `sasl_session_ms`: how long a login lasts (KIP-368); 0: as long as its connection. `login_ms`: how long a client may take to log
     in, and `login_bytes_max` the size of its requests until then. `failed_login_delay_ms`: the pause before a login is refused.
+    `handshake_ms`: how long that of TLS may take.
     """
 
     request_bytes_max: int = 100 * MIB
@@ -91,6 +92,7 @@ class KafkaSettings:
     sasl: str = ""
     sasl_session_ms: int = 0
     login_ms: int = 30_000
+    handshake_ms: int = 10_000
     login_bytes_max: int = 64 * KIB
     failed_login_delay_ms: int = 100
 
@@ -127,6 +129,7 @@ class KafkaSettings:
             "fetch_session_idle_ms",
             "tls_reload_ms",
             "login_ms",
+            "handshake_ms",
         ):
             check_at_least(name, getattr(self, name), 1)
         self._check_security()

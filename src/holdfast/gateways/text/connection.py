@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from holdfast.cursors.cursor import Deliveries
+from holdfast.cursors.cursor import CursorDeliveries
 from holdfast.gateways.text.errors import EMPTY, ERROR, OK, error_reply
 from holdfast.gateways.text.frames import FrameParser, InvalidFrame, encode_frames
 from holdfast.gateways.text.requests import Request, RequestError, Verb, is_forwarded, parse_request
@@ -54,7 +54,7 @@ class TextConnection(asyncio.Protocol):
         self._arrived, self._written = asyncio.Event(), asyncio.Event()
         self._written.set()
         self._reading_paused = self._stopping = self._closed = self._serving = False
-        self._taken: Deliveries | None = None  # by another node, and not settled
+        self._taken: CursorDeliveries | None = None  # by another node, and not settled
         self.active_at_ms = self.frame_at_ms = self.write_paused_at_ms = self.taken_at_ms = (
             server.backend.clock.boot_ms()
         )

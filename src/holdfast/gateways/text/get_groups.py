@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from holdfast.cursors.cursor import CursorRecord, Deliveries, in_runs
+from holdfast.cursors.cursor import CursorDeliveries, CursorRecord, in_runs
 from holdfast.gateways.text.errors import EMPTY, OK, raise_remote
 from holdfast.gateways.text.node_connections import NodeConnection, NodeConnections
 from holdfast.gateways.text.records import decode_records
@@ -88,7 +88,7 @@ class GetGroups:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def take(self, address: str, topic: str, count: int) -> Deliveries:
+    async def take(self, address: str, topic: str, count: int) -> CursorDeliveries:
         """The next records of a cursor that another node owns, at most `count`; none at the end."""
         while True:
             group = self._joined((address, topic), count)
@@ -103,7 +103,7 @@ class GetGroups:
                 raise error
             records = group.part(place)
             if records or group.found_none:
-                return Deliveries(records, partial(self._settle, group, place))
+                return CursorDeliveries(records, partial(self._settle, group, place))
 
     def _joined(self, key: _Key, count: int) -> _GetGroup:
         group = self._open.get(key)

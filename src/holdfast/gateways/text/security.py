@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.gateways.text.requests import Request, RequestError, Verb
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
-from holdfast.security.audit import AuditEvent, AuditLog, Outcome
+from holdfast.security.audit import AuditEvent, AuditLog, AuditOutcome
 from holdfast.security.authenticator import Authenticator
 from holdfast.security.cluster_secret import NODE, ClusterSecret
 from holdfast.security.identity import AuthenticationError, Identity, TooManyAttemptsError
@@ -101,7 +101,7 @@ class ConnectionLogin:
         except UnavailableError as error:
             raise RequestError(f"unavailable: {error.reason}") from None
         if identity is None:
-            self._record("AUTH", "", Outcome.REFUSED)
+            self._record("AUTH", "", AuditOutcome.REFUSED)
             raise NotAuthorizedError("authentication failed")
         if self._identity is not None and self._identity.principal != identity.principal:
             raise NotAuthorizedError("the principal of a connection cannot be changed")
@@ -117,7 +117,7 @@ class ConnectionLogin:
         is_node = identity.principal == NODE
         if request.forwarded or rule.node:
             if not is_node:
-                self._record(request.verb, request.topic, Outcome.REFUSED)
+                self._record(request.verb, request.topic, AuditOutcome.REFUSED)
                 raise NotAuthorizedError("not authorized: only nodes forward requests")
             return
         assert rule.operation is not None
@@ -126,7 +126,7 @@ class ConnectionLogin:
         if request.verb is Verb.REGISTER and not allowed:
             allowed = self._allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
         if request.verb is Verb.REGISTER or not allowed:
-            self._record(request.verb, f"{rule.kind}:{name}", Outcome.ALLOWED if allowed else Outcome.REFUSED)
+            self._record(request.verb, f"{rule.kind}:{name}", AuditOutcome.ALLOWED if allowed else AuditOutcome.REFUSED)
         if not allowed:
             raise NotAuthorizedError(
                 f"not authorized: {identity.principal} may not {rule.operation} {rule.kind} {name}"
@@ -141,7 +141,7 @@ class ConnectionLogin:
     def _allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         return self._identity is not None and self._security.authenticator.allows(self._identity, operation, kind, name)
 
-    def _record(self, verb: str, resource: str, outcome: Outcome) -> None:
+    def _record(self, verb: str, resource: str, outcome: AuditOutcome) -> None:
         principal = str(self._identity.principal) if self._identity is not None else ""
         self._security.audit.record(
             AuditEvent(

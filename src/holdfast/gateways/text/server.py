@@ -11,16 +11,16 @@ from holdfast.cursors.cursor import CursorRecord
 from holdfast.gateways.text.backend import TextBackend
 from holdfast.gateways.text.connection import TextConnection
 from holdfast.gateways.text.errors import EMPTY, OK
-from holdfast.gateways.text.reading import PartitionRecords
+from holdfast.gateways.text.record_reads import ReadRecords
 from holdfast.gateways.text.records import decode_payloads, encode_records
 from holdfast.gateways.text.requests import NO_SECURITY, Request, RequestError, Verb
-from holdfast.gateways.text.routing import Routing
 from holdfast.gateways.text.settings import TextCounters
 from holdfast.gateways.text.state import metrics_json, state_json
+from holdfast.gateways.text.topic_routes import TopicRoutes
 from holdfast.gateways.text.unfinished_frames import UnfinishedFrames
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.security.tls import CurrentContext, TlsFiles, authorities
-from holdfast.security.tls_listener import HANDSHAKE_MS, TlsListener
+from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.tasks import background_tasks
 
@@ -36,7 +36,7 @@ class TextServer:
 
     def __init__(self, backend: TextBackend) -> None:
         self.backend = backend
-        self.routing = Routing(backend)
+        self.routing = TopicRoutes(backend)
         self.connections: set[TextConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.used_bytes = 0  # of requests that are not answered
@@ -174,7 +174,7 @@ class TextServer:
                 tls,
                 connections=lambda: len(self.connections),
                 connections_max=self.backend.settings.connections_max,
-                handshake_ms=HANDSHAKE_MS,
+                handshake_ms=self.backend.settings.handshake_ms,
             )
             self.tls.start(sockets)
             return
@@ -224,7 +224,7 @@ class TextServer:
         await self.routing.close()
 
 
-def _within(found: PartitionRecords, count: int, bytes_max: int) -> list[CursorRecord]:
+def _within(found: ReadRecords, count: int, bytes_max: int) -> list[CursorRecord]:
     """The first records: at least one, at most so many, and no more bytes than one answer may have."""
     records: list[CursorRecord] = []
     for record in found.records[:count]:

@@ -17,7 +17,7 @@ class TextSettings:
     `unfinished_bytes_max`: of requests that have not arrived whole, of all connections; the slowest senders are closed there.
     `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
     `write_ms`: how long a client may leave answers unread.
-    `login_ms`: where connections need AUTH, how long one may take to send it.
+    `login_ms`: where connections need AUTH, how long one may take to send it. `handshake_ms`: how long that of TLS may take.
     `request_ms`: how long a request is tried, here or at the leader, before it gets an error.
     `fetch_bytes_max`: of a FETCH of several records. `auto_create_topics`: whether PUT creates a missing topic.
     `rotation_entries`: `rotation.entries` of topics that text requests create; 0: they do not rotate.
@@ -36,6 +36,7 @@ class TextSettings:
     frame_ms: int = 60_000
     write_ms: int = 120_000
     login_ms: int = 30_000
+    handshake_ms: int = 10_000
     request_ms: int = 10_000
     fetch_bytes_max: int = 1 * MIB
     auto_create_topics: bool = True
@@ -57,6 +58,7 @@ class TextSettings:
                 "frame_ms",
                 "write_ms",
                 "login_ms",
+                "handshake_ms",
                 "request_ms",
                 "fetch_bytes_max",
                 "forward_connections_max",

@@ -7,7 +7,7 @@ clients that send slowly make room for those that do not, and one that sends alo
 from typing import Generic, Protocol, TypeVar
 
 
-class Sender(Protocol):
+class FrameSender(Protocol):
     """A connection."""
 
     @property
@@ -16,7 +16,7 @@ class Sender(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Sender)
+S = TypeVar("S", bound=FrameSender)
 
 
 class UnfinishedFrames(Generic[S]):

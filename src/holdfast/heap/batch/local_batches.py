@@ -17,6 +17,7 @@ from holdfast.heap.batch.messages import Prepare, Promised
 from holdfast.heap.batch.model import Forgotten, Resolved
 from holdfast.heap.errors import (
     BatchAbortedError,
+    PartitionsGrownError,
     ProducerFencedError,
     ResourceExhaustedError,
     SequenceForgottenError,
@@ -40,6 +41,7 @@ _OF_THE_CALLER: Final = (
     SequenceForgottenError,
     ResourceExhaustedError,
     BatchAbortedError,
+    PartitionsGrownError,
 )
 
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved
 
 
-class Outcome(Enum):
+class BatchOutcome(Enum):
     """What became of a batch."""
 
     COMMITTED = auto()
@@ -19,13 +19,13 @@ class Outcome(Enum):
     UNDECIDED = auto()
 
 
-def outcome_of(prepared: Prepared, *, own_epoch: int, coordinator_epoch: int, is_decided: bool) -> Outcome:
+def outcome_of(prepared: Prepared, *, own_epoch: int, coordinator_epoch: int, is_decided: bool) -> BatchOutcome:
     """What became of a prepared batch. The epochs were read before the key was looked for."""
     if is_decided:
-        return Outcome.COMMITTED
+        return BatchOutcome.COMMITTED
     if own_epoch != prepared.epoch or coordinator_epoch != prepared.coordinator_epoch:
-        return Outcome.ABORTED
-    return Outcome.UNDECIDED
+        return BatchOutcome.ABORTED
+    return BatchOutcome.UNDECIDED
 
 
 class PartitionBatches:

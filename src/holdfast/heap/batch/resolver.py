@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.heap.batch.coordinator import BatchCoordinator
 from holdfast.heap.batch.local_batches import LocalBatches
 from holdfast.heap.batch.model import Prepared, Resolved, decision_key
-from holdfast.heap.batch.participant import Outcome, outcome_of
+from holdfast.heap.batch.participant import BatchOutcome, outcome_of
 from holdfast.heap.partition import HeapPartition
 from holdfast.kernel.keys import epoch_key, placed_resource
 from holdfast.kernel.lease import read_epoch
@@ -56,15 +56,15 @@ class BatchResolver:
     async def _look(self, prepared: Prepared) -> bool:
         try:
             outcome = await self._outcome(prepared)
-            if outcome is Outcome.UNDECIDED:
+            if outcome is BatchOutcome.UNDECIDED:
                 return False
-            await self._view.resolve(Resolved(prepared.batch, outcome is Outcome.COMMITTED))
+            await self._view.resolve(Resolved(prepared.batch, outcome is BatchOutcome.COMMITTED))
         except HoldfastError as error:
             _log.debug("batch %s of %s is not resolved yet: %s", prepared.batch, self._which, error)
             return False
         return True
 
-    async def _outcome(self, prepared: Prepared) -> Outcome:
+    async def _outcome(self, prepared: Prepared) -> BatchOutcome:
         coordinator, own_epoch = prepared.coordinator, self._view.log.epoch
         if coordinator == self._which.number:
             coordinator_epoch = own_epoch
@@ -77,9 +77,9 @@ class BatchResolver:
             coordinator_epoch=coordinator_epoch,
             is_decided=await self._is_decided(prepared),
         )
-        if outcome is not Outcome.UNDECIDED or await self._may_be_committed(prepared):
+        if outcome is not BatchOutcome.UNDECIDED or await self._may_be_committed(prepared):
             return outcome
-        return Outcome.COMMITTED if await self._is_decided(prepared) else Outcome.ABORTED
+        return BatchOutcome.COMMITTED if await self._is_decided(prepared) else BatchOutcome.ABORTED
 
     async def _may_be_committed(self, prepared: Prepared) -> bool:
         """Whether the coordinator remembers the batch."""

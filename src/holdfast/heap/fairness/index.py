@@ -22,7 +22,7 @@ from holdfast.heap.fairness.rules import (
     emptied_ns,
     opens_at_ns,
 )
-from holdfast.heap.packed_heap import HeapImage, PackedHeap
+from holdfast.heap.packed_heap import HeapImage, PackedHeap, entry_list
 
 _OFFSET_BITS: Final = 56
 _OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
@@ -329,7 +329,7 @@ class FairIndex:
             index._ready += bool(number & _READY)
         for offset in leased:
             index._key(offset).leased += 1
-        index._take_entries(ready.entries)
+        index._take_entries(ready.entries if isinstance(ready.entries, list) else entry_list(ready.entries))
         index._keys.restored()
         return index
 
@@ -338,8 +338,8 @@ class FairIndex:
         cls, rules: FairRules, ready: PackedHeap, others: Iterable[int], leased: Iterable[int]
     ) -> "FairIndex":
         """What a partition without fairness has, as messages without a key. `others`: delayed, then leased ones."""
-        index, image = cls(rules), ready.image()
-        index._ranks = image.changed
+        index = cls(rules)
+        index._ranks = ready.changed_numbers().copy()
         key = index._keys.find(NO_KEY, weight=index._weights.get(NO_KEY, 1), tag=0)
         for offset in others:
             index._numbers.set(offset, key.number)
@@ -349,15 +349,15 @@ class FairIndex:
             key.messages += 1
         index._messages, index._ready = key.messages, len(ready)
         key.leased = sum(1 for _ in leased)
-        index._take_entries(image.entries)
+        index._take_entries(entry_list(ready.entries()))
         if not key.messages:
             index._keys.idle(key)
         return index
 
     def packed(self) -> PackedHeap:
         """The ready messages by their priority alone."""
-        image = self.image()
-        return PackedHeap.of(filter(self._counts, image.entries), self.from_offset(0), image.changed)
+        entries = (entry for key in self._keys for entry in key.entries)
+        return PackedHeap.of(filter(self._counts, entries), self._ranks)
 
     def _take_entries(self, entries: Iterable[int]) -> None:
         for entry in entries:

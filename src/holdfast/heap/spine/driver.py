@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
+
 from holdfast.heap.errors import ResourceExhaustedError
 from holdfast.heap.model import PoppedMessage
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 from holdfast.heap.spine.spine import Spine
 from holdfast.heap.spine.takers import Taken, Taker
@@ -30,7 +32,7 @@ RETRY_MS: Final = 50
 class Leaders(Protocol):
     """The way to the leaders of one topic's partitions, wherever they are. Failing raises `HoldfastError`."""
 
-    async def hello(self, partition: int, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+    async def hello(self, partition: int, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
         """Introduce a spine; later adverts come by `send_advert`."""
         ...
 
@@ -246,7 +248,7 @@ def tokens_of(messages: Iterable[PoppedMessage]) -> dict[int, list[bytes]]:
 
 
 def _bounded(taken: Taken, bound: int) -> Taken:
-    return Taken(tuple(message._replace(rank_bound=bound) for message in taken.messages), taken.refusal)
+    return Taken(tuple(msgspec.structs.replace(message, rank_bound=bound) for message in taken.messages), taken.refusal)
 
 
 def _settle(demand: _Demand) -> None:

@@ -1,13 +1,14 @@
 """A partition leader's end of the spine protocol: whom it obeys, what it has told, which events may be acknowledged. Pure.
 
 The one rule: a pop is granted for the newest spine alone, under this leader's own epoch, once. The driver logs a new spine's
-epoch before `adopt`, so that the next leader refuses older ones too; it appends, and sends what this class makes.
+epoch, and how many partitions it knows of, before `adopt`, so that the next leader refuses older ones and those that know of fewer,
+too; it appends, and sends what this class makes.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.ready_budget import ReadyBudget
 
 ReadyRanks = Callable[[int], tuple[Sequence[int], bool]]
@@ -17,16 +18,18 @@ _IN_FLIGHT_MAX: Final = 2  # adverts; what comes meanwhile goes into the next on
 
 
 class LeaderEnd:
-    """The end of one leadership. `spine_epoch`: the highest in the log.
+    """The end of one leadership. `spine_epoch`: the highest in the log. `partitions`: of the heap, once it has grown.
 
     `unknown_to_spines`: no spine can have a view of this partition, so nothing has to be told. That holds until the first hello
     in the log's history, for the partitions that the topic was created with: a spine begins with an advert of every partition.
     """
 
-    def __init__(self, partition: int, epoch: int, *, spine_epoch: int, unknown_to_spines: bool) -> None:
-        self.partition, self.epoch, self.spine_epoch = partition, epoch, spine_epoch
+    def __init__(
+        self, partition: int, epoch: int, *, spine_epoch: int, unknown_to_spines: bool, partitions: int = 0
+    ) -> None:
+        self.partition, self.epoch, self.spine_epoch, self.partitions = partition, epoch, spine_epoch, partitions
         self._unknown_to_spines = unknown_to_spines and not spine_epoch
-        self._hello: Hello | None = None
+        self._hello: SpineHello | None = None
         self._budget = ReadyBudget(0)
         self._events = 0
         self._number = 0
@@ -44,18 +47,23 @@ class LeaderEnd:
         self._events += 1
         return 0 if self._budget.ready(self._events, rank) else self._events
 
-    def refuses(self, message: Hello | AdvertAck | Refill | Pop) -> Refused | None:
+    def refuses(self, message: SpineHello | AdvertAck | Refill | Pop) -> Refused | None:
         """Why a spine is not obeyed; None: it is."""
-        if message.spine_epoch < self.spine_epoch or (
-            isinstance(message, Hello) and message.spine_epoch == self.spine_epoch and message.round <= self._executed
-        ):
+        if message.spine_epoch < self.spine_epoch:
             return self._refusal()
+        if isinstance(message, SpineHello):
+            is_late = message.spine_epoch == self.spine_epoch and message.round <= self._executed
+            return self._refusal() if is_late or self._knows_too_few(message) else None
         return None
+
+    def _knows_too_few(self, hello: SpineHello) -> bool:
+        """Whether the spine does not know of partitions that may have acknowledged messages already."""
+        return hello.partitions < self.partitions
 
     def _refusal(self) -> Refused:
         return Refused(self.partition, self.epoch, self.spine_epoch)
 
-    def adopt(self, hello: Hello) -> bool:
+    def adopt(self, hello: SpineHello) -> bool:
         """Obey this spine from now on; its epoch is in the log. An advert is due.
 
         True: what the last pop got was not delivered, and is to be released; a spine sends no second one before it has the answer.

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from holdfast.heap.batch.model import Resolved
 from holdfast.heap.fairness.index import FairIndex
-from holdfast.heap.partition_state import PartitionState
-from holdfast.heap.records import Enqueue, GrantBasis, Operation, Ready, Reprioritise, Retry, SpineEpoch
+from holdfast.heap.partition_state import HeapState
+from holdfast.heap.records import Enqueue, GrantBasis, Operation, PartitionCount, Ready, Reprioritise, Retry, SpineEpoch
 from holdfast.heap.spine.leader_end import LeaderEnd
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -40,7 +40,12 @@ class LinkedPartition(Protocol):
     """What a link needs of its partition."""
 
     @property
-    def state(self) -> PartitionState: ...
+    def state(self) -> HeapState: ...
+
+    @property
+    def created_with(self) -> int:
+        """How many partitions the heap had at first."""
+        ...
 
     def add(self, operations: Sequence[Operation]) -> int:
         """Append and apply; the offset of the first. Raises unless the partition is led here."""
@@ -55,7 +60,7 @@ class LinkedPartition(Protocol):
         ...
 
 
-def ready_ranks(state: PartitionState, operations: Iterable[Operation]) -> list[int]:
+def ready_ranks(state: HeapState, operations: Iterable[Operation]) -> list[int]:
     """The ranks of messages that become ready by operations, which are not applied yet."""
     ranks: list[int] = []
     for operation in operations:
@@ -120,13 +125,20 @@ class SpineLink:
                 each.may_answer.set_exception(error)
                 each.may_answer.exception()  # a timer's operation has nobody who waits
 
-    async def hello(self, hello: Hello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
+    async def hello(self, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
         """A spine introduces itself. Its epoch is durable in the log before it has the advert."""
+        state = self._partition.state
+        self._end.partitions = state.partitions
         refused = self._end.refuses(hello)
         if refused is not None:
             return refused
+        news: list[Operation] = []
         if hello.spine_epoch > self._end.spine_epoch:
-            self._partition.add((SpineEpoch(hello.spine_epoch),))
+            news.append(SpineEpoch(hello.spine_epoch))
+        if hello.partitions > max(state.partitions, self._partition.created_with):
+            news.append(PartitionCount(hello.partitions))
+        if news:
+            self._partition.add(news)
         grants, self._last_grants = self._last_grants, None
         if self._end.adopt(hello) and grants is not None:
             grants.give_back()

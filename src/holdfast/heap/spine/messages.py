@@ -9,11 +9,12 @@ from typing import Final
 import msgspec
 
 
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
+class SpineHello(msgspec.Struct, frozen=True, tag="hello"):
     """Spine to leader: obey this spine alone, by these rules. The leader answers with an advert.
 
     `round` is a number of its own, from the same counter as those of pops: whatever has a lower one is void. What was granted
-    to this spine after pop `settled` was never delivered, and is to be released.
+    to this spine after pop `settled` was never delivered, and is to be released. `partitions`: how many it knows of; 0: an older
+    release, which knows of none that were added.
     """
 
     spine_epoch: int
@@ -21,6 +22,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     budget: int
     fan_out: int
     settled: int
+    partitions: int = 0
 
 
 class Advert(msgspec.Struct, frozen=True, tag="advert"):
@@ -90,14 +92,14 @@ class Granted(msgspec.Struct, frozen=True, tag="granted"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """Leader to spine: not obeyed, for another spine or another leader is newer."""
+    """Leader to spine: not obeyed, for another spine or another leader is newer, or there are more partitions."""
 
     partition: int
     epoch: int
     spine_epoch: int
 
 
-ToLeader = Hello | AdvertAck | Refill | Pop
+ToLeader = SpineHello | AdvertAck | Refill | Pop
 ToSpine = Advert | Granted | Refused
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 
 Rank = int | float  # inf: there is nothing
@@ -81,18 +81,19 @@ class Spine:
         """The partitions without an advert: while there are any, pops wait."""
         return [partition for partition, view in enumerate(self._views) if view.advert is None]
 
-    def hello(self, partition: int) -> Hello:
+    def hello(self, partition: int) -> SpineHello:
         """Introduce this spine to a leader, once it can be reached, and again whenever it was lost. What was under way is void."""
         self.lose(partition)
         self._counter += 1
         view = self._views[partition]
         view.round = self._counter
-        return Hello(
+        return SpineHello(
             spine_epoch=self.epoch,
             round=view.round,
             budget=self.bound.budget,
             fan_out=self._fan_out,
             settled=view.settled,
+            partitions=self.bound.partitions,
         )
 
     def lose(self, partition: int) -> None:

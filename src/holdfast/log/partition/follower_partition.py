@@ -19,7 +19,7 @@ from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import TailRun
 from holdfast.log.published_log import PublishedLog
 from holdfast.log.replication.hosted_replica import HostedReplica
-from holdfast.log.replication.positions import Entry
+from holdfast.log.replication.positions import ReplicaEntry
 from holdfast.log.replication.replica import Replica
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.segment_list import SegmentList
@@ -30,7 +30,7 @@ from holdfast.vocabulary.errors import UnavailableError
 _NO_TIME = -1
 
 
-def _base_offset(entry: Entry) -> int:
+def _base_offset(entry: ReplicaEntry) -> int:
     return entry.base_offset
 
 
@@ -39,7 +39,7 @@ class ReplicaTail:
 
     __slots__ = ("_entries", "start")
 
-    def __init__(self, start: int, entries: Sequence[Entry]) -> None:
+    def __init__(self, start: int, entries: Sequence[ReplicaEntry]) -> None:
         self.start, self._entries = start, entries
 
     @property

@@ -23,6 +23,15 @@ def can_hand_over_log(planned: Sequence[str], own: str, in_sync: Collection[str]
     return bool(keeping_up) and keeping_up[0] == planned[0] and len(keeping_up) >= needed
 
 
+def may_reopen_here(planned: Sequence[str], own: str, *, can_advance: bool) -> bool:
+    """Whether the next epoch may begin on this agent: it is the planned leader, or nothing can be drained for that one.
+
+    What was appended and cannot become durable, because too many members of the set are gone, keeps a partition from moving: the
+    move would wait for the members, and other members for the move.
+    """
+    return bool(planned) and (planned[0] == own or not can_advance)
+
+
 def is_other_set_due(members: Sequence[str], wanted: Sequence[str], reachable: Collection[str], count: int) -> bool:
     """Whether an epoch with other members should begin: one that is wanted and can be reached is none, or there are too many.
 

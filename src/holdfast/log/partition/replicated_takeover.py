@@ -32,7 +32,7 @@ from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.positions import Position
 from holdfast.log.replication.takeover import Phase, StoredState
-from holdfast.log.replication.takeover import Takeover as ReplicatedLogTakeover
+from holdfast.log.replication.takeover import QuorumTakeover as ReplicatedLogTakeover
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError

@@ -18,11 +18,11 @@ from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.replicated_takeover import replicate
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.partition.takeover_commit import commit_takeovers
-from holdfast.log.partition.takeover_recovery import FrameSource, RecoveredTakeover, Takeover, recover_all
+from holdfast.log.partition.takeover_recovery import FrameSource, PartitionTakeover, RecoveredTakeover, recover_all
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import HoldfastError
 
-OnResult = Callable[[Takeover, LeadingPartition | HoldfastError], None]
+OnResult = Callable[[PartitionTakeover, LeadingPartition | HoldfastError], None]
 
 
 async def open_partition(
@@ -37,7 +37,7 @@ async def open_partition(
 
     `TailNotLocalError`, `CorruptError`: it stays offline. `FencedError`: a newer epoch owns it.
     """
-    takeover = Takeover(partition_id=partition_id, lease=lease, config=config or PartitionConfig())
+    takeover = PartitionTakeover(partition_id=partition_id, lease=lease, config=config or PartitionConfig())
     (opened,) = await open_partitions([takeover], resources, frames=frames)
     if isinstance(opened, HoldfastError):
         raise opened
@@ -45,7 +45,7 @@ async def open_partition(
 
 
 async def open_partitions(
-    takeovers: Sequence[Takeover],
+    takeovers: Sequence[PartitionTakeover],
     resources: PartitionResources,
     *,
     frames: FrameSource | None = None,
@@ -59,7 +59,7 @@ async def open_partitions(
     source = frames or resources.wal.recovered.of
     opened: dict[tuple[str, int], LeadingPartition | HoldfastError] = {}
 
-    def note(takeover: Takeover, found: LeadingPartition | HoldfastError) -> None:
+    def note(takeover: PartitionTakeover, found: LeadingPartition | HoldfastError) -> None:
         opened[takeover.place] = found
         on_result(takeover, found)
 

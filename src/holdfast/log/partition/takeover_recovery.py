@@ -37,7 +37,7 @@ FrameSource = Callable[[bytes, int], AsyncIterator[WalFrame]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Takeover:
+class PartitionTakeover:
     """A partition that is to be opened under a new lease. `was_offline`: the store may say under this lease that it cannot be."""
 
     partition_id: PartitionId
@@ -63,7 +63,7 @@ class RecoveredTakeover:
     At `quorum` the tail, and what the record says of it, are known once it is replicated: then there is a `run`.
     """
 
-    takeover: Takeover
+    takeover: PartitionTakeover
     entry: Entry | None
     record: PartitionRecord
     segments: SegmentList
@@ -78,14 +78,14 @@ class RecoveredTakeover:
 
 
 async def recover_all(
-    takeovers: Sequence[Takeover],
+    takeovers: Sequence[PartitionTakeover],
     entries: Sequence[Sequence[Entry]],
     resources: PartitionResources,
     source: FrameSource,
 ) -> list[RecoveredTakeover | HoldfastError]:
     """Those whose last records have to be read from the WAL side by side, the others at once."""
     recovered: dict[tuple[str, int], RecoveredTakeover | HoldfastError] = {}
-    reading: list[tuple[Takeover, Sequence[Entry], Entry | None, PartitionRecord]] = []
+    reading: list[tuple[PartitionTakeover, Sequence[Entry], Entry | None, PartitionRecord]] = []
     for takeover, found in zip(takeovers, entries, strict=True):
         entry = next((each for each in reversed(found) if each.key == state_key(*takeover.place)), None)
         failpoints.reached("takeover.record-read")
@@ -101,7 +101,7 @@ async def recover_all(
 
 
 async def _recover(
-    takeover: Takeover,
+    takeover: PartitionTakeover,
     entries: Sequence[Entry],
     entry: Entry | None,
     record: PartitionRecord,
@@ -152,7 +152,7 @@ def _next_level(record: PartitionRecord, tail: Tail, config: PartitionConfig) ->
 
 
 async def _recover_own_tail(
-    takeover: Takeover, record: PartitionRecord, resources: PartitionResources, source: FrameSource
+    takeover: PartitionTakeover, record: PartitionRecord, resources: PartitionResources, source: FrameSource
 ) -> tuple[PartitionRecord, Tail]:
     """The tail is in our WAL, if there is one."""
     partition_id, config, key = takeover.partition_id, takeover.config, takeover.wal_key

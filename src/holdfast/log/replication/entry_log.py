@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.log.replication.positions import NOWHERE, Entry, Epochs, Position
+from holdfast.log.replication.positions import NOWHERE, Epochs, Position, ReplicaEntry
 from holdfast.log.segments.model import EpochStart
 from holdfast.vocabulary.errors import CorruptError
 
@@ -17,7 +17,7 @@ class LogSnapshot(NamedTuple):
     """What `EntryLog.restore` goes back to. Valid as long as the log is restored in reverse order."""
 
     base: Position
-    entries: list[Entry]
+    entries: list[ReplicaEntry]
     ends: list[Position]
     length: int
     size_bytes: int
@@ -28,9 +28,9 @@ class EntryLog:
 
     __slots__ = ("_ends", "_entries", "base", "size_bytes")
 
-    def __init__(self, base: Position = NOWHERE, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, base: Position = NOWHERE, entries: Iterable[ReplicaEntry] = ()) -> None:
         self.base = base
-        self._entries: list[Entry] = []
+        self._entries: list[ReplicaEntry] = []
         self._ends: list[Position] = []
         self.size_bytes = 0  # of the entries' payloads
         for entry in entries:
@@ -40,7 +40,7 @@ class EntryLog:
         return len(self._entries)
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[ReplicaEntry]:
         return self._entries
 
     @property
@@ -81,7 +81,7 @@ class EntryLog:
             )
         return found
 
-    def after(self, position: Position, bytes_max: int | None = None) -> tuple[Entry, ...]:
+    def after(self, position: Position, bytes_max: int | None = None) -> tuple[ReplicaEntry, ...]:
         """The entries behind a position that the log contains; about `bytes_max` of them, at least one if there is one."""
         at = bisect_right(self._ends, position)
         if bytes_max is None:
@@ -92,7 +92,7 @@ class EntryLog:
             end += 1
         return tuple(self._entries[at:end])
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: ReplicaEntry) -> None:
         """Add the next entry. `CorruptError`: it does not follow."""
         check_follows(self.position, entry)
         self._entries.append(entry)
@@ -126,11 +126,11 @@ class EntryLog:
         del self._entries[snapshot.length :], self._ends[snapshot.length :]
 
 
-def _size_bytes(entries: Iterable[Entry]) -> int:
+def _size_bytes(entries: Iterable[ReplicaEntry]) -> int:
     return sum(entry.size_bytes for entry in entries)
 
 
-def check_follows(position: Position, entry: Entry) -> None:
+def check_follows(position: Position, entry: ReplicaEntry) -> None:
     """Raise `CorruptError` unless a log that ends at `position` can go on with `entry`.
 
     Offsets are contiguous but for an epoch-start entry, which may begin above: a takeover skipped what lies between.

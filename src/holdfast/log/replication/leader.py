@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.log.replication.entry_log import EntryLog, find_fork
 from holdfast.log.replication.messages import Ack, Announce, Answer, Append, Base, Mismatch, Reject
-from holdfast.log.replication.positions import NOWHERE, Entry, PartitionKey, Position, epoch_start
+from holdfast.log.replication.positions import NOWHERE, PartitionKey, Position, ReplicaEntry, epoch_start
 from holdfast.log.replication.quorum import reached_by, write_quorum
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.errors import InvalidError
@@ -75,7 +75,7 @@ class Leader:
         log.append(epoch_start(epoch, recovered.offset))
         if cover is not None and recovered.offset < covered_to:
             covered = cover(recovered.offset, covered_to)
-            log.append(Entry(epoch, recovered.offset, covered_to - recovered.offset, covered))
+            log.append(ReplicaEntry(epoch, recovered.offset, covered_to - recovered.offset, covered))
         self.start = log.position  # where the epoch begins: on w members before it serves
         # Everybody is taken to have the whole log until it says otherwise.
         self._recovered = recovered
@@ -104,11 +104,11 @@ class Leader:
         """What a member or learner has."""
         return self._members[member].acked
 
-    def append(self, count: int, payload: Sequence[Buffer], checksum: int | None = None) -> Entry:
+    def append(self, count: int, payload: Sequence[Buffer], checksum: int | None = None) -> ReplicaEntry:
         """Number an entry: `next_message` sends it, to this agent's own disk as well, at once."""
         if self.ended is not None or not self.opened:
             raise InvalidError("append", "before the epoch was opened or after its end", "a leader that serves")
-        entry = Entry(self.epoch, self.log.position.offset, count, payload, checksum)
+        entry = ReplicaEntry(self.epoch, self.log.position.offset, count, payload, checksum)
         self.log.append(entry)
         return entry
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from holdfast.log.replication.positions import Entry, Epochs, PartitionKey, Position
+from holdfast.log.replication.positions import Epochs, PartitionKey, Position, ReplicaEntry
 from holdfast.log.segments.model import EpochStart
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.errors import InvalidError
@@ -33,7 +33,7 @@ class Append:
     partition: PartitionKey
     epoch: int
     previous: Position
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ReplicaEntry, ...] = ()
     hw: int
     published: Position
 
@@ -53,7 +53,7 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class ReadTail:
     """Send the entries behind `start`, about `bytes_max` of them."""
 
     partition: PartitionKey
@@ -137,7 +137,7 @@ class TailEntries:
     partition: PartitionKey
     epoch: int
     previous: Position
-    entries: tuple[Entry, ...]
+    entries: tuple[ReplicaEntry, ...]
     position: Position
 
     @property
@@ -146,7 +146,7 @@ class TailEntries:
         return self.entries[-1].position if self.entries else self.previous
 
 
-Request = Append | Seal | Tail | Base | Announce
+Request = Append | Seal | ReadTail | Base | Announce
 Answer = Ack | Reject | Mismatch | Sealed | WrongWal | TailEntries
 Message = Request | Answer
 
@@ -232,7 +232,7 @@ class _Reader:
     def epochs(self) -> Epochs:
         return tuple(EpochStart(*self.position()) for _ in range(self._count(_POSITION)))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ReplicaEntry, ...]:
         return tuple(self._entry() for _ in range(self._count(_ENTRY)))
 
     def _count(self, layout: Struct) -> int:
@@ -242,7 +242,7 @@ class _Reader:
             raise InvalidError("replication message", f"{count} items in {self.left_bytes} bytes", "whole")
         return count
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> ReplicaEntry:
         epoch, base, count, size, checksum = self.unpack(_ENTRY)
         if count > _INT_32_MAX:
             raise InvalidError("count of a replicated entry", count, f"at most {_INT_32_MAX}")
@@ -252,7 +252,7 @@ class _Reader:
             raise InvalidError(
                 "replicated entry", f"epoch {epoch}, offset {base}: its checksum does not hold", "intact"
             )
-        return Entry(epoch, base, count, (payload,) if size else (), checksum)
+        return ReplicaEntry(epoch, base, count, (payload,) if size else (), checksum)
 
 
 def _check_numbers(*numbers: int) -> None:
@@ -261,7 +261,7 @@ def _check_numbers(*numbers: int) -> None:
         raise InvalidError("number in a replication message", largest, f"at most {_INT_64_MAX}")
 
 
-def _write_entries(entries: tuple[Entry, ...], parts: list[Buffer]) -> None:
+def _write_entries(entries: tuple[ReplicaEntry, ...], parts: list[Buffer]) -> None:
     parts.append(_UINT32.pack(len(entries)))
     for entry in entries:
         crc = entry.checksum
@@ -302,12 +302,12 @@ def _read_wrong_wal(reader: _Reader, partition: PartitionKey, epoch: int) -> Wro
     return WrongWal(partition=partition, epoch=epoch, wal_id=reader.text())
 
 
-def _write_tail(message: Tail, parts: list[Buffer]) -> None:
+def _write_tail(message: ReadTail, parts: list[Buffer]) -> None:
     parts.append(_POSITION.pack(*message.start) + _UINT64.pack(message.bytes_max))
 
 
-def _read_tail(reader: _Reader, partition: PartitionKey, epoch: int) -> Tail:
-    return Tail(partition=partition, epoch=epoch, start=reader.position(), bytes_max=reader.number())
+def _read_tail(reader: _Reader, partition: PartitionKey, epoch: int) -> ReadTail:
+    return ReadTail(partition=partition, epoch=epoch, start=reader.position(), bytes_max=reader.number())
 
 
 def _write_base(message: Base, parts: list[Buffer]) -> None:
@@ -373,7 +373,7 @@ def _read_tail_entries(reader: _Reader, partition: PartitionKey, epoch: int) -> 
 _CODECS: Final[dict[type, tuple[int, Callable[..., None], Callable[[_Reader, PartitionKey, int], Message]]]] = {
     Append: (1, _write_append, _read_append),
     Seal: (2, _write_named, _read_seal),
-    Tail: (3, _write_tail, _read_tail),
+    ReadTail: (3, _write_tail, _read_tail),
     Base: (4, _write_base, _read_base),
     Announce: (5, _write_announce, _read_announce),
     Ack: (16, _write_ack, _read_ack),

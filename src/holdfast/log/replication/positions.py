@@ -24,7 +24,7 @@ class Position(NamedTuple):
 NOWHERE: Final = Position(0, 0)  # of a log that never had an entry: epochs begin at 1
 
 
-class Entry(NamedTuple):
+class ReplicaEntry(NamedTuple):
     """What one append added: `count` offsets from `base_offset` on, written under `epoch`.
 
     The bytes are record batches as they stand in the WAL, and are never looked at. Without offsets it is an epoch-start
@@ -55,6 +55,6 @@ Epochs = tuple[EpochStart, ...]
 """The epochs of a log above its base, oldest first, each with its first offset."""
 
 
-def epoch_start(epoch: int, offset: int) -> Entry:
+def epoch_start(epoch: int, offset: int) -> ReplicaEntry:
     """The first entry of an epoch."""
-    return Entry(epoch, offset, 0)
+    return ReplicaEntry(epoch, offset, 0)

@@ -22,15 +22,15 @@ from holdfast.log.replication.messages import (
     Append,
     Base,
     Mismatch,
+    ReadTail,
     Reject,
     Request,
     Seal,
     Sealed,
-    Tail,
     TailEntries,
     WrongWal,
 )
-from holdfast.log.replication.positions import NOWHERE, Entry, PartitionKey, Position
+from holdfast.log.replication.positions import NOWHERE, PartitionKey, Position, ReplicaEntry
 from holdfast.vocabulary.errors import CorruptError
 
 
@@ -49,7 +49,7 @@ class Truncation(NamedTuple):
     end: int
 
 
-Record = Entry | Truncation | ReplicaState
+Record = ReplicaEntry | Truncation | ReplicaState
 
 
 def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
@@ -61,7 +61,7 @@ def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
     """
     written = list(records)
     last = next((each for each in reversed(written) if isinstance(each, ReplicaState)), ReplicaState(0, NOWHERE))
-    entries: list[Entry] = []
+    entries: list[ReplicaEntry] = []
     for record in written:
         if isinstance(record, ReplicaState):
             if record.reset:
@@ -75,7 +75,7 @@ def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class ReplicaStep:
     """What a message did. `answer` is due when `records`, and those of all steps before, are fsynced."""
 
     records: tuple[Record, ...]
@@ -99,7 +99,7 @@ class Replica:
         self.log = log if log is not None else EntryLog()
         self.hw = self.log.base.offset  # visible here, an offset
         self._matched = (0, NOWHERE)
-        self._steps: deque[Step] = deque()  # not durable yet
+        self._steps: deque[ReplicaStep] = deque()  # not durable yet
 
     @property
     def matched(self) -> Position:
@@ -107,7 +107,7 @@ class Replica:
         epoch, position = self._matched
         return position if epoch == self.promised else NOWHERE
 
-    def handle(self, message: Request) -> Step:
+    def handle(self, message: Request) -> ReplicaStep:
         """Decide on a message, from another agent or from this agent's own leader. `CorruptError`: no leader sends that."""
         undo = (self.promised, self.log.snapshot())
         try:
@@ -118,7 +118,7 @@ class Replica:
             raise
         return self._queued(step, undo)
 
-    def _decide(self, message: Request) -> Step:
+    def _decide(self, message: Request) -> ReplicaStep:
         if isinstance(message, Seal) and message.wal_id != self.wal_id:
             return self._answer(WrongWal(partition=self.partition, epoch=message.epoch, wal_id=self.wal_id))
         if message.epoch < self.promised:
@@ -127,13 +127,13 @@ class Replica:
             return self._append(message)
         if isinstance(message, Seal):
             return self._seal(message)
-        if isinstance(message, Tail):
+        if isinstance(message, ReadTail):
             return self._tail(message)
         if isinstance(message, Base):
             return self._base(message)
         return self._announce(message)
 
-    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> Step | None:
+    def drop(self, opened_epoch: int, opened_replicas: tuple[str, ...]) -> ReplicaStep | None:
         """Drop the log if the store says that nobody counts it: None if somebody may. The promise stays.
 
         A recovery under a higher promise may be counting this log at this moment, whatever set is opened.
@@ -143,7 +143,7 @@ class Replica:
         undo = (self.promised, self.log.snapshot())
         self.promised = opened_epoch
         self.log.reset(NOWHERE)
-        return self._queued(Step((ReplicaState(opened_epoch, NOWHERE, reset=True),), None), undo)
+        return self._queued(ReplicaStep((ReplicaState(opened_epoch, NOWHERE, reset=True),), None), undo)
 
     def durable(self) -> Answer | None:
         """The oldest step that was not is durable now. The answer to send, if there is one."""
@@ -170,7 +170,7 @@ class Replica:
     def _redo(self, record: Record) -> None:
         if isinstance(record, Truncation):
             self.log.truncate(record.keep)
-        elif isinstance(record, Entry):
+        elif isinstance(record, ReplicaEntry):
             self.log.append(record)
         else:
             self.promised = record.promised
@@ -179,15 +179,15 @@ class Replica:
             else:
                 self.log.release(record.base)
 
-    def _queued(self, step: Step, undo: tuple[int, LogSnapshot]) -> Step:
-        step = Step(step.records, step.answer, step.matched, step.hw, undo)
+    def _queued(self, step: ReplicaStep, undo: tuple[int, LogSnapshot]) -> ReplicaStep:
+        step = ReplicaStep(step.records, step.answer, step.matched, step.hw, undo)
         self._steps.append(step)
         return step
 
-    def _answer(self, answer: Answer | None) -> Step:
-        return Step((), answer)
+    def _answer(self, answer: Answer | None) -> ReplicaStep:
+        return ReplicaStep((), answer)
 
-    def _reject(self, message: Request) -> Step:
+    def _reject(self, message: Request) -> ReplicaStep:
         return self._answer(Reject(partition=self.partition, epoch=message.epoch, promised=self.promised))
 
     def _promise(self, epoch: int) -> list[Record]:
@@ -201,11 +201,11 @@ class Replica:
         self.promised = epoch
         return [ReplicaState(epoch, self.log.base, reset=not len(self.log))]
 
-    def _append(self, message: Append) -> Step:
+    def _append(self, message: Append) -> ReplicaStep:
         records = self._promise(message.epoch)
         below_base = message.previous < self.log.base
         if not below_base and not self.log.contains(message.previous):
-            return Step(tuple(records), self._mismatch(message.epoch))
+            return ReplicaStep(tuple(records), self._mismatch(message.epoch))
         # What lies up to the base is published, so it is equal.
         keep = self.log.base if below_base else message.previous
         for entry in message.entries:
@@ -217,9 +217,9 @@ class Replica:
         records += self._release(message.published)
         matched = max(message.last, self.log.base)
         ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
-        return Step(tuple(records), ack, (message.epoch, matched), message.hw)
+        return ReplicaStep(tuple(records), ack, (message.epoch, matched), message.hw)
 
-    def _write(self, previous: Position, entry: Entry) -> list[Record]:
+    def _write(self, previous: Position, entry: ReplicaEntry) -> list[Record]:
         """Put `entry` behind `previous`; what else follows there conflicts with it, and goes."""
         records: list[Record] = []
         if self.log.position != previous:
@@ -234,15 +234,15 @@ class Replica:
         self.log.release(published)
         return [ReplicaState(self.promised, published)]
 
-    def _seal(self, message: Seal) -> Step:
+    def _seal(self, message: Seal) -> ReplicaStep:
         records = self._promise(message.epoch)
         log = self.log
         sealed = Sealed(
             partition=self.partition, epoch=message.epoch, base=log.base, position=log.position, epochs=log.epochs
         )
-        return Step(tuple(records), sealed)
+        return ReplicaStep(tuple(records), sealed)
 
-    def _tail(self, message: Tail) -> Step:
+    def _tail(self, message: ReadTail) -> ReplicaStep:
         if message.epoch != self.promised:
             return self._reject(message)
         if not self.log.contains(message.start):
@@ -260,18 +260,18 @@ class Replica:
         log = self.log
         return Mismatch(partition=self.partition, epoch=epoch, base=log.base, position=log.position, epochs=log.epochs)
 
-    def _base(self, message: Base) -> Step:
+    def _base(self, message: Base) -> ReplicaStep:
         records, published = self._promise(message.epoch), message.published
         if published > self.log.base and not self.log.contains(published):
             self.log.reset(published)
             records.append(ReplicaState(self.promised, published, reset=True))
         matched = max(published, self.log.base)
         ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
-        return Step(tuple(records), ack, (message.epoch, matched), published.offset)
+        return ReplicaStep(tuple(records), ack, (message.epoch, matched), published.offset)
 
-    def _announce(self, message: Announce) -> Step:
+    def _announce(self, message: Announce) -> ReplicaStep:
         """What it says counts only for the log that its leader has matched: an `Append` comes first."""
         if message.epoch != self.promised:
             return self._answer(None)
         released = tuple(self._release(message.published))
-        return Step(released, None, (message.epoch, NOWHERE), message.hw)
+        return ReplicaStep(released, None, (message.epoch, NOWHERE), message.hw)

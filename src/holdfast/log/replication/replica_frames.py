@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.log.replication.entry_log import EntryLog
-from holdfast.log.replication.positions import Entry, PartitionKey, Position
+from holdfast.log.replication.positions import PartitionKey, Position, ReplicaEntry
 from holdfast.log.replication.replica import Record, ReplicaState, Truncation, replay
 from holdfast.log.wal.frames import DATA, EPOCH_START, REPLICA_STATE, STATE_BIT, TRUNCATION, WalFrame
 from holdfast.vocabulary.errors import CorruptError
@@ -55,7 +55,7 @@ def state_frame(partition: PartitionKey, number: int, state: StateFrame) -> WalF
     return WalFrame(*state_key(partition), state.promised, number, 1, (state.encode(),), REPLICA_STATE)
 
 
-def record_frame(partition: PartitionKey, record: Entry | Truncation) -> WalFrame:
+def record_frame(partition: PartitionKey, record: ReplicaEntry | Truncation) -> WalFrame:
     """An entry or a truncation as a frame."""
     if isinstance(record, Truncation):
         keep = record.keep
@@ -69,9 +69,9 @@ def record_frame(partition: PartitionKey, record: Entry | Truncation) -> WalFram
 def frame_record(frame: WalFrame) -> Record | None:
     """The record in a frame; None: it is of something else."""
     if frame.kind == DATA:
-        return Entry(frame.epoch, frame.base_offset, frame.count, frame.payload)
+        return ReplicaEntry(frame.epoch, frame.base_offset, frame.count, frame.payload)
     if frame.kind == EPOCH_START:
-        return Entry(frame.epoch, frame.base_offset, 0)
+        return ReplicaEntry(frame.epoch, frame.base_offset, 0)
     if frame.kind == TRUNCATION:
         return Truncation(Position(frame.epoch, frame.base_offset), frame.end_offset - 1)
     if frame.kind == REPLICA_STATE:

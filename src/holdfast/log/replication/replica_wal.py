@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.log.replication.messages import Append, Request
 from holdfast.log.replication.network import OnAnswer
 from holdfast.log.replication.positions import PartitionKey
-from holdfast.log.replication.replica import Record, Replica, ReplicaState, Step
+from holdfast.log.replication.replica import Record, Replica, ReplicaState, ReplicaStep
 from holdfast.log.replication.replica_frames import (
     StateFrame,
     record_frame,
@@ -32,7 +32,7 @@ from holdfast.vocabulary.errors import InvalidError
 class _PendingStep:
     """A step on its way to the disk. `written`: those of its records that are there."""
 
-    step: Step
+    step: ReplicaStep
     on_answer: OnAnswer | None
     records_left: int
     written: list[Record] = field(default_factory=list)
@@ -118,7 +118,7 @@ class ReplicaWal:
             if end is not None:
                 self._wal.release(*key, end)
 
-    def _write(self, step: Step, on_answer: OnAnswer) -> None:
+    def _write(self, step: ReplicaStep, on_answer: OnAnswer) -> None:
         pending = _PendingStep(step, on_answer, len(step.records))
         self._pending.append(pending)
         try:

@@ -23,11 +23,11 @@ from holdfast.log.replication.leader import Ended, Leader
 from holdfast.log.replication.messages import (
     Answer,
     Mismatch,
+    ReadTail,
     Reject,
     Request,
     Seal,
     Sealed,
-    Tail,
     TailEntries,
     WrongWal,
 )
@@ -86,7 +86,7 @@ class Send(NamedTuple):
     message: Request
 
 
-class Takeover:
+class QuorumTakeover:
     """One epoch of a partition, until it serves."""
 
     def __init__(
@@ -245,7 +245,7 @@ class Takeover:
         return self._sealed[replica]
 
     def _fetch(self) -> None:
-        tail = Tail(
+        tail = ReadTail(
             partition=self.partition, epoch=self.epoch, start=self._log.position, bytes_max=self._tail_bytes_max
         )
         self._sends.append(Send(self._fetching[0], tail))

@@ -12,7 +12,7 @@ from holdfast.log.replication.member_streams import MemberStreams
 from holdfast.log.replication.messages import Answer, Sealed
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.log.replication.quorum import seal_quorum, write_quorum
-from holdfast.log.replication.takeover import Cover, Phase, Takeover
+from holdfast.log.replication.takeover import Cover, Phase, QuorumTakeover
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import Notify
@@ -22,7 +22,7 @@ class TakeoverRun:
     """One takeover. `streams` are its leader's, from when there is one. A `ReplicaListener`."""
 
     def __init__(
-        self, takeover: Takeover, network: ReplicaNetwork, *, clock: Clock, on_replicating: Callable[[], None]
+        self, takeover: QuorumTakeover, network: ReplicaNetwork, *, clock: Clock, on_replicating: Callable[[], None]
     ) -> None:
         self.takeover = takeover
         self.streams: MemberStreams | None = None

@@ -11,7 +11,6 @@ import msgspec
 from holdfast.contracts.store import Absent, Committed, Conflict, Delete, Entry, Operation, Requirement, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import EPOCHS, HOLDERS
-from holdfast.pipeline.catalog.encoding import ReplayRecord, read_replay
 from holdfast.pipeline.catalog.keys import (
     DELETED,
     deleted_key,
@@ -21,6 +20,7 @@ from holdfast.pipeline.catalog.keys import (
     revisions_prefix,
     status_prefix,
 )
+from holdfast.pipeline.catalog.stored_parts import ReplayRecord, read_replay
 from holdfast.pipeline.model.definition import (
     PIPELINE_REGISTRY,
     Pipeline,

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.pipeline.catalog.encoding import StoredPart
 from holdfast.pipeline.catalog.parts import Part
 from holdfast.pipeline.catalog.secrets import restored
+from holdfast.pipeline.catalog.stored_parts import StoredPart
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.errors import EditConflictError, Mistakes
 

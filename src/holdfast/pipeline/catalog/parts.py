@@ -55,6 +55,7 @@ Part = KafkaConfig | SinkConfig | ColumnMapping | FiltersConfig | SqlConfig | Dr
 Given = bytes | str | Mapping[str, Any] | msgspec.Struct
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
+_CA_FILE: Final = re.compile(r"ca_file=[^&=]+")
 _QUORUM: Final = re.compile(r"auto|[0-9]{1,3}", re.ASCII)
 _SINKS: Final[dict[str, Any]] = {
     str(kind.__struct_config__.tag): kind
@@ -263,8 +264,8 @@ def _dsn_database(text: str) -> str:
         raise InvalidError("sink.dsn", shown, allowed) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.fragment:
         raise InvalidError("sink.dsn", shown, allowed)
-    if parts.query:
-        raise InvalidError("sink.dsn", shown, "without options behind a question mark")
+    if parts.query and (parts.scheme != "https" or not _CA_FILE.fullmatch(parts.query)):
+        raise InvalidError("sink.dsn", shown, "without options behind a question mark but https and ca_file=FILE")
     return unquote(parts.path.strip("/"))
 
 

@@ -14,10 +14,10 @@ from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import Committed, Conflict, Entry, Operation, Put, Requirement, Store
 from holdfast.contracts.validation import prefix_end
-from holdfast.pipeline.catalog import edits, encoding, watch
-from holdfast.pipeline.catalog.encoding import StoredPart
+from holdfast.pipeline.catalog import edits, stored_parts, watch
 from holdfast.pipeline.catalog.keys import PIPELINES, name_key, parts_prefix, pipeline_key, revision_key
 from holdfast.pipeline.catalog.settings import CatalogSettings
+from holdfast.pipeline.catalog.stored_parts import StoredPart
 from holdfast.pipeline.model.definition import Pipeline, Revision
 from holdfast.pipeline.model.errors import UnknownPipelineError
 from holdfast.pipeline.model.secret_references import SecretReferenceSettings
@@ -54,22 +54,22 @@ class PipelineRecords:
 
     async def get(self, pipeline_id: str) -> Pipeline:
         """The pipeline. `UnknownPipelineError`."""
-        return encoding.pipeline_of(await self._entry(pipeline_id))
+        return stored_parts.pipeline_of(await self._entry(pipeline_id))
 
     async def find(self, id_or_name: str) -> Pipeline:
         """The pipeline with this id or name. `UnknownPipelineError`."""
         entry = await self._found(id_or_name)
-        if entry is None and encoding.is_valid_name(id_or_name):
-            named = await self._store.get(name_key(encoding.validated_name(id_or_name)))
+        if entry is None and stored_parts.is_valid_name(id_or_name):
+            named = await self._store.get(name_key(stored_parts.validated_name(id_or_name)))
             if named is not None:
                 entry = await self._found(msgspec.json.decode(named.value, type=dict[str, str])["id"])
         if entry is None:
             raise UnknownPipelineError(id_or_name)
-        return encoding.pipeline_of(entry)
+        return stored_parts.pipeline_of(entry)
 
     async def list(self) -> Sequence[Pipeline]:
         """Every pipeline, by name."""
-        return encoding.pipelines_of((await self._store.scan(PIPELINES, prefix_end(PIPELINES))).entries)
+        return stored_parts.pipelines_of((await self._store.scan(PIPELINES, prefix_end(PIPELINES))).entries)
 
     async def parts(self, pipeline_id: str) -> dict[str, StoredPart]:
         """The saved parts by name, with their secrets."""
@@ -83,7 +83,7 @@ class PipelineRecords:
             pipeline = await self.get(pipeline_id)
             allowed = f"at most {pipeline.revision}, and one that is still kept"
             raise InvalidError(f"revision of pipeline {pipeline.name!r}", version, allowed)
-        return encoding.revision_of(entry)
+        return stored_parts.revision_of(entry)
 
     async def watch(self) -> AsyncGenerator[Sequence[Pipeline], None]:
         """All pipelines now, and again after each commit that changed one. Close it (`contextlib.aclosing`).
@@ -102,7 +102,7 @@ class PipelineRecords:
         async def swap(entry: Entry | None) -> Swap[Pipeline]:
             if entry is None:
                 raise UnknownPipelineError(pipeline_id)
-            before = encoding.pipeline_of(entry)
+            before = stored_parts.pipeline_of(entry)
             write = await decide(before)
             if write.pipeline == before and not write.apply:
                 return Swap(before)
@@ -110,7 +110,7 @@ class PipelineRecords:
             after = msgspec.structs.replace(
                 write.pipeline, version=before.version + 1, updated_at_ms=self._clock.now_ms()
             )
-            return Swap(after, [Put(entry.key, encoding.pipeline_value(after)), *write.apply], write.require)
+            return Swap(after, [Put(entry.key, stored_parts.pipeline_value(after)), *write.apply], write.require)
 
         known = await self._entry(pipeline_id)
         pipeline, _ = await compare_and_swap(
@@ -121,7 +121,7 @@ class PipelineRecords:
     async def _parts(self, pipeline_id: str) -> dict[str, StoredPart]:
         prefix = parts_prefix(pipeline_id)
         scan = await self._store.scan(prefix, prefix_end(prefix))
-        found = (encoding.part_of(entry) for entry in scan.entries)
+        found = (stored_parts.part_of(entry) for entry in scan.entries)
         return {part.name: part for part in found if part is not None}
 
     async def _entry(self, pipeline_id: str) -> Entry:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.model.column_mapping import COLUMNS_MAX
 from holdfast.pipeline.model.definition import CsvOptions, DebeziumOptions, KafkaConfig, SchemaRegistry
 from holdfast.pipeline.model.errors import MissingFieldError, Mistakes

@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from holdfast.contracts.store import Absent, AtVersion, Conflict, Delete, Put
-from holdfast.pipeline.catalog import cleanup, edits, encoding, generations
-from holdfast.pipeline.catalog.encoding import StoredPart
+from holdfast.pipeline.catalog import cleanup, edits, generations, stored_parts
 from holdfast.pipeline.catalog.keys import deleted_key, name_key, pipeline_key, revision_key
 from holdfast.pipeline.catalog.parts import Given, Part, read_parts
 from holdfast.pipeline.catalog.records import CatalogChange, PipelineRecords
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secret_references import check_references
+from holdfast.pipeline.catalog.stored_parts import StoredPart
 from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, Revision
 from holdfast.pipeline.model.errors import (
     EditConflictError,
@@ -42,7 +42,7 @@ class PipelineStore(PipelineRecords):
 
     async def create(self, name: str, description: str = "") -> Pipeline:
         """Create a stopped pipeline without parts. `PipelineNameTakenError`."""
-        named, now_ms = encoding.validated_name(name), self._clock.now_ms()
+        named, now_ms = stored_parts.validated_name(name), self._clock.now_ms()
         if len(await self.list()) >= self.settings.pipelines_max:
             raise InvalidError(
                 "number of pipelines", self.settings.pipelines_max + 1, f"at most {self.settings.pipelines_max}"
@@ -50,7 +50,7 @@ class PipelineStore(PipelineRecords):
         pipeline = Pipeline(
             id=self._random.token(),
             name=named,
-            description=encoding.validated_description(description),
+            description=stored_parts.validated_description(description),
             created_at_ms=now_ms,
             updated_at_ms=now_ms,
         )
@@ -66,8 +66,8 @@ class PipelineStore(PipelineRecords):
         self, pipeline_id: str, *, name: str | None = None, description: str | None = None, expected: int | None = None
     ) -> Pipeline:
         """Change name or description. `expected` is the pipeline's version that the editor saw; see `EditConflictError`."""
-        named = None if name is None else encoding.validated_name(name)
-        text = None if description is None else encoding.validated_description(description)
+        named = None if name is None else stored_parts.validated_name(name)
+        text = None if description is None else stored_parts.validated_description(description)
 
         async def decide(pipeline: Pipeline) -> CatalogChange:
             after = msgspec.structs.replace(
@@ -111,7 +111,7 @@ class PipelineStore(PipelineRecords):
                 return CatalogChange(pipeline)
             after = {name: part.value for name, part in {**before, **saved}.items()}
             write = await self._with_revision(pipeline, after)
-            puts = [encoding.part_put(pipeline_id, part) for part in changed.values()]
+            puts = [stored_parts.part_put(pipeline_id, part) for part in changed.values()]
             return CatalogChange(write.pipeline, write.require, [*puts, *write.apply])
 
         pipeline = await self._change(pipeline_id, decide)
@@ -243,7 +243,7 @@ class PipelineStore(PipelineRecords):
         its other keys are removed after that, by the next `sweep` if this process dies.
         """
         entry = await self._entry(pipeline_id)
-        pipeline = encoding.pipeline_of(entry)
+        pipeline = stored_parts.pipeline_of(entry)
         edits.check_expected(f"pipeline {pipeline.name!r}", expected, pipeline.version)
         if pipeline.state.desired != "stopped":
             raise NotReadyError("deleting", pipeline.name, ("it is started: stop it first",))
@@ -262,7 +262,7 @@ class PipelineStore(PipelineRecords):
             if found is None:
                 raise UnknownPipelineError(pipeline_id)
             raise EditConflictError(
-                f"pipeline {pipeline.name!r}", pipeline.version, encoding.pipeline_of(found).version
+                f"pipeline {pipeline.name!r}", pipeline.version, stored_parts.pipeline_of(found).version
             )
         await cleanup.delete_keys(self._store, pipeline_id, commit=self._commit)
         _log.info("pipeline %s: deleted", pipeline.name)
@@ -281,9 +281,9 @@ class PipelineStore(PipelineRecords):
         made = compose(parts, pipeline.revision + 1)
         if not isinstance(made, Revision):
             return CatalogChange(msgspec.structs.replace(pipeline, problems=made))
-        value = encoding.revision_value(made, self._clock.now_ms())
-        if len(value) > encoding.REVISION_BYTES_MAX:
-            too_much = f"all parts: {len(value)} bytes exceed the limit of {encoding.REVISION_BYTES_MAX}"
+        value = stored_parts.revision_value(made, self._clock.now_ms())
+        if len(value) > stored_parts.REVISION_BYTES_MAX:
+            too_much = f"all parts: {len(value)} bytes exceed the limit of {stored_parts.REVISION_BYTES_MAX}"
             return CatalogChange(msgspec.structs.replace(pipeline, problems=(too_much,)))
         chosen = chosen_engine(made)
         after = msgspec.structs.replace(

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from holdfast.contracts.store import Changed, Entry, Store
 from holdfast.kernel.mirror import scan_and_watch
-from holdfast.pipeline.catalog import encoding
+from holdfast.pipeline.catalog import stored_parts
 from holdfast.pipeline.catalog.keys import PIPELINES
 from holdfast.pipeline.model.definition import Pipeline
 from holdfast.vocabulary.clock import Clock
@@ -24,4 +24,4 @@ async def pipelines(store: Store, *, clock: Clock, random: Random) -> AsyncGener
                         entries[change.key] = change.entry
             else:
                 entries = {entry.key: entry for entry in event.entries}
-            yield encoding.pipelines_of(entries.values())
+            yield stored_parts.pipelines_of(entries.values())

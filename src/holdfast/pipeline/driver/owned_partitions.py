@@ -12,7 +12,7 @@ WARNINGS_MAX: Final = 20
 
 
 @dataclass(slots=True)
-class OwnedPartition:
+class TakenPartition:
     """A partition that was taken over: no write of an older epoch can land, and no range is open."""
 
     partition: int
@@ -118,7 +118,7 @@ class SlotCounters:
         )
 
 
-def offset_errors(owned: OwnedPartition, bounds: TopicBounds) -> str:
+def offset_errors(owned: TakenPartition, bounds: TopicBounds) -> str:
     """Why the position is not within the offsets of the source; empty: it is."""
     start, end = bounds.starts[owned.partition], bounds.ends[owned.partition]
     if owned.finished:

@@ -67,12 +67,25 @@ class RangeWriter:
 
     def _write_at_once(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
         """Ranges without a digest are mapped first. Those with one were, and are compared with it while they are written."""
-        known = [each for each in ranges if each.digest is not None]
+        known = self._announced(opened, [each for each in ranges if each.digest is not None])
         outcomes = self._run_job(opened, known, dataframes.run_write)
         new = [each for each in ranges if each.digest is None]
         mapped = self._map(opened, new)
         outcomes += [each for each in mapped if each.kind != "done"]
-        return outcomes + self._write_mapped(opened, self._record_digests(new, mapped), mapped)
+        recorded = self._announced(opened, self._record_digests(new, mapped))
+        return outcomes + self._write_mapped(opened, recorded, mapped)
+
+    def _announced(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[FencedRange]:
+        """The ranges that the sink takes. The others are retried."""
+        if not ranges:
+            return []
+        try:
+            opened.sink.begin(ranges)
+        except HoldfastError as error:
+            opened.prepared = False
+            self._slot.retry_later([each.partition for each in ranges], str(error))
+            return []
+        return list(ranges)
 
     def _map(self, opened: OpenedRevision, ranges: Sequence[FencedRange]) -> list[TaskOutcome]:
         """What ranges are to be written as."""

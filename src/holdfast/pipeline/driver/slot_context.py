@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.client.cluster_address import ClusterAddress
 from holdfast.contracts.store import Store
-from holdfast.pipeline.driver.owned_partitions import OwnedPartition, SlotCounters
+from holdfast.pipeline.driver.owned_partitions import SlotCounters, TakenPartition
 from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.slot_revisions import SlotRevisions
@@ -75,7 +75,7 @@ class SlotContext:
         )
         self.topic = GenerationTopic(self.store)
         self.retries = RetryState(settings, clock=resources.clock, random=resources.random)
-        self.owned: dict[int, OwnedPartition] = {}
+        self.owned: dict[int, TakenPartition] = {}
         self.counters = SlotCounters()
 
     def retry_later(self, numbers: Sequence[int], reason: str) -> None:

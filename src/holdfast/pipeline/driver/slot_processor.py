@@ -7,13 +7,13 @@ for that partition until its checkpoint has moved to the range's end. How a part
 from collections.abc import Callable, Sequence
 
 from holdfast.pipeline.driver.next_mapping import next_mapping
-from holdfast.pipeline.driver.owned_partitions import OwnedPartition, SlotCounters
+from holdfast.pipeline.driver.owned_partitions import SlotCounters, TakenPartition
 from holdfast.pipeline.driver.range_plan import PlannedRange, plan_ranges
 from holdfast.pipeline.driver.range_writer import RangeWriter
 from holdfast.pipeline.driver.slot_context import DriverResources, SlotContext
 from holdfast.pipeline.driver.slot_revisions import OpenedRevision, PermanentError
 from holdfast.pipeline.driver.sources import TopicBounds
-from holdfast.pipeline.driver.takeover import Takeover
+from holdfast.pipeline.driver.takeover import SlotTakeover
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.model.column_mapping import mapping_json
 from holdfast.pipeline.model.driver_protocol import RunSlot, SlotProgress
@@ -28,10 +28,11 @@ class SlotProcessor:
     def __init__(self, run: RunSlot, resources: DriverResources, may_write: Callable[[], bool]) -> None:
         self._slot = SlotContext(run, resources, may_write)
         self._clock = resources.clock
-        self._takeover, self._writer = Takeover(self._slot), RangeWriter(self._slot)
+        self._takeover, self._writer = SlotTakeover(self._slot), RangeWriter(self._slot)
+        self._taken_over_by: OpenedRevision | None = None
 
     @property
-    def owned(self) -> dict[int, OwnedPartition]:
+    def owned(self) -> dict[int, TakenPartition]:
         """The partitions that were taken over."""
         return self._slot.owned
 
@@ -58,6 +59,7 @@ class SlotProcessor:
         slot.resources.jobs.allow(slot.run.slot)
         try:
             slot.counters.warn(*slot.revisions.refresh(self._clock.boot_ms()))
+            self._drop_if_edited()
             bounds = self._read_bounds()
             for version, open_ranges in self._takeover.fence_claims(claims, bounds).items():
                 self._write(slot.revisions.version(version), open_ranges, bounds)
@@ -68,6 +70,13 @@ class SlotProcessor:
             return slot.retries.back_off(str(error))
         slot.retries.turn_succeeded()
         return next_ms
+
+    def _drop_if_edited(self) -> None:
+        """Another revision may have another sink, which is not prepared and fenced for these partitions: take them over again."""
+        opened = self._slot.revisions.current.opened
+        if opened is not self._taken_over_by:
+            self.owned.clear()
+        self._taken_over_by = opened
 
     def finished(self, claims: dict[int, int]) -> bool:
         """Whether every partition it owns has reached the generation's end."""
@@ -172,14 +181,24 @@ class SlotProcessor:
         began_ms = self._clock.boot_ms()
         written = self._writer.write(opened, ranges)
         for fenced_range, outcome in written:
-            self._advance(fenced_range, outcome, bounds, began_ms)
+            self._advance(opened, fenced_range, outcome, bounds, began_ms)
         checkpoints = {fenced_range.partition: fenced_range.end for fenced_range, _ in written}
         if problem := self._slot.revisions.current.group.mirror(checkpoints):
             self.counters.warn(problem)
 
-    def _advance(self, fenced_range: FencedRange, outcome: TaskOutcome, bounds: TopicBounds, began_ms: int) -> None:
+    def _advance(
+        self,
+        opened: OpenedRevision,
+        fenced_range: FencedRange,
+        outcome: TaskOutcome,
+        bounds: TopicBounds,
+        began_ms: int,
+    ) -> None:
         self.counters.add(outcome)
-        if fenced_range.partition not in self.owned:  # an open range was finished: the takeover is complete
+        if opened is not self._slot.revisions.current.opened:  # the fence is of a former sink
+            self.owned.pop(fenced_range.partition, None)
+            self._slot.retries.clear(fenced_range.partition)
+        elif fenced_range.partition not in self.owned:  # an open range was finished: the takeover is complete
             try:
                 self._takeover.own(fenced_range.partition, fenced_range.epoch, fenced_range.fence, bounds)
             except HoldfastError as error:

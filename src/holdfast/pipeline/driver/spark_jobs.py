@@ -14,7 +14,7 @@ from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.sql_plan import FULL_TEXT, NO_SUBSTITUTION
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
 from holdfast.pipeline.driver.tasks import WarmUp
-from holdfast.pipeline.driver.versions import Versions, VersionsDifferError, installed_versions
+from holdfast.pipeline.driver.versions import ComponentVersions, VersionsDifferError, installed_versions
 from holdfast.spark.executors import numbered_tasks, task_slots
 from holdfast.spark.settings import is_local_master
 from holdfast.vocabulary.clock import Clock, RealClock
@@ -82,7 +82,7 @@ class SparkJobs:
         width = 1 if self.remote else max(1, self.spark.sparkContext.defaultParallelism)
         frame = self.spark.range(0, width, 1, width).mapInArrow(WarmUp(), task_outcomes.SCHEMA)
         for row in frame.collect():
-            found = msgspec.json.decode(row[0], type=Versions)
+            found = msgspec.json.decode(row[0], type=ComponentVersions)
             if found != installed_versions():
                 raise VersionsDifferError(installed_versions(), found)
 

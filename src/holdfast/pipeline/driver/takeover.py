@@ -6,7 +6,9 @@ until no older insert runs, and writes an open range again under the revision it
 driver after a crash and one after a failed batch take the same steps.
 """
 
-from holdfast.pipeline.driver.owned_partitions import OwnedPartition, offset_errors
+from typing import Final
+
+from holdfast.pipeline.driver.owned_partitions import TakenPartition, offset_errors
 from holdfast.pipeline.driver.slot_context import SlotContext
 from holdfast.pipeline.driver.slot_revisions import PermanentError
 from holdfast.pipeline.driver.slot_store import intent_of
@@ -15,8 +17,13 @@ from holdfast.pipeline.driver.start_offsets import StartOffsets
 from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, PipelineSink
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
+_RESTORED: Final = (
+    "it was restored from a backup, and ranges would be written a second time. Use the newer store; if that is lost, "
+    "rewind the pipeline"
+)
 
-class Takeover:
+
+class SlotTakeover:
     """Of the partitions of one slot."""
 
     def __init__(self, slot: SlotContext) -> None:
@@ -54,10 +61,11 @@ class Takeover:
         stop = None
         if current.generation.kind == "backfill":
             stop = current.generation.ends.get(str(number), position)
-        owned = OwnedPartition(number, epoch, position, stop, fence)
+        owned = TakenPartition(number, epoch, position, stop, fence)
         owned.update_end(bounds.ends[number], slot.resources.clock.boot_ms())
         if wrong := offset_errors(owned, bounds):
             raise BlockedError(wrong)
+        _check_history(current.opened.sink, number, position)
         slot.owned[number] = owned
         slot.retries.clear(number)
 
@@ -79,6 +87,7 @@ class Takeover:
         if intent is None:
             self.own(number, epoch, fence, bounds)
             return None
+        _check_history(opened.sink, number, intent.end)
         return intent.revision, FencedRange(
             partition=number,
             start=intent.start,
@@ -100,9 +109,7 @@ class Takeover:
             if state is None or state.epoch != epoch:
                 raise
             raise BlockedError(
-                f"the sink has seen epoch {error.current} of partition {number}, the store knows epochs up to {epoch}: "
-                "it was restored from a backup, and ranges would be written a second time. Use the newer store; if that is lost, "
-                "rewind the pipeline"
+                f"the sink has seen epoch {error.current} of partition {number}, the store knows epochs up to {epoch}: {_RESTORED}"
             ) from None
 
     def _start_offset(self, number: int, bounds: TopicBounds) -> int:
@@ -115,3 +122,11 @@ class Takeover:
             generation=current.generation,
         )
         return starts.of(number, current.opened.revision.source, current.source, bounds)
+
+
+def _check_history(sink: PipelineSink, number: int, end: int) -> None:
+    """Ranges are begun in the store first: one that only the sink has is of a store that is lost, which cut it otherwise."""
+    if beyond := sink.written_beyond(number, end):
+        raise BlockedError(
+            f"the sink has ranges up to offset {beyond} of partition {number}, the store knows those up to {end}: {_RESTORED}"
+        )

@@ -24,7 +24,7 @@ from holdfast.pipeline.driver.mapped_ranges import (
     without_rows,
 )
 from holdfast.pipeline.driver.task_outcomes import COLUMN, TaskOutcome, to_batch
-from holdfast.pipeline.driver.versions import Versions, check_versions, installed_versions
+from holdfast.pipeline.driver.versions import ComponentVersions, check_versions, installed_versions
 from holdfast.pipeline.mapping.drift import AddColumns, StopPipeline
 from holdfast.pipeline.mapping.transform import prepared_revision, survey
 from holdfast.pipeline.sinks.contract import BlockedError, DeadLetterRow, FencedRange, SinkTarget, WriteResult
@@ -43,7 +43,7 @@ class RangeJob:
     cluster_address: ClusterAddress | None
     """None where records come through a DataFrame."""
     fenced_ranges: tuple[FencedRange, ...]
-    versions: Versions = field(default_factory=installed_versions)
+    versions: ComponentVersions = field(default_factory=installed_versions)
     """The driver's."""
     grants: Mapping[int, ReadGrant] = field(default_factory=dict, hash=False)
     """What tasks may read without credentials, by partition; none: they have the cluster's whole address."""

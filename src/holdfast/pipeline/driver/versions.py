@@ -22,7 +22,7 @@ _PACKAGES: Final = {
 }
 
 
-class Versions(msgspec.Struct, frozen=True, kw_only=True):
+class ComponentVersions(msgspec.Struct, frozen=True, kw_only=True):
     """Of one process. Of Python the first two numbers."""
 
     python: str
@@ -38,7 +38,7 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 class VersionsDifferError(HoldfastError):
     """An executor has other versions than the driver. Give it the driver's."""
 
-    def __init__(self, driver: Versions, executor: Versions) -> None:
+    def __init__(self, driver: ComponentVersions, executor: ComponentVersions) -> None:
         super().__init__(driver, executor)
         self.driver, self.executor = driver, executor
 
@@ -53,20 +53,20 @@ class VersionsDifferError(HoldfastError):
         return f"an executor has {there}, the driver has {here}: they could map a record to different rows"
 
     @staticmethod
-    def _of(versions: Versions, name: str) -> str:
+    def _of(versions: ComponentVersions, name: str) -> str:
         found: str = getattr(versions, name)
         return found
 
 
 @cache
-def installed_versions() -> Versions:
+def installed_versions() -> ComponentVersions:
     """Of this process."""
     packages = {name: _version(package) for name, package in _PACKAGES.items()}
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Versions(python=python, holdfast=holdfast.__version__, **packages)
+    return ComponentVersions(python=python, holdfast=holdfast.__version__, **packages)
 
 
-def check_versions(driver: Versions) -> None:
+def check_versions(driver: ComponentVersions) -> None:
     """On an executor: `VersionsDifferError` if this process has others than the driver."""
     if (found := installed_versions()) != driver:
         raise VersionsDifferError(driver, found)

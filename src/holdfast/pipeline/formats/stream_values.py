@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.model.query import StreamSource
 

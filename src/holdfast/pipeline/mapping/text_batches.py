@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from holdfast.clickhouse.types import Scalar, is_nullable, unwrap
 from holdfast.pipeline.formats.csv_rows import CsvDecoder
-from holdfast.pipeline.formats.decoding import RAW_FIELD
+from holdfast.pipeline.formats.decoders import RAW_FIELD
 from holdfast.pipeline.mapping import arrow
 from holdfast.pipeline.mapping.coercion import CoercionPlan, ColumnTarget
 

@@ -19,7 +19,7 @@ from holdfast.pipeline.formats.csv_rows import CsvDecoder
 from holdfast.pipeline.formats.debezium import Changes
 from holdfast.pipeline.formats.decoded import NO_VALUE as NO_VALUE
 from holdfast.pipeline.formats.decoded import ValueDecoder
-from holdfast.pipeline.formats.decoding import Envelope, envelope_of, value_decoder
+from holdfast.pipeline.formats.decoders import Envelope, envelope_of, value_decoder
 from holdfast.pipeline.mapping.arrow_columns import coerce_all, provenance, with_provenance
 from holdfast.pipeline.mapping.changes import RowChanges, coerce_changes, filter_changes, with_changes
 from holdfast.pipeline.mapping.coercion import CoercionPlan, make_coercion_plan

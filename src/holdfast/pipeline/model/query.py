@@ -19,7 +19,7 @@ PLAIN_MAPPING: Final = "auto: records are mapped one by one"
 OutputMode = Literal["append", "update", "complete"]
 
 
-class Watermark(StoredStruct, frozen=True):
+class EventTimeWatermark(StoredStruct, frozen=True):
     """How long events may be late, by a column that holds their time. No column: there is no watermark."""
 
     column: str = ""
@@ -34,7 +34,7 @@ class StreamSource(StoredStruct, frozen=True):
     """Of the view; empty: the topic's, with `_` for what SQL does not allow in a name."""
     schema: str = ""
     """Fields of values with their types, as Spark writes them: `id BIGINT, at TIMESTAMP`. Empty: the records as they are."""
-    watermark: Watermark = Watermark()
+    watermark: EventTimeWatermark = EventTimeWatermark()
     start: str = EARLIEST
     """Where a new generation starts: `earliest`, `latest` or an ISO 8601 time."""
     format: ValueFormat = "json"

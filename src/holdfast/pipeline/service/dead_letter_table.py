@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.pipeline.mapping.ddl import TableSpec, side_table
-from holdfast.pipeline.service.responses import DeadLetter, DeadLetterCount, DeadLetters, ReasonCount
+from holdfast.pipeline.service.responses import DeadLetter, DeadLetterCount, DeadLetterRows, ReasonCount
 from holdfast.pipeline.sinks.clickhouse.statements import DLQ_SUFFIX, REPLAYED_SUFFIX
 from holdfast.pipeline.sinks.provenance import PIPELINE_COLUMN
 from holdfast.vocabulary.errors import InvalidError
@@ -23,7 +23,7 @@ _POSITION: Final = "_generation, _partition, _offset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter:
+class DeadLetterQuery:
     """Selects dead letters; an empty field matches all."""
 
     generation: int | None = None
@@ -73,10 +73,10 @@ class DeadLetterTable:
         )
         self._marked = True
 
-    def page(self, chosen: DeadLetterFilter, *, after: str, limit: int) -> DeadLetters:
+    def page(self, chosen: DeadLetterQuery, *, after: str, limit: int) -> DeadLetterRows:
         """The next `limit` dead letters after the page token `after`."""
         if not self.exists():
-            return DeadLetters(letters=())
+            return DeadLetterRows(letters=())
         position = f"{_POSITION}, _topic" if len(self._topics) > 1 else _POSITION
         behind = "" if not after else f" AND {_behind(after)}"
         columns = (
@@ -90,13 +90,13 @@ class DeadLetterTable:
         )
         rows = self._connection.rows(query)
         found = tuple(_dead_letter(row) for row in rows[:limit])
-        return DeadLetters(letters=found, after=self._page_token(found[-1]) if len(rows) > limit else "")
+        return DeadLetterRows(letters=found, after=self._page_token(found[-1]) if len(rows) > limit else "")
 
     def _page_token(self, last: DeadLetter) -> str:
         topic = f":{last.topic}" if len(self._topics) > 1 else ""
         return f"{last.generation}:{last.partition}:{last.offset}{topic}"
 
-    def count(self, chosen: DeadLetterFilter) -> DeadLetterCount:
+    def count(self, chosen: DeadLetterQuery) -> DeadLetterCount:
         """How many, and why."""
         if not self.exists():
             return DeadLetterCount(total=0, replayed=0, waiting=0)
@@ -137,7 +137,7 @@ class DeadLetterTable:
         return surplus
 
     def positions(
-        self, chosen: DeadLetterFilter, *, after: tuple[int, int, int], limit: int
+        self, chosen: DeadLetterQuery, *, after: tuple[int, int, int], limit: int
     ) -> list[tuple[int, int, int, int]]:
         """Generation, partition, offset and size of the next dead letters after `after`, in this order."""
         query = (
@@ -163,7 +163,7 @@ class DeadLetterTable:
             for offset, no_key, key, no_payload, payload in self._connection.rows(query)
         ]
 
-    def _where(self, chosen: DeadLetterFilter) -> str:
+    def _where(self, chosen: DeadLetterQuery) -> str:
         parts = [self._mine(or_unattributed=not chosen.waiting)]
         if chosen.generation is not None:
             parts.append(f"_generation = {int(chosen.generation)}")

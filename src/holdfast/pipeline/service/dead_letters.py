@@ -5,18 +5,18 @@ from typing import Final
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Store
-from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.store import PipelineStore
+from holdfast.pipeline.catalog.stored_parts import PendingReplay
 from holdfast.pipeline.model.definition import ClickHouseConfig, Pipeline, Revision
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.model.query import topics_of
 from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.service import replay
 from holdfast.pipeline.service.connections import ServerConnections
-from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable, parse_page_token
+from holdfast.pipeline.service.dead_letter_table import DeadLetterQuery, DeadLetterTable, parse_page_token
 from holdfast.pipeline.service.replay import BEGINNING, ReplayTally, ReplayTarget
 from holdfast.pipeline.service.replay_steps import ReplaySteps
-from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
+from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetterRows, Replayed
 from holdfast.pipeline.sinks.clickhouse.statements import is_fence_refusal
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -36,8 +36,8 @@ class DeadLetterService:
         self._clock, self._random = clock, random
 
     async def page(
-        self, pipeline_id: str, chosen: DeadLetterFilter | None = None, *, after: str = "", limit: int = 100
-    ) -> DeadLetters:
+        self, pipeline_id: str, chosen: DeadLetterQuery | None = None, *, after: str = "", limit: int = 100
+    ) -> DeadLetterRows:
         """A page of dead letters, oldest generation and lowest offset first."""
         check_between("limit", limit, 1, self._connections.settings.dlq_page_max)
         if after:
@@ -47,20 +47,20 @@ class DeadLetterService:
         return await self._connections.clickhouse(
             sink,
             lambda connection: _table(pipeline, revision, connection).page(
-                chosen or DeadLetterFilter(), after=after, limit=limit
+                chosen or DeadLetterQuery(), after=after, limit=limit
             ),
         )
 
-    async def count(self, pipeline_id: str, chosen: DeadLetterFilter | None = None) -> DeadLetterCount:
+    async def count(self, pipeline_id: str, chosen: DeadLetterQuery | None = None) -> DeadLetterCount:
         """How many dead letters there are, and why."""
         pipeline, revision = await self._revision(pipeline_id, "counting the DLQ of")
         return await self._connections.clickhouse(
             _sink(revision),
-            lambda connection: _table(pipeline, revision, connection).count(chosen or DeadLetterFilter()),
+            lambda connection: _table(pipeline, revision, connection).count(chosen or DeadLetterQuery()),
         )
 
     async def replay(
-        self, pipeline_id: str, chosen: DeadLetterFilter | None = None, *, limit: int | None = None
+        self, pipeline_id: str, chosen: DeadLetterQuery | None = None, *, limit: int | None = None
     ) -> Replayed:
         """Map the waiting dead letters by the newest revision. A step that another process left behind is finished first.
 
@@ -69,7 +69,7 @@ class DeadLetterService:
         rows_max = self._connections.settings.replay_rows_max
         left = rows_max if limit is None else limit
         check_between("limit", left, 1, rows_max)
-        wanted = chosen or DeadLetterFilter()
+        wanted = chosen or DeadLetterQuery()
         check_between("number of offsets", len(wanted.offsets), 0, OFFSETS_MAX)
         pipeline, revision = await self._revision(pipeline_id, "replaying the DLQ of")
         if reasons := replay.obstacles(revision):
@@ -119,9 +119,9 @@ class DeadLetterService:
         )
 
     async def _next(
-        self, pipeline_id: str, revision: Revision, chosen: DeadLetterFilter, after: tuple[int, int, int], limit: int
+        self, pipeline_id: str, revision: Revision, chosen: DeadLetterQuery, after: tuple[int, int, int], limit: int
     ) -> PendingReplay | None:
-        waiting = DeadLetterFilter(
+        waiting = DeadLetterQuery(
             generation=chosen.generation,
             partition=chosen.partition,
             offsets=chosen.offsets,

@@ -18,7 +18,7 @@ from holdfast.pipeline.catalog.revisions import compose, table_of
 from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.filters.evaluation import make_filter
 from holdfast.pipeline.filters.trial import Trial, Tried, try_on
-from holdfast.pipeline.formats.decoding import declared_fields
+from holdfast.pipeline.formats.decoders import declared_fields
 from holdfast.pipeline.mapping import ddl
 from holdfast.pipeline.mapping.inference import table_name
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig, Revision, SqlConfig, TopicSinkConfig

@@ -7,7 +7,7 @@ from holdfast.pipeline.catalog.store import PipelineStore
 from holdfast.pipeline.model.definition import ClickHouseConfig, Pipeline
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.service.connections import ServerConnections
-from holdfast.pipeline.service.responses import Migration
+from holdfast.pipeline.service.responses import MigrationStatements
 from holdfast.pipeline.sinks.clickhouse.migrations import pending_statements
 
 
@@ -17,11 +17,11 @@ class TableMigration:
     def __init__(self, catalog: PipelineStore, connections: ServerConnections) -> None:
         self._catalog, self._connections = catalog, connections
 
-    async def pending(self, pipeline_id: str) -> Migration:
+    async def pending(self, pipeline_id: str) -> MigrationStatements:
         """The statements that would be run. Nothing is changed."""
         return await self._migrate(pipeline_id, lambda connection, statement: None, applied=False)
 
-    async def apply(self, pipeline_id: str) -> Migration:
+    async def apply(self, pipeline_id: str) -> MigrationStatements:
         """Run them. Repeating it is safe: each adds a column if it does not exist."""
         return await self._migrate(
             pipeline_id, lambda connection, statement: connection.command(statement), applied=True
@@ -29,11 +29,11 @@ class TableMigration:
 
     async def _migrate(
         self, pipeline_id: str, run: Callable[[ClickHouseClient, str], None], *, applied: bool
-    ) -> Migration:
+    ) -> MigrationStatements:
         pipeline = await self._catalog.get(pipeline_id)
         sink = await self._sink(pipeline)
         if sink is None:
-            return Migration(statements=(), applied=applied)
+            return MigrationStatements(statements=(), applied=applied)
         shared_with = await self._shared_with(pipeline, sink)
         owner = "" if shared_with else pipeline.id
 
@@ -44,7 +44,9 @@ class TableMigration:
             return statements
 
         statements = await self._connections.clickhouse(sink, migrate)
-        return Migration(statements=statements, shared_with=shared_with if statements else (), applied=applied)
+        return MigrationStatements(
+            statements=statements, shared_with=shared_with if statements else (), applied=applied
+        )
 
     async def _shared_with(self, pipeline: Pipeline, sink: ClickHouseConfig) -> tuple[str, ...]:
         mine = self._connections.table_identity(sink)

@@ -22,8 +22,8 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.quoting import quote_literal
 from holdfast.clickhouse.replicas import kill_queries
 from holdfast.client.topic_reader import KafkaRecord
-from holdfast.pipeline.catalog.encoding import PendingReplay
 from holdfast.pipeline.catalog.revisions import table_of
+from holdfast.pipeline.catalog.stored_parts import PendingReplay
 from holdfast.pipeline.filters.config import condition_of
 from holdfast.pipeline.filters.syntax_tree import Field, Node, children
 from holdfast.pipeline.mapping.ddl import KEEPS_LAST_INSERT, keeps_last_insert
@@ -32,7 +32,7 @@ from holdfast.pipeline.mapping.transform import map_records
 from holdfast.pipeline.model.definition import ClickHouseConfig, Revision
 from holdfast.pipeline.model.field_paths import parse_path
 from holdfast.pipeline.model.query import is_streaming
-from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter, DeadLetterTable
+from holdfast.pipeline.service.dead_letter_table import DeadLetterQuery, DeadLetterTable
 from holdfast.pipeline.service.previews import kafka_table
 from holdfast.pipeline.service.responses import Replayed, StillRefused
 from holdfast.pipeline.sinks.clickhouse import migrations, statements
@@ -128,7 +128,7 @@ class ReplayTarget:
         return ()
 
     def next_step(
-        self, chosen: DeadLetterFilter, after: tuple[int, int, int], limit: int
+        self, chosen: DeadLetterQuery, after: tuple[int, int, int], limit: int
     ) -> tuple[int, int, tuple[int, ...]] | None:
         """Generation, partition and offsets of the next waiting dead letters; None: there are none."""
         found = self.dead_letters.positions(chosen, after=after, limit=min(limit, STEP_ROWS_MAX))

@@ -5,8 +5,8 @@ import msgspec
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import unchanged
 from holdfast.contracts.store import Committed, Conflict, Entry, Put, Store
-from holdfast.pipeline.catalog.encoding import PendingReplay, ReplayRecord, read_replay
 from holdfast.pipeline.catalog.keys import replay_key
+from holdfast.pipeline.catalog.stored_parts import PendingReplay, ReplayRecord, read_replay
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 

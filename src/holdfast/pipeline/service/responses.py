@@ -105,7 +105,7 @@ class TableDiff(Response, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Migration(Response, frozen=True):
+class MigrationStatements(Response, frozen=True):
     """What tables of an earlier release need before the pipeline can write them."""
 
     statements: tuple[str, ...]
@@ -187,7 +187,7 @@ class DeadLetter(Response, frozen=True):
     """Outcome of its replay: `stored` or `filtered`; empty: not replayed."""
 
 
-class DeadLetters(Response, frozen=True):
+class DeadLetterRows(Response, frozen=True):
     """A page, oldest first. `after` is the token of the next page; empty: this is the last."""
 
     letters: tuple[DeadLetter, ...]

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from holdfast.client.topic_reader import KafkaRecord
 from holdfast.pipeline.formats.debezium import DELETE
 from holdfast.pipeline.formats.declared_fields import Declared
-from holdfast.pipeline.formats.decoding import envelope_of, value_decoder
+from holdfast.pipeline.formats.decoders import envelope_of, value_decoder
 from holdfast.pipeline.mapping.declared_columns import with_declared
 from holdfast.pipeline.mapping.inference import infer
 from holdfast.pipeline.model.definition import KafkaConfig

@@ -32,7 +32,7 @@ NO_LEASES: Final = (
 State = Literal["stopped", "stopping", "incomplete", "waiting", "starting", "running", "blocked", "failed"]
 
 
-class PartitionStatus(Response, frozen=True):
+class SlotPartition(Response, frozen=True):
     """Progress of one partition. `end` and the lags are null while no worker publishes them."""
 
     generation: int
@@ -87,7 +87,7 @@ class PipelineStatus(Response, frozen=True):
     banner: str = ""
     generations: tuple[GenerationStatus, ...] = ()
     slots: tuple[SlotStatus, ...] = ()
-    partitions: tuple[PartitionStatus, ...] = ()
+    partitions: tuple[SlotPartition, ...] = ()
 
 
 async def status_of(store: Store, pipeline: Pipeline) -> PipelineStatus:
@@ -176,12 +176,12 @@ def aggregate(
 
 def _partitions(
     progress: Mapping[int, Sequence[PartitionState]], slots: Sequence[SlotStatus]
-) -> Iterable[PartitionStatus]:
+) -> Iterable[SlotPartition]:
     published = {(slot.generation, int(number)): seen for slot in slots for number, seen in slot.partitions.items()}
     for generation, states in sorted(progress.items()):
         for state in states:
             seen = published.get((generation, state.id))
-            yield PartitionStatus(
+            yield SlotPartition(
                 generation=generation,
                 partition=state.id,
                 checkpoint=state.checkpoint,
@@ -194,7 +194,7 @@ def _partitions(
             )
 
 
-def _generation(generation: Generation, partitions: Sequence[PartitionStatus]) -> GenerationStatus:
+def _generation(generation: Generation, partitions: Sequence[SlotPartition]) -> GenerationStatus:
     mine = [each for each in partitions if each.generation == generation.number]
     if generation.kind == "backfill":
         at = {each.partition: each.checkpoint for each in mine}
@@ -242,7 +242,7 @@ def _mode(workers: Sequence[WorkerRecord], slots: Sequence[SlotStatus]) -> Liter
 
 
 def _warnings(
-    pipeline: Pipeline, slots: Sequence[SlotStatus], mode: str, partitions: Sequence[PartitionStatus]
+    pipeline: Pipeline, slots: Sequence[SlotStatus], mode: str, partitions: Sequence[SlotPartition]
 ) -> Iterable[str]:
     for slot in slots:
         yield from slot.warnings

@@ -15,7 +15,7 @@ from holdfast.clickhouse.types import parse_type
 from holdfast.client.topic_reader import TopicReader
 from holdfast.log.topics import UnknownTopicError
 from holdfast.pipeline.catalog.source_topic import unknown_topic
-from holdfast.pipeline.formats.decoding import value_decoder
+from holdfast.pipeline.formats.decoders import value_decoder
 from holdfast.pipeline.formats.schema_registry import registry_client
 from holdfast.pipeline.mapping.ddl import DEDUP_WINDOW_SETTING, TableSpec
 from holdfast.pipeline.mapping.table_diff import ExistingTable, TableDifferences, compare_table

@@ -126,6 +126,17 @@ class PipelineSink(Protocol):
         """
         ...
 
+    def written_beyond(self, partition: int, end: int) -> int:
+        """Where the last range ends that the sink has of a partition of this generation, if it is beyond `end`; else 0.
+
+        `end` is all that the store knows of. A sink that shows no ends by itself has them from `begin`.
+        """
+        ...
+
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """Before these ranges are written. `BlockedError`: they may not be."""
+        ...
+
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         """Write a range's rows (a `pyarrow.Table`, with provenance) and dead letters. `FencedError`, `BlockedError`."""
         ...

@@ -108,6 +108,14 @@ class DeltaSink:
         """Not needed: the application transaction of the partition fences."""
         return epoch
 
+    def written_beyond(self, partition: int, end: int) -> int:
+        with _blocking(self._location):
+            last = self._committed_end(self._table(), partition)
+        return last if last > end else 0
+
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """A no-op: the commit of a range records its end."""
+
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         files = [self._stage(fenced_range, values, part) for values, part in self._parts(to_lake(rows, self._schema))]
@@ -173,8 +181,12 @@ class DeltaSink:
         raise BlockedError(f"{self._location.url}: {TRIES_MAX} commits lost to concurrent ones")
 
     def _is_committed(self, table: Any, fenced_range: FencedRange) -> bool:
-        end = table.transaction_version(self._target.fence_key(fenced_range.partition))
-        return end is not None and end >= fenced_range.end
+        return self._committed_end(table, fenced_range.partition) >= fenced_range.end
+
+    def _committed_end(self, table: Any, partition: int) -> int:
+        """Of the last range of a partition; -1: none."""
+        end = table.transaction_version(self._target.fence_key(partition))
+        return -1 if end is None else int(end)
 
     def _table(self) -> Any:
         from deltalake import DeltaTable

@@ -44,6 +44,18 @@ class FileLocation:
         except failures as error:
             raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
 
+    def names_from(self, folder: str, first: str) -> list[str]:
+        """The names of files directly in a folder that are not before `first`. `BlockedError`: they cannot be listed."""
+        failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())
+        try:
+            if self.local:
+                found = Path(self.url) / folder
+                return [each.name for each in found.iterdir() if each.name >= first] if found.is_dir() else []
+            pages = self._store().list(f"{folder}/", offset=f"{folder}/{first}")
+            return [entry["path"].rpartition("/")[2] for page in pages for entry in page]
+        except failures as error:
+            raise BlockedError(f"{self.url}: {' '.join(str(error).split())[:500]}") from None
+
     def check(self) -> str:
         """Whether files can be written, as far as it shows without writing one. `BlockedError`: they cannot."""
         failures: tuple[type[Exception], ...] = (OSError, *_remote_errors())

@@ -105,6 +105,14 @@ class IcebergSink:
         """Not needed: the property of the partition fences."""
         return epoch
 
+    def written_beyond(self, partition: int, end: int) -> int:
+        with _blocking(self._config.table):
+            last = self._committed_end(self._open_catalog().load_table(self._config.table), partition)
+        return last if last > end else 0
+
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """A no-op: the commit of a range records its end."""
+
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         with _blocking(self._config.table):
@@ -147,17 +155,21 @@ class IcebergSink:
 
         # In memory only. A retry by the client would commit on top of a state that was not checked.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
-        ends = {self._property(each.fenced_range): str(each.fenced_range.end) for each in new}
+        ends = {self._property(each.fenced_range.partition): str(each.fenced_range.end) for each in new}
         tokens = ",".join(each.fenced_range.identity(self._target).token for each in new)
         with table.transaction() as transaction:
             transaction.set_properties(ends)
             transaction.add_files(paths, snapshot_properties={SNAPSHOT_PROPERTY: tokens}, check_duplicate_files=False)
 
-    def _property(self, fenced_range: FencedRange) -> str:
-        return PROPERTY + self._target.fence_key(fenced_range.partition)
+    def _property(self, partition: int) -> str:
+        return PROPERTY + self._target.fence_key(partition)
 
     def _is_committed(self, table: Any, fenced_range: FencedRange) -> bool:
-        return int(table.properties.get(self._property(fenced_range), "-1")) >= fenced_range.end
+        return self._committed_end(table, fenced_range.partition) >= fenced_range.end
+
+    def _committed_end(self, table: Any, partition: int) -> int:
+        """Of the last range of a partition; -1: none."""
+        return int(table.properties.get(self._property(partition), "-1"))
 
     def _staging_table(self) -> Any:
         if self._table is None:

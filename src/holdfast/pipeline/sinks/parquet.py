@@ -37,6 +37,14 @@ class ParquetSink:
         """Not needed: a zombie and its successor write the same file."""
         return epoch
 
+    def written_beyond(self, partition: int, end: int) -> int:
+        """By the names of files, which sort by the offset they start at."""
+        names = self._location.names_from(folder_of(self._target, partition), f"{end:020d}")
+        return max((last for name in names if (last := end_in(name, self._target.pipeline_id)) > end), default=0)
+
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """A no-op: a file's name has the end of its range."""
+
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")
         if rows.num_rows:
@@ -56,8 +64,20 @@ class ParquetSink:
         """Nothing is open."""
 
 
+def folder_of(target: SinkTarget, partition: int) -> str:
+    """`generation=1/topic=orders/partition=3`: of every pipeline that shares the location."""
+    topic = quote(target.revision.source.topic, safe="")
+    return f"generation={target.generation}/topic={topic}/partition={partition}"
+
+
 def file_name(target: SinkTarget, fenced_range: FencedRange) -> str:
     """`generation=1/topic=orders/partition=3/{start}-{end}-{pipeline}-{topic id}.parquet`, with offsets of twenty digits."""
-    topic = quote(target.revision.source.topic, safe="")
-    folder = f"generation={target.generation}/topic={topic}/partition={fenced_range.partition}"
-    return f"{folder}/{fenced_range.identity(target).offsets_name}.parquet"
+    return f"{folder_of(target, fenced_range.partition)}/{fenced_range.identity(target).offsets_name}.parquet"
+
+
+def end_in(name: str, pipeline_id: str) -> int:
+    """Where the range of a pipeline's file ends; -1: the file is another's, or of a release that did not name the pipeline."""
+    _, _, rest = name.removesuffix(".parquet").partition("-")
+    end, _, owner = rest.partition("-")
+    ours = owner == pipeline_id or owner.startswith(f"{pipeline_id}-")
+    return int(end) if ours and end.isdigit() else -1

@@ -25,7 +25,7 @@ from holdfast.pipeline.sinks.contract import (
 )
 from holdfast.pipeline.sinks.json_rows import json_rows, key_texts
 from holdfast.spark.ranges import Planner
-from holdfast.spark.sink.executor_publishing import StagedBatch
+from holdfast.spark.sink.executor_publisher import StagedBatch
 from holdfast.spark.sink.options import SinkOptions
 from holdfast.spark.sink.pieces import pack, unpack
 from holdfast.spark.sink.writers import TopicWriter
@@ -73,6 +73,13 @@ class TopicSink:
     def fence(self, partition: int, epoch: int) -> int:
         """Not needed: the sink's record of the partition fences."""
         return epoch
+
+    def written_beyond(self, partition: int, end: int) -> int:
+        """Nothing: what was planned is in the store that knows the ranges."""
+        return 0
+
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """A no-op: a plan records its range."""
 
     def write(self, fenced_range: FencedRange, rows: Any, refused: Sequence[DeadLetterRow]) -> WriteResult:
         failpoints.reached("pipeline.inserting")

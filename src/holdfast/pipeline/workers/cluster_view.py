@@ -15,8 +15,8 @@ from holdfast.contracts.store import Entry, Store
 from holdfast.kernel.keys import HOLDERS
 from holdfast.kernel.lease import Held, read_holder
 from holdfast.kernel.mirror import Mirror, open_mirror
-from holdfast.pipeline.catalog.encoding import pipeline_of
 from holdfast.pipeline.catalog.keys import PIPELINES
+from holdfast.pipeline.catalog.stored_parts import pipeline_of
 from holdfast.pipeline.catalog.worker_status import SLOTS, WORKERS, WorkerRecord, read_worker, slot_of_resource
 from holdfast.pipeline.model.definition import Pipeline, active_generations
 from holdfast.pipeline.workers.slot_assignment import SlotId

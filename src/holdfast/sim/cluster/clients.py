@@ -62,10 +62,10 @@ class Client:
         )
 
         def reply(outcome: T | None, error: Exception | None) -> None:
-            if host.link.up and self._rng.random() >= network.lost_share:
+            if host.clients_link.up and self._rng.random() >= network.lost_share:
                 process.deliver_in(self._rng.random() * network.delay_ms, process.settle, answer, outcome, error)
 
-        if host.link.up and self._rng.random() >= network.lost_share:
+        if host.clients_link.up and self._rng.random() >= network.lost_share:
             loop.post_at(loop.now_ms + self._rng.random() * network.delay_ms, host.request, work, reply)
         result: T = await answer
         return result
@@ -75,7 +75,7 @@ class Client:
         await self.clock.sleep_ms((0.2 + 0.8 * self._rng.random()) * most_ms)
 
 
-class Producer(Client):
+class SimulatedProducer(Client):
     """Sends one batch after the other to one partition."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Producer(Client):
                 history.take(RecordsAcknowledged(history.now_ms, self.name, *acknowledged))
                 self.acknowledged += 1
                 return
-            await self.rest(150)
+            await self.rest(self._shared.ttl_ms / 12)
 
 
 class BurstProducer(Client):
@@ -189,13 +189,18 @@ class Reader(Client):
                     await self._check_epoch(which)
             await self.rest(pause_ms)
 
-    async def _check_epoch(self, which: TopicPartition) -> None:
+    async def read_and_ask(self, which: TopicPartition, reads_at: AgentHost, asks: AgentHost) -> None:
+        """Read what there is at one agent, and ask another one where the epoch of the last record ended."""
+        await self._read(which, self._serve, reads_at)
+        await self._check_epoch(which, asks)
+
+    async def _check_epoch(self, which: TopicPartition, asked: AgentHost | None = None) -> None:
         """Ask who leads, or did, where the epoch of the last record ended."""
         history, position, epoch = self._shared.history, self.positions[which], self._epochs.get(which)
         if epoch is None:
             return
         known = self._leader_epochs[which] if self._rng.random() < 0.5 else NO_EPOCH
-        host = self.leader(which) if self._rng.random() < 0.5 else self._rng.choice(self._hosts)
+        host = asked or (self.leader(which) if self._rng.random() < 0.5 else self._rng.choice(self._hosts))
         try:
             _, end = await self.ask(
                 host,
@@ -213,14 +218,14 @@ class Reader(Client):
     async def finish(self, which: TopicPartition) -> None:
         """Read to the end at its leader, however often it takes."""
         while not await self._read(which, self._serve):
-            await self.rest(100)
+            await self.rest(self._shared.ttl_ms / 20)
         history = self._shared.history
         history.take(ReadingFinished(history.now_ms, self.name, str(which)))
 
-    async def _read(self, which: TopicPartition, serve: _Serve) -> bool:
+    async def _read(self, which: TopicPartition, serve: _Serve, asked: AgentHost | None = None) -> bool:
         """Read once; whether the end was reached."""
         history, start = self._shared.history, self.positions[which]
-        host = self.leader(which) if serve == self._serve else self._rng.choice(self._hosts)
+        host = asked or (self.leader(which) if serve == self._serve else self._rng.choice(self._hosts))
         try:
             batches, high_watermark, epoch = await self.ask(host, lambda agent: serve(agent, host, which, start))
         except OffsetOutOfRangeError as error:
@@ -278,7 +283,7 @@ class Reader(Client):
         return [bytes(batch) for batch in read.batches], read.high_watermark, read.epoch
 
 
-class GroupMember(Client):
+class SimulatedGroupMember(Client):
     """Commits growing offsets of one partition for a group, and asks for them."""
 
     def __init__(self, name: str, context: ClusterContext, hosts: Sequence[AgentHost], which: TopicPartition) -> None:
@@ -311,7 +316,7 @@ class GroupMember(Client):
         history.take(OffsetFetched(history.now_ms, asked_ms, group, str(which), offset))
 
 
-class Admin(Client):
+class SimulatedAdmin(Client):
     """Creates topics, and one that comes and goes, with records in it and a retention that lets go of them."""
 
     async def create(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
@@ -324,7 +329,7 @@ class Admin(Client):
             except TopicExistsError:
                 return
             except HoldfastError:
-                await self.rest(200)
+                await self.rest(self._shared.ttl_ms / 10)
 
     async def run(self, pause_ms: float) -> None:
         """Create, fill and delete a topic, again and again, until cancelled."""
@@ -332,7 +337,9 @@ class Admin(Client):
         batch = encode([Record(0, self.clock.now_ms(), None, b"passing")])
         while True:
             level = self._rng.choice(("local", "object"))
-            await self.create(which.topic, 1, {"durability": level, "roll_ms": 200, "retention_ms": 500})
+            await self.create(
+                which.topic, 1, {"durability": level, "roll_ms": 100, "retention_ms": self._shared.ttl_ms // 4}
+            )
             for _ in range(self._rng.randint(0, 6)):
                 with suppress(HoldfastError):
                     await self.ask(

@@ -55,7 +55,8 @@ class AgentHost:
     def __init__(self, name: str, context: ClusterContext, *, rate: float, wall_offset_ms: float) -> None:
         self.name, self._shared = name, context
         self._rate, self._wall_offset_ms = rate, wall_offset_ms
-        self.link, self.objects_link, self.peer_link = NetworkLink(), NetworkLink(), NetworkLink()
+        self.link, self.clients_link = NetworkLink(), NetworkLink()  # to the store, and of clients
+        self.objects_link, self.peer_link = NetworkLink(), NetworkLink()
         directory = context.directory / name
         directory.mkdir()
         self.disk = SimDisk(directory, context.random, blocks=context.random.random.random() < 0.25)
@@ -234,7 +235,8 @@ class AgentHost:
         self.doomed = ""
         self.disk.full = self.disk.broken = False
         self.disk.slow_ms = 0.0
-        self.link.up = self.objects_link.up = self.peer_link.up = True
+        for link in (self.link, self.clients_link, self.objects_link, self.peer_link):
+            link.up, link.deaf = True, False
         self.start()
         self.resume()
 

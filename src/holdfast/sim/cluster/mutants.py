@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.contracts.store import Requirement
-from holdfast.log import follower_reads
+from holdfast.kafka.special_offsets import NO_EPOCH
+from holdfast.log import follower_reads, reader
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.maintenance import orphan_sweeper
 from holdfast.log.metadata import PartitionRecord
@@ -18,7 +19,8 @@ from holdfast.log.partition.visible_log import VisibleLog
 from holdfast.log.partition_read import PartitionRead
 from holdfast.log.replication import takeover as replication_takeover
 from holdfast.log.replication.leader import Leader
-from holdfast.log.replication.takeover import Takeover
+from holdfast.log.replication.takeover import QuorumTakeover
+from holdfast.log.service import LogService
 from holdfast.log.wal import writer
 
 
@@ -92,10 +94,17 @@ def _seal_one(_: int) -> int:
     return 1
 
 
-def _longest(takeover: Takeover, replica: str) -> tuple[int, int]:
+def _longest(takeover: QuorumTakeover, replica: str) -> tuple[int, int]:
     """The mistake: more records are better records."""
     epoch, offset = takeover._sealed[replica]
     return offset, epoch
+
+
+async def _end_it_knows(
+    service: LogService, topic: str, partition: int, epoch: int, *, leader_epoch: int = NO_EPOCH
+) -> tuple[int, int]:
+    """The mistake: whoever led an epoch knows where it ended."""
+    return reader.end_of_epoch(await service._readable(topic, partition, leader_epoch), epoch)
 
 
 _MUTANT_LIST: Final = (
@@ -142,12 +151,17 @@ _MUTANT_LIST: Final = (
     ClusterVariant(
         name="longest-tail",
         wrong="a new leader takes the longest log instead of the one of the highest epoch",
-        planted=lambda: _replaced(Takeover, "_rank", _longest),
+        planted=lambda: _replaced(QuorumTakeover, "_rank", _longest),
     ),
     ClusterVariant(
         name="replica-out-of-range",
         wrong="a replica tells a reader that is ahead of it that its offset is out of range",
         planted=lambda: _replaced(follower_reads, "_nothing", _out_of_range),
+    ),
+    ClusterVariant(
+        name="epoch-end-of-former-leader",
+        wrong="a former leader names the end it knows of its own epoch",
+        planted=lambda: _replaced(LogService, "end_of_epoch", _end_it_knows),
     ),
 )
 CLUSTER_MUTANTS: Final = {variant.name: variant for variant in _MUTANT_LIST}

@@ -22,9 +22,9 @@ from holdfast.sim.process import RUNNING, SimProcess
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import SeededRandom
 
-LOOK_MS: Final = 100  # how often connections are looked at
-SILENCE_MS: Final = 500  # after which one ends
-DELAY_MS: Final = 5.0  # one way, at most, normally
+LOOK_TTLS: Final = 0.1  # how often connections are looked at
+SILENCE_TTLS: Final = 0.25  # after which one ends
+DELAY_TTLS: Final = 0.0025  # one way, at most, normally
 
 
 @dataclass(slots=True, eq=False)
@@ -43,8 +43,15 @@ class ReplicaWires:
     """The replicas of all agents, by the ids of their WALs."""
 
     def __init__(
-        self, *, loop: SimLoop, conditions: NetworkConditions, random: SeededRandom, history: ClusterHistory
+        self,
+        *,
+        loop: SimLoop,
+        conditions: NetworkConditions,
+        random: SeededRandom,
+        history: ClusterHistory,
+        ttl_ms: int,
     ) -> None:
+        self.look_ms, self.silence_ms, self.delay_ms = LOOK_TTLS * ttl_ms, SILENCE_TTLS * ttl_ms, DELAY_TTLS * ttl_ms
         self.loop, self.conditions, self.random, self.history = loop, conditions, random, history
         self.reached: dict[str, SimReplicaNetwork] = {}
         self.on_request: Callable[[SimReplicaNetwork, SimReplicaNetwork, Request], None] | None = (
@@ -101,7 +108,7 @@ class SimReplicaNetwork:
         """Look who can be reached, and tell leaders and replicas who is alive, until cancelled."""
         while True:
             self._look()
-            await self._clock.sleep_ms(LOOK_MS)
+            await self._clock.sleep_ms(self._wires.look_ms)
 
     def _look(self) -> None:
         for wal_id, other in list(self._wires.reached.items()):
@@ -120,8 +127,8 @@ class SimReplicaNetwork:
                 other._host.heard(self.wal_id, other._clock.boot_ms())
                 self._connections[wal_id].silent_ms = 0.0
             elif connection is not None:
-                connection.silent_ms += LOOK_MS
-                if connection.silent_ms > SILENCE_MS:
+                connection.silent_ms += self._wires.look_ms
+                if connection.silent_ms > self._wires.silence_ms:
                     self._disconnect(wal_id)
         for wal_id in [each for each in self._connections if each not in self._wires.reached]:
             self._disconnect(wal_id)
@@ -147,7 +154,7 @@ class SimReplicaNetwork:
     def _post(self, connection: _Connection, callback: Callable[..., object], *args: object) -> None:
         """Deliver after all that was sent before."""
         loop, draw = self._wires.loop, self._wires.random.random.random
-        delay_ms = draw() * DELAY_MS
+        delay_ms = draw() * self._wires.delay_ms
         if draw() < self._wires.conditions.slow_share:
             delay_ms += draw() * self._wires.conditions.timeout_ms
         connection.at_ms = max(connection.at_ms, loop.now_ms + delay_ms)
@@ -168,11 +175,11 @@ class SimReplicaNetwork:
 
     def _reply(self, sender: "SimReplicaNetwork", connection: _Connection, number: int, answer: Answer | None) -> None:
         data = None if answer is None else b"".join(encode_parts(answer))
-        delay_ms = self._wires.random.random.random() * DELAY_MS
+        delay_ms = self._wires.random.random.random() * self._wires.delay_ms
         sender.process.deliver_in(delay_ms, sender._answered, connection, number, data)
 
     def _answered(self, connection: _Connection, number: int, data: bytes | None) -> None:
-        if not (self.link.up and connection.to.link.up):
+        if self.link.deaf or not (self.link.up and connection.to.link.up):
             connection.stalled = True
         if connection.broken or connection.stalled:
             return
@@ -188,4 +195,6 @@ class SimReplicaNetwork:
             del self._wires.reached[self.wal_id]
         for other in list(self._wires.reached.values()):
             if self.link.up and other.link.up and self.wal_id in other._connections:
-                other.process.deliver_in(DELAY_MS, other._context.copy().run, other._disconnect, self.wal_id)
+                other.process.deliver_in(
+                    self._wires.delay_ms, other._context.copy().run, other._disconnect, self.wal_id
+                )

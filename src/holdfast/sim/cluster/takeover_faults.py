@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from holdfast.log.keys import LOGS
-from holdfast.log.replication.messages import Append, Base, Request, Seal, Tail
+from holdfast.log.replication.messages import Append, Base, ReadTail, Request, Seal
 from holdfast.log.replication.positions import PartitionKey
-from holdfast.sim.cluster.clients import BurstProducer
+from holdfast.sim.cluster.clients import BurstProducer, Reader
 from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.cluster.replicas import SimReplicaNetwork
 from holdfast.sim.process import SimClock
@@ -31,10 +31,12 @@ class TakeoverFaults:
         hosts: Sequence[AgentHost],
         which: TopicPartition,
         burst: BurstProducer,
+        asker: Reader,
         *,
         clock: SimClock,
     ) -> None:
         self._shared, self._hosts, self._which, self._burst, self._clock = context, hosts, which, burst, clock
+        self._asker = asker
         self._rng, self._ttl_ms = context.random.random, context.ttl_ms
         self._strike_share = 0.0
         self._cut_before: tuple[PartitionKey, AgentHost, asyncio.Event] | None = None
@@ -43,7 +45,9 @@ class TakeoverFaults:
     async def run(self) -> None:
         """Draw what happens in this world, and make it happen; cancelled when faults end."""
         self._strike_share = self._rng.choice((0.0, 0.02, 0.08))
-        schedule = self._rng.choice((self._relay, self._leave_one_behind, self._keep_long_tail, self._keep_long_tail))
+        schedule = self._rng.choice(
+            (self._relay, self._leave_one_behind, self._keep_long_tail, self._keep_long_tail, self._ask_former_leader)
+        )
         await self._sleep(0.3, 1.0)
         first = self._leader()
         if first is not None:
@@ -94,6 +98,22 @@ class TakeoverFaults:
             second.kill(self._ttls(1.5, 2.5), power=False)
         self._reconnect(first)
 
+    async def _ask_former_leader(self, first: AgentHost) -> None:
+        """A leader that knows less of its own epoch than the next one shows is asked where that epoch ended.
+
+        It gets no answers from its replicas, and then loses the store; clients go on to reach it.
+        """
+        first.record("isolations", "gets no answers of the other agents", 0)
+        first.peer_link.deaf = True
+        self._burst.send(first, self._rng.randint(2, 4))
+        await self._sleep(0.05, 0.1)
+        first.link.up, first.link.refuses = False, True
+        second = await self._next_leader(first)
+        if second is not None:
+            for _ in range(self._rng.randint(1, 4)):
+                await self._asker.read_and_ask(self._which, second, first)
+        self._reconnect(first)
+
     def _on_request(self, sender: SimReplicaNetwork, receiver: SimReplicaNetwork, message: Request) -> None:
         """A message to a replica is about to be sent."""
         aimed = self._cut_before
@@ -137,7 +157,8 @@ class TakeoverFaults:
         host.peer_link.up = False
 
     def _reconnect(self, host: AgentHost) -> None:
-        host.peer_link.up = True
+        host.link.up = host.peer_link.up = True
+        host.peer_link.deaf = False
 
     def _leader(self) -> AgentHost | None:
         """The host that serves the partition now."""
@@ -176,4 +197,4 @@ def _is_of_takeover(message: Request) -> bool:
     """Whether it seals, fetches, or brings the start of an epoch."""
     if isinstance(message, Append):
         return any(entry.count == 0 for entry in message.entries)
-    return isinstance(message, (Seal, Tail, Base))
+    return isinstance(message, (Seal, ReadTail, Base))

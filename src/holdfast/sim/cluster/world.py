@@ -7,34 +7,24 @@ faults, in which every partition must take records and be read to its end; and a
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.agent.settings import AgentSettings
-from holdfast.groups.settings import GroupSettings
-from holdfast.kernel.membership import MembershipSettings
-from holdfast.kernel.plan_executor import PlanExecutorSettings
-from holdfast.kernel.planner import PlannerSettings
-from holdfast.kernel.session import SessionSettings
-from holdfast.log.maintenance import MaintenanceSettings
 from holdfast.log.model import QUORUM
-from holdfast.log.replication.settings import ReplicaSettings
-from holdfast.log.settings import LogSettings
-from holdfast.log.wal import WalSettings
 from holdfast.sim.checker import Violation
 from holdfast.sim.cluster.agent_logs import collecting_logs
 from holdfast.sim.cluster.checker import check_cluster
-from holdfast.sim.cluster.clients import Admin, BurstProducer, GroupMember, Producer, Reader
+from holdfast.sim.cluster.clients import BurstProducer, Reader, SimulatedAdmin, SimulatedGroupMember, SimulatedProducer
 from holdfast.sim.cluster.history import ClusterEvent, ClusterHistory
 from holdfast.sim.cluster.host import AgentHost, ClusterContext
 from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.cluster.mutants import CORRECT, ClusterVariant
 from holdfast.sim.cluster.objects import Bucket, BucketConditions
+from holdfast.sim.cluster.profile import ClusterProfile, agent_settings
 from holdfast.sim.cluster.replicas import ReplicaWires
 from holdfast.sim.cluster.takeover_faults import TakeoverFaults
 from holdfast.sim.loop import StuckError
@@ -43,11 +33,12 @@ from holdfast.sim.process import RUNNING, SimClock, SimProcess
 from holdfast.sim.store_server import SimStore, SimStoreServer
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.random import SeededRandom
-from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.types import TopicPartition
 
-FAULT_PHASE_TTLS: Final = 6
+FAULT_PHASE_TTLS: Final = 3
+SCHEDULE_TTLS: Final = 6  # for the faults of a schedule, whose steps wait for each other
 RECOVERY_PHASE_TTLS: Final = 30
+FINISH_TTLS: Final = 4  # for the last batch of each producer
 FAILPOINT_AREAS: Final = (
     "wal.group-written",
     "wal.group-synced",
@@ -74,44 +65,6 @@ class ClusterRun(msgspec.Struct, frozen=True):
     violations: list[Violation]
     counts: dict[str, int]
     events: list[ClusterEvent]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterProfile:
-    """How large the cluster is, and how many faults this seed has."""
-
-    ttl_ms: int
-    hosts: int
-    replicas: int  # of topics at quorum
-    topics: tuple[tuple[str, int], ...]  # durability, partitions
-    producers: int
-    incidents: int
-    roughness: float
-    lost_disks: bool
-    passing_topic: bool
-    orphan_grace_ms: int  # short: a sweeper and a publication must not need it
-
-    @classmethod
-    def draw(cls, random: SeededRandom) -> "ClusterProfile":
-        """What a seed draws first."""
-        rng = random.random
-        roughness = rng.random()
-        levels = rng.choice(
-            (("local",), ("local",), ("object",), ("local", "object"), ("quorum",), ("quorum",), ("quorum", "local"))
-        )
-        replicas = rng.choice((2, 3, 3)) if "quorum" in levels else 1
-        return cls(
-            ttl_ms=2_000,
-            hosts=rng.choice((max(1, replicas), max(2, replicas), 3, 3, 4)),
-            replicas=replicas,
-            topics=tuple((level, rng.choice((1, 2))) for level in levels),
-            producers=rng.choice((2, 3, 4)),
-            incidents=rng.randint(1, 3 + int(5 * roughness)),
-            roughness=roughness,
-            lost_disks="local" not in levels and replicas != 2,
-            passing_topic=rng.random() < 0.3,
-            orphan_grace_ms=rng.choice((0, 0, 200)),
-        )
 
 
 def run_cluster_seed(seed: int, *, variant: ClusterVariant = CORRECT, tracing: bool = False) -> ClusterRun:
@@ -163,7 +116,7 @@ class ClusterWorld:
         self._network = NetworkConditions(
             delay_ms=0.005 * ttl_ms, slow_ms=1.2 * ttl_ms, timeout_ms=0.25 * ttl_ms, resync_share=0.02
         )
-        self._bucket_conditions = BucketConditions()
+        self._bucket_conditions = BucketConditions(timeout_ms=0.25 * ttl_ms, slow_ms=1.5 * ttl_ms)
         bucket = Bucket(loop=loop, clock=self._clock, history=history)
         self._shared = ClusterContext(
             loop=loop,
@@ -171,7 +124,7 @@ class ClusterWorld:
             bucket=bucket,
             network=self._network,
             bucket_conditions=self._bucket_conditions,
-            wires=ReplicaWires(loop=loop, conditions=self._network, random=random, history=history),
+            wires=ReplicaWires(loop=loop, conditions=self._network, random=random, history=history, ttl_ms=ttl_ms),
             random=random,
             history=history,
             settings=lambda name: agent_settings(name, profile),
@@ -186,7 +139,7 @@ class ClusterWorld:
             TopicPartition(f"t{number}", at) for number, (_, count) in enumerate(profile.topics) for at in range(count)
         ]
         self._producers = [
-            Producer(
+            SimulatedProducer(
                 f"p{number}",
                 self._shared,
                 self._hosts,
@@ -196,37 +149,41 @@ class ClusterWorld:
             for number in range(max(profile.producers, len(self._partitions)))
         ]
         self._readers = [Reader(f"r{number}", self._shared, self._hosts, self._partitions) for number in range(1)]
-        self._member = GroupMember("g0", self._shared, self._hosts, self._partitions[0])
+        self._member = SimulatedGroupMember("g0", self._shared, self._hosts, self._partitions[0])
         self._disk_lost = False
-        self._admin = Admin("admin", self._shared, self._hosts)
+        self._admin = SimulatedAdmin("admin", self._shared, self._hosts)
         self._burst = BurstProducer("burst", self._shared, self._hosts, self._partitions[0], begin=self._begin)
         self._takeover_faults: TakeoverFaults | None = None
         if profile.replicas == 3:  # the first topic is at quorum then
-            aimed_at = (self._partitions[0], self._burst)
+            aimed_at = (
+                self._partitions[0],
+                self._burst,
+                Reader("asker", self._shared, self._hosts, self._partitions[:1]),
+            )
             self._takeover_faults = TakeoverFaults(self._shared, self._hosts, *aimed_at, clock=self._clock)
 
     async def run(self) -> None:
         """The three phases."""
         ttl_ms = self._profile.ttl_ms
         for number, host in enumerate(self._hosts):
-            self._loop.post_at(0 if number == 0 else self._rng.random() * 2 * ttl_ms, host.start)
+            self._loop.post_at(0 if number == 0 else self._rng.random() * 0.5 * ttl_ms, host.start)
         self._reap()
         await self._create_topics()
         if self._profile.replicas > 1:
             await self._all_joined()
         self._set_faults()
-        for producer in self._producers:
-            self._begin(producer.run(0.15 * ttl_ms))
+        producing = [self._begin(producer.run(0.15 * ttl_ms)) for producer in self._producers]
         background = [self._begin(each.run(0.2 * ttl_ms)) for each in self._readers]
         background.append(self._begin(self._member.run(0.3 * ttl_ms)))
         if self._profile.passing_topic:
             background.append(self._begin(self._admin.run(0.2 * ttl_ms)))
         began_ms = self._loop.now_ms
         for _ in range(self._profile.incidents):
-            self._loop.post_at(began_ms + self._rng.uniform(0.2, FAULT_PHASE_TTLS) * ttl_ms, self._draw_incident())
+            self._loop.post_at(began_ms + self._rng.uniform(0.1, FAULT_PHASE_TTLS) * ttl_ms, self._draw_incident())
         aimed = self._begin(self._takeover_faults.run()) if self._takeover_faults is not None else None
         await self._clock.sleep_ms((FAULT_PHASE_TTLS + 0.01) * ttl_ms)
         if aimed is not None:
+            await asyncio.wait((aimed,), timeout=(SCHEDULE_TTLS - FAULT_PHASE_TTLS) * ttl_ms / 1000)
             aimed.cancel()
             self._shared.wires.on_request = None
         self._network.clear()
@@ -235,14 +192,14 @@ class ClusterWorld:
         for host in self._hosts:
             host.heal()
         self._history.faults_healed()
-        await self._recover()
+        await self._recover(producing)
         for task in background:
             task.cancel()
         await self._finish_reading()
         for host in self._hosts:
             host.stop()
         await asyncio.gather(*(task for host in self._hosts for task in host.tasks), return_exceptions=True)
-        await self._clock.sleep_ms(2 * ttl_ms)
+        await self._clock.sleep_ms(1.2 * ttl_ms)
         self._server.store.reap()
         self._history.actors_stopped((), self._server.observe_holders())
 
@@ -262,17 +219,18 @@ class ClusterWorld:
         bucket.refused_share = rng.choice((0.0, 0.05, 0.2)) * rough
         bucket.lost_share = rng.choice((0.0, 0.02, 0.1)) * rough
         bucket.slow_share = rng.choice((0.0, 0.05)) * rough
-        bucket.listing_lag_ms = rng.choice((0.0, 0.0, 2_000.0))
+        bucket.listing_lag_ms = rng.choice((0.0, 0.0, 1.0)) * self._profile.ttl_ms
 
     async def _create_topics(self) -> None:
         for number, (level, count) in enumerate(self._profile.topics):
-            config: dict[str, object] = {"durability": level, "roll_ms": self._rng.choice((300, 1_000, 3_000))}
+            roll_ms = int(self._rng.choice((0.2, 0.5, 1.5)) * self._profile.ttl_ms)
+            config: dict[str, object] = {"durability": level, "roll_ms": roll_ms}
             if level == QUORUM:
                 config["replication_factor"] = self._profile.replicas
             await self._admin.create(f"t{number}", count, config)
 
-    async def _recover(self) -> None:
-        """Every producer gets a record acknowledged, and then finishes."""
+    async def _recover(self, producing: "Sequence[asyncio.Task[None]]") -> None:
+        """Every producer gets a record acknowledged, and then finishes: what is acknowledged later is in no final read."""
         ttl_ms = self._profile.ttl_ms
         before = [producer.acknowledged for producer in self._producers]
         until_ms = self._loop.now_ms + RECOVERY_PHASE_TTLS * ttl_ms
@@ -284,13 +242,15 @@ class ClusterWorld:
             ]
             if not stalled:
                 break
-            await self._clock.sleep_ms(ttl_ms / 8)
+            await self._clock.sleep_ms(ttl_ms / 20)
         else:
             for each in stalled:
                 self._history.actor_crashed(each.name, f"nothing was acknowledged on {each.which} since faults ended")
         for producer in self._producers:
             producer.finishing = True
-        await self._clock.sleep_ms(ttl_ms)
+        _, late = await asyncio.wait(producing, timeout=FINISH_TTLS * ttl_ms / 1000)
+        for task in late:
+            task.cancel()
 
     async def _finish_reading(self) -> None:
         final = Reader("final", self._shared, self._hosts, self._partitions)
@@ -369,15 +329,19 @@ class ClusterWorld:
         return lambda: host.step_wall(by_ms) if not host.process.dead else None
 
     def _cut(self, host: AgentHost, duration_ms: float) -> None:
-        """From the store and clients, from the other agents, or from both."""
+        """From the store, most often with the clients; from the other agents, or only from their answers; or from all."""
         host.record("cuts", "is cut off", duration_ms)
         kind = self._rng.random()
         if kind < 0.7:
             host.link.up, host.link.refuses = False, self._rng.random() < 0.5
             self._after(duration_ms, lambda: setattr(host.link, "up", True))
+            if self._rng.random() < 0.8:
+                host.clients_link.up = False
+                self._after(duration_ms, lambda: setattr(host.clients_link, "up", True))
         if kind > 0.4:
-            host.peer_link.up = False
-            self._after(duration_ms, lambda: setattr(host.peer_link, "up", True))
+            side, cut = self._rng.choice((("up", False), ("up", False), ("deaf", True)))
+            setattr(host.peer_link, side, cut)
+            self._after(duration_ms, lambda: setattr(host.peer_link, side, not cut))
 
     def _cut_objects(self, host: AgentHost, duration_ms: float) -> None:
         host.record("object outages", "cannot reach object storage", duration_ms)
@@ -391,7 +355,7 @@ class ClusterWorld:
 
     def _slow_disk(self, host: AgentHost, duration_ms: float) -> None:
         host.record("slow disks", "has a slow disk", duration_ms)
-        host.disk.slow_ms = self._rng.uniform(10, 800)
+        host.disk.slow_ms = self._rng.uniform(0.005, 0.4) * self._profile.ttl_ms
         self._after(duration_ms, lambda: setattr(host.disk, "slow_ms", 0.0))
 
     def _break_disk(self, host: AgentHost) -> None:
@@ -413,54 +377,3 @@ class ClusterWorld:
 
     def _after(self, duration_ms: float, callback: Callable[[], None]) -> None:
         self._loop.post_at(self._loop.now_ms + duration_ms, callback)
-
-
-def agent_settings(name: str, profile: ClusterProfile) -> AgentSettings:
-    """Settings at the scale of a world."""
-    ttl_ms = profile.ttl_ms
-    return AgentSettings(
-        id=name,
-        hand_over_ms=2 * ttl_ms,
-        drain_ms=4 * ttl_ms,
-        rejoin_ms=ttl_ms // 10,
-        open_retry_ms=ttl_ms // 4,
-        idle_ms=ttl_ms,
-        publish_backoff_max_ms=ttl_ms,
-        drain_publish_ms=2 * ttl_ms,
-        drain_refuse_ms=ttl_ms // 2,
-        session=SessionSettings(
-            ttl_ms=ttl_ms,
-            renew_ms=9 * ttl_ms // 20,
-            margin_ms=ttl_ms // 10,
-            stall_ms=ttl_ms,
-            retry_ms=ttl_ms // 10,
-        ),
-        membership=MembershipSettings(heartbeat_ms=5 * ttl_ms, shown_ms=15 * ttl_ms, wait_for_id_ms=4 * ttl_ms),
-        planner=PlannerSettings(settle_ms=ttl_ms // 10, tick_ms=5 * ttl_ms),
-        follower=PlanExecutorSettings(tick_ms=3 * ttl_ms, transfer_timeout_ms=3 * ttl_ms, retry_ms=ttl_ms // 10),
-        log=LogSettings(
-            reserve_offsets=16,
-            room_wait_ms=ttl_ms // 2,
-            publish_tick_ms=100,
-            publish_retry_ms=200,
-            object_interval_ms=100,
-            segment_keys_max=6,
-            check_batches="headers",
-        ),
-        wal=WalSettings(file_bytes=16 * KIB, files_spare_max=2, read_bytes=4 * KIB, copy_forward_files=2),
-        upkeep=MaintenanceSettings(
-            grace_ms=ttl_ms // 2,
-            orphan_grace_ms=profile.orphan_grace_ms,
-            unproven_keep_ms=0,
-            deleted_keep_ms=ttl_ms,
-            index_interval_ms=ttl_ms,
-            merge_interval_ms=ttl_ms,
-            retention_interval_ms=ttl_ms,
-            compaction_interval_ms=5 * ttl_ms,
-            trash_interval_ms=ttl_ms // 8,
-            orphan_interval_ms=ttl_ms // 8,
-            lease_retry_ms=ttl_ms // 2,
-        ),
-        groups=GroupSettings(shards=2),
-        replica=ReplicaSettings(lag_ms=ttl_ms, entries_wait_ms=ttl_ms // 4, check_ms=2 * ttl_ms),
-    )

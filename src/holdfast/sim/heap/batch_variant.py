@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.contracts.store import Requirement
 from holdfast.heap.batch.coordinator import BatchCoordinator
 from holdfast.heap.batch.model import Prepared
-from holdfast.heap.batch.participant import Outcome, outcome_of
+from holdfast.heap.batch.participant import BatchOutcome, outcome_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class BatchVariant:
     asks_the_store: bool = True
     waits_for_the_coordinator: bool = True
 
-    def outcome(self, prepared: Prepared, *, own_epoch: int, coordinator_epoch: int, is_decided: bool) -> Outcome:
+    def outcome(self, prepared: Prepared, *, own_epoch: int, coordinator_epoch: int, is_decided: bool) -> BatchOutcome:
         """What a participant takes to be the outcome."""
         return outcome_of(
             prepared,

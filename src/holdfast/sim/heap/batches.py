@@ -12,9 +12,9 @@ import msgspec
 from holdfast.contracts.store import Absent, Delete, Operation, Put, Requirement
 from holdfast.heap.batch.coordinator import BatchCoordinator, BatchState, Promise
 from holdfast.heap.batch.model import BatchRecord, Forgotten, Prepared, Resolved, decision_key
-from holdfast.heap.batch.participant import Outcome
+from holdfast.heap.batch.participant import BatchOutcome
 from holdfast.heap.batch.reservations import Reservations
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Encoded, Enqueue, ProducerSequence, Reserve, decode_operation, encode_operation
 from holdfast.heap.snapshot_format import SnapshotSubject, decode_image, encode_image
 from holdfast.heap.state_image import capture, restored
@@ -49,7 +49,7 @@ class _Leader:
 
     partition: int
     epoch: int
-    state: PartitionState
+    state: HeapState
     coordinating: dict[str, BatchCoordinator] = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class _Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRun:
+class SimulatedBatch:
     """The result of one seed."""
 
     events: list[BatchEvent]
@@ -85,7 +85,7 @@ class BatchWorld:
         self.answers: dict[str, bool] = {}
         self.events: list[BatchEvent] = []
         for partition in range(len(self._records)):
-            self._leaders.append(_Leader(partition, 0, PartitionState("min")))
+            self._leaders.append(_Leader(partition, 0, HeapState("min")))
             self.change_leader(partition)
 
     # ── running ──
@@ -184,9 +184,9 @@ class BatchWorld:
         self._note(partition, f"has a leader at epoch {epoch}")
         self._ask(leader)
 
-    def _recovered(self, partition: int) -> PartitionState:
+    def _recovered(self, partition: int) -> HeapState:
         """The state that the snapshot and the records behind it give."""
-        state = PartitionState("min")
+        state = HeapState("min")
         if self._snapshots[partition]:
             state = restored(decode_image(self._snapshots[partition], SnapshotSubject(_TOPIC, partition)))
         for offset, record in enumerate(self._records[partition][state.next_offset :], state.next_offset):
@@ -305,8 +305,8 @@ class BatchWorld:
         outcome = self._variant.outcome(
             prepared, own_epoch=leader.epoch, coordinator_epoch=coordinator.epoch, is_decided=is_decided
         )
-        if outcome is not Outcome.UNDECIDED:
-            self._resolve(leader, prepared.batch, committed=outcome is Outcome.COMMITTED)
+        if outcome is not BatchOutcome.UNDECIDED:
+            self._resolve(leader, prepared.batch, committed=outcome is BatchOutcome.COMMITTED)
         elif not self._variant.waits_for_the_coordinator:
             self._resolve(leader, prepared.batch, committed=False)
         else:
@@ -362,12 +362,12 @@ def _number(batch: int) -> ProducerSequence:
     return ProducerSequence("client", 0, batch)
 
 
-def run_batch_seed(seed: int, *, variant: BatchVariant = CORRECT_BATCHES, tracing: bool = False) -> BatchRun:
+def run_batch_seed(seed: int, *, variant: BatchVariant = CORRECT_BATCHES, tracing: bool = False) -> SimulatedBatch:
     """Run one seed. Every step is in its events, traced or not."""
     world = BatchWorld(seed, variant)
     violations = world.run()
     committed = sum(world.answers.values())
-    return BatchRun(world.events, violations, {"committed": committed, "aborted": len(world.answers) - committed})
+    return SimulatedBatch(world.events, violations, {"committed": committed, "aborted": len(world.answers) - committed})
 
 
 def describe_batch_event(event: BatchEvent) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from holdfast.heap.fairness.index import FairIndex
 from holdfast.heap.fairness.rules import FairRules
 from holdfast.sim.checker import Violation
 from holdfast.sim.heap.history import MessageGone
-from holdfast.sim.heap.partition import Kind, Record, SimLeader, SimPartition, View
+from holdfast.sim.heap.partition import Kind, SimLeader, SimPartition, SimulatedRecord, View
 from holdfast.sim.heap.variant import HeapVariant
 from holdfast.sim.heap.world import HeapWorld
 from holdfast.vocabulary.random import SeededRandom
@@ -28,7 +28,7 @@ class FairView(View):
     keys: int = 1
     free: dict[int, int] = field(default_factory=dict)  # what could be granted after the last look: message → rank
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: SimulatedRecord) -> None:
         """Take a record."""
         for message, rank in record.messages:
             known = message in self.fair or message in self.delayed or message in self.leased

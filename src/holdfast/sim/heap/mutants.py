@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.heap.spine.leader_end import LeaderEnd
-from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Hello, Pop, Refill, Refused
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 from holdfast.heap.spine.ready_budget import ReadyBudget
 from holdfast.heap.spine.spine import Settled, Spine
@@ -87,14 +87,14 @@ class _CountsAcknowledgedAdverts(ReadyBudget):
 
 
 class _NoBudget(LeaderEnd):
-    def adopt(self, hello: Hello) -> bool:
+    def adopt(self, hello: SpineHello) -> bool:
         void = super().adopt(hello)
         self._budget = _NoBudgetCount(hello.budget)
         return void
 
 
 class _AcknowledgedBudget(LeaderEnd):
-    def adopt(self, hello: Hello) -> bool:
+    def adopt(self, hello: SpineHello) -> bool:
         void = super().adopt(hello)
         waiting, self._budget = self._budget.waiting, _CountsAcknowledgedAdverts(hello.budget)
         for event in waiting:
@@ -103,11 +103,25 @@ class _AcknowledgedBudget(LeaderEnd):
 
 
 class _ObeysEverySpine(LeaderEnd):
-    def refuses(self, message: Hello | AdvertAck | Refill | Pop) -> Refused | None:
+    def refuses(self, message: SpineHello | AdvertAck | Refill | Pop) -> Refused | None:
         return None
 
     def begin(self, pop: Pop) -> Refused | None:
         return self._refusal() if self._hello is None or pop.epoch != self.epoch else None
+
+
+class _ObeysWhoKnowsFewer(LeaderEnd):
+    def _knows_too_few(self, hello: SpineHello) -> bool:
+        return False
+
+
+class _NewServesAtOnce(LeaderEnd):
+    """The mistake: no spine has ever been here, so nobody has to be told."""
+
+    def __init__(
+        self, partition: int, epoch: int, *, spine_epoch: int, unknown_to_spines: bool, partitions: int = 0
+    ) -> None:
+        super().__init__(partition, epoch, spine_epoch=spine_epoch, unknown_to_spines=True, partitions=partitions)
 
 
 class _ServesBeforeHello(LeaderEnd):
@@ -136,6 +150,16 @@ _ALL: Final = (
     HeapVariant(name="reservations-uncounted", wrong="any number is reserved at a time", spine=_IgnoresReservations),
     HeapVariant(name="late-adverts", wrong="adverts of former leaders and rounds are taken", spine=_TakesLateAdverts),
     HeapVariant(name="grows-at-once", wrong="new partitions are not waited for by the old ones", spine=_GrowsAtOnce),
+    HeapVariant(
+        name="fewer-partitions-obeyed",
+        wrong="leaders obey a spine that does not know of new partitions",
+        leader_end=_ObeysWhoKnowsFewer,
+    ),
+    HeapVariant(
+        name="new-serves-at-once",
+        wrong="a new partition acknowledges before the spine knows of it",
+        leader_end=_NewServesAtOnce,
+    ),
     HeapVariant(name="epochs-off", wrong="leaders obey every spine", leader_end=_ObeysEverySpine),
     HeapVariant(name="spine-epochs-unlogged", wrong="a new leader does not know whom to obey", logs_spine_epochs=False),
     HeapVariant(

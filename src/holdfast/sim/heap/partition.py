@@ -21,14 +21,16 @@ class Kind(Enum):
     LEASED = auto()
     GONE = auto()
     SPINE = auto()
+    PARTITIONS = auto()
 
 
-class Record(NamedTuple):
-    """One record: messages and their ranks, or the epoch of a spine."""
+class SimulatedRecord(NamedTuple):
+    """One record: messages and their ranks, or the epoch of a spine, or how many partitions there are."""
 
     kind: Kind
     messages: tuple[tuple[int, int], ...] = ()
     spine_epoch: int = 0
+    partitions: int = 0
 
 
 @dataclass(slots=True)
@@ -39,11 +41,15 @@ class View:
     delayed: dict[int, int] = field(default_factory=dict)
     leased: dict[int, int] = field(default_factory=dict)
     spine_epoch: int = 0
+    partitions: int = 0
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: SimulatedRecord) -> None:
         """Take a record."""
         if record.kind is Kind.SPINE:
             self.spine_epoch = record.spine_epoch
+            return
+        if record.kind is Kind.PARTITIONS:
+            self.partitions = record.partitions
             return
         for message, rank in record.messages:
             self._remove(message, rank)
@@ -76,7 +82,7 @@ class SimPartition:
     def __init__(self, number: int, *, unknown_to_spines: bool, view: Callable[[], View] = View) -> None:
         self.number, self._unknown_to_spines, self._view = number, unknown_to_spines, view
         self.epoch = 0
-        self.records: list[Record] = []
+        self.records: list[SimulatedRecord] = []
 
     def lead(self, leader_end: type[LeaderEnd]) -> "SimLeader":
         """A new leader, by replay."""
@@ -85,7 +91,11 @@ class SimPartition:
         for record in self.records:
             view.apply(record)
         end = leader_end(
-            self.number, self.epoch, spine_epoch=view.spine_epoch, unknown_to_spines=self._unknown_to_spines
+            self.number,
+            self.epoch,
+            spine_epoch=view.spine_epoch,
+            unknown_to_spines=self._unknown_to_spines,
+            partitions=view.partitions,
         )
         return SimLeader(self, self.epoch, view, end)
 
@@ -113,8 +123,8 @@ class SimLeader:
         """Of the last record."""
         return len(self.partition.records)
 
-    def append(self, kind: Kind, *messages: tuple[int, int], spine_epoch: int = 0) -> None:
+    def append(self, kind: Kind, *messages: tuple[int, int], spine_epoch: int = 0, partitions: int = 0) -> None:
         """Append and apply."""
-        record = Record(kind, messages, spine_epoch)
+        record = SimulatedRecord(kind, messages, spine_epoch, partitions)
         self.partition.records.append(record)
         self.view.apply(record)

@@ -13,10 +13,10 @@ from holdfast.heap.spine.messages import (
     Advert,
     AdvertAck,
     Granted,
-    Hello,
     Pop,
     Refill,
     Refused,
+    SpineHello,
     ToLeader,
     ToSpine,
     decode_to_leader,
@@ -107,6 +107,7 @@ class HeapWorld:
         self._leaders: list[SimLeader] = []
         self._lost: list[dict[int, int]] = []  # ready messages whose readiness was not acknowledged by a former leader
         self._spines: list[_SimSpine] = []
+        self._sizes = [self.configuration.partitions]
         self._add_partitions(self.configuration.partitions, unknown_to_spines=True)
         self._change_spine()
 
@@ -140,6 +141,8 @@ class HeapWorld:
                 (1, self._cancel),
                 (2, self._see_growth),
             ]
+            if len(self._sizes) > 1:
+                actions.append((1, self._notice_growth))
             if configuration.grows and len(self._partitions) < configuration.partitions + 3:
                 actions.append((3, self._grow))
         weights = [weight for weight, _ in actions]
@@ -260,7 +263,9 @@ class HeapWorld:
 
     def _change_spine(self) -> None:
         epoch = self._spines[0].spine.epoch + 1 if self._spines else 1
-        bound = RankBound.split(self.configuration.k, len(self._partitions), in_flight=self.configuration.in_flight)
+        # Its process may not have read yet that there are more partitions.
+        count = self._random.choice(self._sizes) if len(self._sizes) > 1 else len(self._partitions)
+        bound = RankBound.split(self.configuration.k, count, in_flight=self.configuration.in_flight)
         spine = _SimSpine(self._variant.spine(epoch, bound, fan_out=self.configuration.fan_out))
         self._spines = [spine, *self._spines[:_ZOMBIES_MAX]]
         self._add(SpineChanged(self._step, epoch))
@@ -269,7 +274,17 @@ class HeapWorld:
 
     def _grow(self) -> None:
         self._add_partitions(self._random.choice((1, 2)), unknown_to_spines=False)
+        self._sizes.append(len(self._partitions))
         self._add(PartitionsAdded(self._step, len(self._partitions)))
+
+    def _notice_growth(self) -> None:
+        """A leader reads the topic's record."""
+        self._log_partitions(self._random.choice(self._leaders), len(self._partitions))
+
+    def _log_partitions(self, leader: SimLeader, count: int) -> None:
+        if count > max(self._sizes[0], leader.end.partitions):
+            leader.end.partitions = count
+            leader.append(Kind.PARTITIONS, partitions=count)
 
     def _add_partitions(self, count: int, *, unknown_to_spines: bool) -> None:
         for _ in range(count):
@@ -328,7 +343,7 @@ class HeapWorld:
             return  # what it would append is refused where it lands
         self._note(f"p{leader.partition.number}", f"receives {message}")
         match message:
-            case Hello():
+            case SpineHello():
                 self._adopt(leader, link, message)
             case Pop():
                 self._grant(leader, link, message)
@@ -350,13 +365,14 @@ class HeapWorld:
                 self._count(leader.partition.number, message, rank)
         lost.clear()
 
-    def _adopt(self, leader: SimLeader, link: _Link, hello: Hello) -> None:
+    def _adopt(self, leader: SimLeader, link: _Link, hello: SpineHello) -> None:
         refused = leader.end.refuses(hello)
         if refused is not None:
             self._send_to_spine(link, refused)
             return
         if hello.spine_epoch > leader.end.spine_epoch and self._variant.logs_spine_epochs:
             leader.append(Kind.SPINE, spine_epoch=hello.spine_epoch)
+        self._log_partitions(leader, hello.partitions)
         if leader.end.adopt(hello):
             for message, rank in leader.last_pop:
                 if message in leader.view.leased:
@@ -418,7 +434,8 @@ class HeapWorld:
                     spine.wanted -= settled.count
                     self._add(PopDelivered(self._step, settled.partition, spine.spine.epoch, settled.sequence))
             case Refused():
-                if message.spine_epoch <= spine.spine.epoch:
+                too_few = spine.spine.bound.partitions < self._leaders[message.partition].end.partitions
+                if message.spine_epoch <= spine.spine.epoch and not too_few:  # it reads the topic's record first
                     self._connect(spine, message.partition)
         self._pump(spine)
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.spark.clickhouse.errors import BatchBlockedError, ReplayDiffersError
 
 
-class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
+class RowPiece(msgspec.Struct, frozen=True, array_like=True):
     """Rows that are staged under one token."""
 
     token: str
@@ -73,7 +73,7 @@ class BatchRecord:
     plan: Plan
 
 
-class Step(Enum):
+class CommitStep(Enum):
     """What a commit does about its batch."""
 
     BEGIN = "record it, then insert its rows"
@@ -81,10 +81,12 @@ class Step(Enum):
     SKIP = "it is done"
 
 
-def next_step(last: BatchRecord | None, batch: int, content: Content, *, what: str, keep: bool, replaces: bool) -> Step:
+def next_step(
+    last: BatchRecord | None, batch: int, content: Content, *, what: str, keep: bool, replaces: bool
+) -> CommitStep:
     """`ReplayDiffersError`, `BatchBlockedError`. `replaces`: the batch is the table's whole content; repeating it is harmless."""
     if last is None or batch > last.batch:
-        return Step.BEGIN
+        return CommitStep.BEGIN
     if batch < last.batch:
         reason = (
             f"{last.batch} is recorded already, and batches only go forward. Was an old checkpoint restored? "
@@ -92,15 +94,15 @@ def next_step(last: BatchRecord | None, batch: int, content: Content, *, what: s
         )
         raise BatchBlockedError(what, reason)
     if content == last.content and last.done:
-        return Step.SKIP
+        return CommitStep.SKIP
     if replaces:
-        return Step.BEGIN
+        return CommitStep.BEGIN
     if content != last.content and not keep:
         raise ReplayDiffersError(what, str(last.content), str(content))
-    return Step.SKIP if last.done else Step.RESUME
+    return CommitStep.SKIP if last.done else CommitStep.RESUME
 
 
-def plan_inserts(pieces: Sequence[StagedPiece], rows_max: int) -> Iterator[Insert]:
+def plan_inserts(pieces: Sequence[RowPiece], rows_max: int) -> Iterator[Insert]:
     """Pieces in order, as few inserts of at most `rows_max` rows as they fill; a larger piece is an insert of its own."""
     tokens: list[str] = []
     rows = 0

@@ -17,10 +17,10 @@ from holdfast.spark.clickhouse import statements
 from holdfast.spark.clickhouse.batch_records import last_batch, record_batch
 from holdfast.spark.clickhouse.batches import (
     BatchRecord,
+    CommitStep,
     Content,
     Plan,
-    StagedPiece,
-    Step,
+    RowPiece,
     next_step,
     plan_inserts,
 )
@@ -34,7 +34,7 @@ from holdfast.spark.clickhouse.ownership import (
 )
 from holdfast.spark.clickhouse.runs import Run, check_newest
 from holdfast.spark.clickhouse.scopes import WriteIdentity
-from holdfast.spark.clickhouse.stager import PieceStager, StagedRows, read_batches
+from holdfast.spark.clickhouse.stager import RowStager, StagedRows, read_batches
 from holdfast.spark.clickhouse.statements import ScopeKey
 from holdfast.spark.clickhouse.target import Target
 from holdfast.vocabulary import failpoints
@@ -108,10 +108,10 @@ class Committer:
         record = BatchRecord(batch=identity.batch, done=False, epoch=own.epoch, run=own.run, content=content, plan=plan)
         inserter = self._inserter(key, own, identity.batch)
         step = self._next_step(key, last, record, inserter)
-        if last is not None and step is Step.RESUME:
+        if last is not None and step is CommitStep.RESUME:
             record = replace(record, content=last.content, plan=last.plan)
-        if step is not Step.SKIP:
-            self._write(key, own, record, inserter, resumed=step is Step.RESUME or repeated)
+        if step is not CommitStep.SKIP:
+            self._write(key, own, record, inserter, resumed=step is CommitStep.RESUME or repeated)
         used = [plan, last.plan] if last is not None and last.batch == identity.batch else [plan]
         for each in {(each.staged_table, each.staged_batch) for each in used}:
             self._drop_staged(*each)
@@ -136,13 +136,15 @@ class Committer:
             self._clear_earlier_generations(key, own, known)
         return last
 
-    def _next_step(self, key: ScopeKey, last: BatchRecord | None, record: BatchRecord, inserter: BatchInserter) -> Step:
+    def _next_step(
+        self, key: ScopeKey, last: BatchRecord | None, record: BatchRecord, inserter: BatchInserter
+    ) -> CommitStep:
         what, keep = _batch_title(record.batch, key), self._options.on_different_replay == "keep"
         step = next_step(last, record.batch, record.content, what=what, keep=keep, replaces=self._replaces)
-        if last is None or step is not Step.RESUME or self._is_staged(last.plan):
+        if last is None or step is not CommitStep.RESUME or self._is_staged(last.plan):
             return step
         if inserter.has_none_of_batch():
-            return Step.BEGIN  # nothing of it is visible: what is staged now is as good
+            return CommitStep.BEGIN  # nothing of it is visible: what is staged now is as good
         raise self._staged_is_gone(what)
 
     def _staged_is_gone(self, what: str) -> BatchBlockedError:
@@ -187,7 +189,7 @@ class Committer:
         pieces = [piece for each in staged for piece in each.pieces]
         inline = [batch for each in staged if each.inline for batch in read_batches(each.inline)]
         if inline:
-            stager = PieceStager(self._client, self._target, self._options, identity.staged_batch, self._random)
+            stager = RowStager(self._client, self._target, self._options, identity.staged_batch, self._random)
             pieces.append(stager.stage(inline))
         table = self._target.staged
         plan = Plan(table.name, identity.staged_batch, list(plan_inserts(pieces, self._options.insert_rows_max)))
@@ -195,7 +197,7 @@ class Committer:
             return plan, Content(0, 0)
         return plan, self._content(identity, pieces)
 
-    def _content(self, identity: WriteIdentity, pieces: Sequence[StagedPiece]) -> Content:
+    def _content(self, identity: WriteIdentity, pieces: Sequence[RowPiece]) -> Content:
         tokens = [piece.token for piece in pieces]
         rows, hashed = self._client.rows(self._target.staged.content(identity.staged_batch, tokens))[0]
         wanted = sum(piece.rows for piece in pieces)

@@ -20,22 +20,22 @@ _FLOW_CHECKPOINT: Final = re.compile(r"(?P<flow>.+/_checkpoints/[^/]+/(?P<name>[
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WriterScope:
     """`generation` None: the writer does not know it; each query of the scope is a generation."""
 
     name: str
     generation: int | None = None
 
 
-def stream_scope(options: ClickHouseOptions, spark_options: Mapping[str, str], query: str) -> Scope:
+def stream_scope(options: ClickHouseOptions, spark_options: Mapping[str, str], query: str) -> WriterScope:
     """The scope of a streaming query."""
     if options.scope:
-        return Scope(f"scope/{options.scope}")
+        return WriterScope(f"scope/{options.scope}")
     known = {name.lower(): value for name, value in spark_options.items()}
     found = _FLOW_CHECKPOINT.fullmatch(_one_spelling(known.get("checkpointlocation", "")))
     if found is not None and known.get("queryname", "").rpartition(".")[2] == found["name"]:
-        return Scope(f"flow/{found['flow']}", int(found["number"]))
-    return Scope(f"query/{query}", 0)
+        return WriterScope(f"flow/{found['flow']}", int(found["number"]))
+    return WriterScope(f"query/{query}", 0)
 
 
 def _one_spelling(location: str) -> str:
@@ -44,16 +44,16 @@ def _one_spelling(location: str) -> str:
     return "file://" + re.sub("^/+", "/", path).replace("//", "/") if path.startswith("/") else location
 
 
-def write_scope(write_id: str) -> Scope:
+def write_scope(write_id: str) -> WriterScope:
     """The scope of named batch writes. Within a streaming query (`foreachBatch`), each query is a generation."""
-    return Scope(f"write/{write_id}")
+    return WriterScope(f"write/{write_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIdentity:
     """What one commit is: batch `batch` of `query`, by `run`, in a scope. Nothing but `run` is known of an unnamed write."""
 
-    scope: Scope | None
+    scope: WriterScope | None
     query: str
     run: str
     batch: int

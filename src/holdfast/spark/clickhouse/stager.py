@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseUnreachableError
-from holdfast.spark.clickhouse.batches import StagedPiece
+from holdfast.spark.clickhouse.batches import RowPiece
 from holdfast.spark.clickhouse.options import ClickHouseOptions
 from holdfast.spark.clickhouse.target import Target
 from holdfast.vocabulary.random import Random
@@ -30,12 +30,12 @@ _SETTINGS: Final[dict[str, str | int]] = {
 class StagedRows:
     """What a task has staged: pieces, or if it is small the rows themselves, as an Arrow stream."""
 
-    pieces: list[StagedPiece] = field(default_factory=list)
+    pieces: list[RowPiece] = field(default_factory=list)
     inline: bytes = b""
     inline_rows: int = 0
 
 
-class PieceStager:
+class RowStager:
     """Stages rows for one batch of one run."""
 
     def __init__(
@@ -46,7 +46,7 @@ class PieceStager:
 
     def stage_all(self, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage the rows of a task."""
-        pieces: list[StagedPiece] = []
+        pieces: list[RowPiece] = []
         buffered: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
@@ -63,7 +63,7 @@ class PieceStager:
             return StagedRows([], arrow_stream(buffered), sum(batch.num_rows for batch in buffered))
         return StagedRows([*pieces, self.stage(buffered)])
 
-    def stage(self, batches: Sequence[pa.RecordBatch]) -> StagedPiece:
+    def stage(self, batches: Sequence[pa.RecordBatch]) -> RowPiece:
         """Stage some rows as one piece. If its answer is lost, a piece is staged again, under another token."""
         data = arrow_stream(batches)
         for attempt in range(_TRIES):
@@ -75,7 +75,7 @@ class PieceStager:
                 if attempt == _TRIES - 1:
                     raise
                 continue
-            return StagedPiece(token, sum(batch.num_rows for batch in batches))
+            return RowPiece(token, sum(batch.num_rows for batch in batches))
         raise AssertionError("unreachable")
 
 

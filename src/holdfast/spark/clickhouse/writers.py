@@ -19,8 +19,8 @@ from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.spark.clickhouse.committer import Committer
 from holdfast.spark.clickhouse.options import SPARK_OPTIONS, ClickHouseOptions, parse_options
 from holdfast.spark.clickhouse.ownership import take_ownership
-from holdfast.spark.clickhouse.scopes import Scope, WriteIdentity, stream_scope, write_scope
-from holdfast.spark.clickhouse.stager import PieceStager, StagedRows
+from holdfast.spark.clickhouse.scopes import WriteIdentity, WriterScope, stream_scope, write_scope
+from holdfast.spark.clickhouse.stager import RowStager, StagedRows
 from holdfast.spark.clickhouse.statements import ScopeKey
 from holdfast.spark.clickhouse.target import Target, prepare_target
 from holdfast.vocabulary.clock import RealClock
@@ -37,7 +37,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 @dataclass
-class StagedMessage(WriterCommitMessage):
+class RowMessage(WriterCommitMessage):
     """A task's message to the driver: what its write is, and what it has staged."""
 
     identity: WriteIdentity
@@ -52,18 +52,18 @@ class TableWriter:
     target: Target
     replaces: bool
 
-    def write(self, identity: WriteIdentity, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, identity: WriteIdentity, batches: Iterator[pa.RecordBatch]) -> RowMessage:
         """A task's work. The first task of a batch takes the scope, so that a later start is known before any commit."""
         context = TaskContext.get()
         with closing(connect(self.options)) as client:
             if identity.scope is not None and context is not None and context.partitionId() == 0:
                 take_ownership(client, self._key(identity.scope), identity)
-            stager = PieceStager(client, self.target, self.options, identity.staged_batch, SystemRandom())
-            return StagedMessage(identity, stager.stage_all(batches))
+            stager = RowStager(client, self.target, self.options, identity.staged_batch, SystemRandom())
+            return RowMessage(identity, stager.stage_all(batches))
 
     def commit(self, messages: Messages) -> None:
         """The driver's work."""
-        received = [each for each in messages if isinstance(each, StagedMessage)]
+        received = [each for each in messages if isinstance(each, RowMessage)]
         if not received:
             return  # a batch without tasks has no rows
         with closing(connect(self.options)) as client:
@@ -77,7 +77,7 @@ class TableWriter:
             )
             committer.commit(received[0].identity, [each.staged for each in received])
 
-    def _key(self, scope: Scope) -> ScopeKey:
+    def _key(self, scope: WriterScope) -> ScopeKey:
         return self.target.scope_key(scope.name)
 
 
@@ -87,7 +87,7 @@ class ClickHouseWriter(DataSourceArrowWriter):
     def __init__(self, table: TableWriter, token: str) -> None:
         self._table, self._token = table, token
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowMessage:
         return self._table.write(self._identity(), iterator)
 
     def commit(self, messages: Messages) -> None:
@@ -112,7 +112,7 @@ class ClickHouseStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, table: TableWriter, spark_options: Mapping[str, str]) -> None:
         self._table, self._spark_options = table, dict(spark_options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowMessage:
         query, run, batch = _property(_QUERY_ID), _property(_RUN_ID), _property(_BATCH_ID)
         for name, found in ((_QUERY_ID, query), (_RUN_ID, run), (_BATCH_ID, batch)):
             if not found:

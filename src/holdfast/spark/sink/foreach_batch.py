@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.spark.executors import SparkExecutors
-from holdfast.spark.sink.executor_publishing import StagedBatch
+from holdfast.spark.sink.executor_publisher import StagedBatch
 from holdfast.spark.sink.pieces import merge_piece_lists, pack, unpack
 from holdfast.spark.sink.writers import TopicWriter, stream_query, stream_topic_writer
 from holdfast.vocabulary.errors import InvalidError

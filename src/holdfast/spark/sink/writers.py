@@ -27,7 +27,7 @@ from holdfast.contracts.executors import Executors
 from holdfast.spark.clusters import discover_urls, open_cluster
 from holdfast.spark.kafka_options import spelled_as_kafka
 from holdfast.spark.sink.encoder import SinkTopic
-from holdfast.spark.sink.executor_publishing import PlanShare, SendShares, StagedBatch, publish_from_executors
+from holdfast.spark.sink.executor_publisher import PlanShare, SendShares, StagedBatch, publish_from_executors
 from holdfast.spark.sink.options import SinkOptions, parse_sink_options
 from holdfast.spark.sink.pieces import StagedPieceList, merge_piece_lists, pack, unpack
 from holdfast.spark.sink.publisher import SinkPublisher

@@ -14,7 +14,7 @@ from holdfast.spark.clusters import discover_urls
 from holdfast.spark.ranges import Planner
 from holdfast.spark.source.filters import FilterBounds, push_filters
 from holdfast.spark.source.options import SourceOptions
-from holdfast.spark.source.plan import TopicRange, batch_ranges
+from holdfast.spark.source.plan import SourceRange, batch_ranges
 from holdfast.spark.source.tasks import ReadTask, TaskReader, group_by_size, run_task, task_options, without_credentials
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class BatchReader(DataSourceReader):
         options = self._options
         cluster_address = discover_urls(options.cluster_address)
         planner = Planner(cluster_address)
-        parts: list[TopicRange] = []
+        parts: list[SourceRange] = []
         sizes: list[float] = []
         for whole in batch_ranges(options, self._bounds, planner):
             for part, size in planner.split_with_sizes(
                 whole.range, rows_max=options.rows_per_task, bytes_max=options.bytes_per_task
             ):
-                parts.append(TopicRange(part, whole.topic_id))
+                parts.append(SourceRange(part, whole.topic_id))
                 sizes.append(size)
         how = task_options(options, cluster_address, self._bounds.times(options.disorder_ms))
         return without_credentials([ReadTask(group, how) for group in group_by_size(parts, sizes)])

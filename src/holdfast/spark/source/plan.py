@@ -28,7 +28,7 @@ class OffsetPlanner(Protocol):
     def limit(self, wholes: Sequence[PartitionRange], *, rows_max: int, bytes_max: int) -> list[PartitionRange]: ...
 
 
-class TopicRange(NamedTuple):
+class SourceRange(NamedTuple):
     """A range, and the id of its topic."""
 
     range: PartitionRange
@@ -47,7 +47,7 @@ def topic_offsets(options: SourceOptions, planner: OffsetPlanner) -> dict[str, T
     return found
 
 
-def batch_ranges(options: SourceOptions, bounds: FilterBounds, planner: OffsetPlanner) -> list[TopicRange]:
+def batch_ranges(options: SourceOptions, bounds: FilterBounds, planner: OffsetPlanner) -> list[SourceRange]:
     """The ranges of a batch read, in order of topic and partition."""
     ranges = []
     for name, offsets in sorted(topic_offsets(options, planner).items()):
@@ -59,7 +59,7 @@ def batch_ranges(options: SourceOptions, bounds: FilterBounds, planner: OffsetPl
             end = _clamp_end(options, name, number, ends[number], offsets)
             start, end = max(start, bounds.offsets.start), min(end, bounds.offsets.end)
             if start < end:
-                ranges.append(TopicRange(PartitionRange(name, number, start, end), offsets.topic_id))
+                ranges.append(SourceRange(PartitionRange(name, number, start, end), offsets.topic_id))
     return ranges
 
 
@@ -122,7 +122,7 @@ def end_position(options: SourceOptions, offsets: Mapping[str, TopicOffsets]) ->
     )
 
 
-def stream_ranges(start: StreamPosition, end: StreamPosition) -> list[TopicRange]:
+def stream_ranges(start: StreamPosition, end: StreamPosition) -> list[SourceRange]:
     """The ranges between two positions; they follow from these alone. A new topic or partition is read from 0 on."""
     ranges = []
     for name, topic in sorted(end.topics.items()):
@@ -131,7 +131,7 @@ def stream_ranges(start: StreamPosition, end: StreamPosition) -> list[TopicRange
         for number, stop in sorted(topic.offsets.items()):
             begin = known.get(number, 0)
             if begin < stop:
-                ranges.append(TopicRange(PartitionRange(name, number, begin, stop), topic.id))
+                ranges.append(SourceRange(PartitionRange(name, number, begin, stop), topic.id))
     return ranges
 
 

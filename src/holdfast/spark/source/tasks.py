@@ -15,7 +15,7 @@ from holdfast.client.read_grants import ReadGrant
 from holdfast.spark.ranges import PartitionRange, ReadCounters, TimeBounds, read_range
 from holdfast.spark.read_grants import executor_address, grant_reads
 from holdfast.spark.source.options import SourceOptions
-from holdfast.spark.source.plan import TopicRange
+from holdfast.spark.source.plan import SourceRange
 from holdfast.spark.source.read_metrics import append_counters
 from holdfast.spark.worker_memory import freeze_loaded_objects, retain_freed_memory
 
@@ -39,7 +39,7 @@ class ReadTask(InputPartition):
     """Some ranges, read one after the other."""
 
     def __init__(
-        self, ranges: Sequence[TopicRange], options: TaskOptions, grants: Sequence[ReadGrant | None] = ()
+        self, ranges: Sequence[SourceRange], options: TaskOptions, grants: Sequence[ReadGrant | None] = ()
     ) -> None:
         super().__init__(None)
         self.ranges, self.options = tuple(ranges), options
@@ -70,20 +70,20 @@ def task_options(options: SourceOptions, cluster_address: ClusterAddress, times:
     return TaskOptions(cluster_address, options.include_headers, not options.fail_on_data_loss, times, options.figures)
 
 
-def split_by_rows(ranges: Iterable[TopicRange], rows_max: int) -> list[TopicRange]:
+def split_by_rows(ranges: Iterable[SourceRange], rows_max: int) -> list[SourceRange]:
     """Ranges of at most so many offsets, by arithmetic alone."""
     found = []
     for (topic, number, start, end), topic_id in ((_fields(each.range), each.topic_id) for each in ranges):
         parts = -(-(end - start) // rows_max)
         for part in range(parts):
             begin, stop = start + (end - start) * part // parts, start + (end - start) * (part + 1) // parts
-            found.append(TopicRange(PartitionRange(topic, number, begin, stop), topic_id))
+            found.append(SourceRange(PartitionRange(topic, number, begin, stop), topic_id))
     return found
 
 
-def group_by_size(ranges: Sequence[TopicRange], sizes: Sequence[float]) -> list[list[TopicRange]]:
+def group_by_size(ranges: Sequence[SourceRange], sizes: Sequence[float]) -> list[list[SourceRange]]:
     """Neighbours together, as long as their sizes sum to at most 1."""
-    groups: list[list[TopicRange]] = []
+    groups: list[list[SourceRange]] = []
     room = 0.0
     for each, size in zip(ranges, sizes, strict=True):
         if not groups or size > room + 1e-9:
@@ -94,7 +94,7 @@ def group_by_size(ranges: Sequence[TopicRange], sizes: Sequence[float]) -> list[
     return groups
 
 
-def stream_tasks(ranges: Sequence[TopicRange], rows_per_task: int, options: TaskOptions) -> list[ReadTask]:
+def stream_tasks(ranges: Sequence[SourceRange], rows_per_task: int, options: TaskOptions) -> list[ReadTask]:
     """The tasks of a stream's batch."""
     parts = split_by_rows(ranges, rows_per_task)
     sizes = [(each.range.end - each.range.start) / rows_per_task for each in parts]

@@ -31,7 +31,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class EtcdPeer:
     """One member. `name` is empty until it has started for the first time."""
 
     id: int
@@ -51,7 +51,7 @@ class MemberList:
     """The members of one cluster at one moment."""
 
     cluster: int
-    members: tuple[Member, ...]
+    members: tuple[EtcdPeer, ...]
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ def target(url: str) -> str:
     return urlsplit(url).netloc
 
 
-def member_of(listed: pb.Member) -> Member:
+def member_of(listed: pb.Member) -> EtcdPeer:
     """A member as etcd lists it."""
-    return Member(
+    return EtcdPeer(
         id=listed.ID,
         name=listed.name,
         peer_urls=tuple(listed.peerURLs),

@@ -1,5 +1,7 @@
 """Opening a store: from a URL to a checked server, a migrated schema and a feed that starts at its head."""
 
+import ssl
+
 import asyncpg
 
 from holdfast.contracts.store import StoreFacts
@@ -35,6 +37,11 @@ async def open_client(
             row = await connection.fetchrow(settings.sql("SELECT version, incarnation FROM {schema}.head"))
         finally:
             connection.terminate()
+    except ssl.SSLCertVerificationError as error:
+        raise UsageError(
+            f"cannot open {service}: {error.verify_message}; "
+            "its certificate must be of an authority in sslrootcert, and for its host"
+        ) from error
     except _REFUSED as error:
         raise UsageError(
             f"cannot open {service}: {describe_error(error)}; check database, user, password and privileges"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRequest:
+class QueuedCommit:
     """One caller's commit."""
 
     require: Sequence[Requirement]
@@ -26,7 +26,7 @@ class CommitRequest:
 
 
 Outcome: TypeAlias = Committed | Conflict
-PendingCommit: TypeAlias = PendingWrite[CommitRequest, Outcome]
+PendingCommit: TypeAlias = PendingWrite[QueuedCommit, Outcome]
 
 
 def encode(batch: Sequence[PendingCommit]) -> tuple[Sequence[object] | None, ...]:

@@ -30,7 +30,7 @@ from holdfast.stores.postgres.background_tasks import PostgresBackgroundTasks
 from holdfast.stores.postgres.bootstrap import open_client
 from holdfast.stores.postgres.change_log import read_page
 from holdfast.stores.postgres.client import PostgresClient
-from holdfast.stores.postgres.commit_batch import CommitRequest, Outcome, PendingCommit, decode, encode
+from holdfast.stores.postgres.commit_batch import Outcome, PendingCommit, QueuedCommit, decode, encode
 from holdfast.stores.postgres.settings import PostgresSettings, parse_url
 from holdfast.stores.urls import StoreUrl
 from holdfast.vocabulary.clock import Clock
@@ -93,7 +93,7 @@ class PostgresStore:
         }
         self._sessions = {name: settings.sql(text) for name, text in _SESSION_CALLS.items()}
         batch = WriteBatchLimits(writes_max=settings.batch_writes_max, bytes_max=settings.batch_bytes_max)
-        self._commits: WriteBatcher[CommitRequest, Outcome] = WriteBatcher(_WHAT, self._run_commits, batch)
+        self._commits: WriteBatcher[QueuedCommit, Outcome] = WriteBatcher(_WHAT, self._run_commits, batch)
         self._renewals: WriteBatcher[str, bool] = WriteBatcher(_WHAT, self._run_renewals, batch)
 
     @classmethod
@@ -150,7 +150,7 @@ class PostgresStore:
         self._check_open()
         known_version = self._client.guard.check()
         check_commit(require, apply, self._limits)
-        commit = CommitRequest(tuple(require), tuple(apply))
+        commit = QueuedCommit(tuple(require), tuple(apply))
         # Ids grow with time: new ones go to one end of their index, and the oldest are found at the other.
         commit_id = f"{known_version:012x}-{self._random.token()}"
         return await self._commits.submit(commit_id, commit, size_bytes=commit.size_bytes)

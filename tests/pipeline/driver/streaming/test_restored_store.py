@@ -8,7 +8,7 @@ from tests.support.stream_pipelines import StreamSlot, event, events, source, st
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
-from holdfast.pipeline.driver.streaming.fencing import raise_fence
+from holdfast.pipeline.driver.streaming.stream_fence import raise_fence
 from holdfast.pipeline.driver.streaming.stream_record import StreamRecord, encode_record
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.model.definition import Pipeline, registry_namespace

@@ -6,7 +6,7 @@ from holdfast.agent.administration import LeaseStatus
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.http.errors import UnknownAgentError
 from holdfast.gateways.log_access.backend import LogBackend
-from holdfast.gateways.log_access.paging import page_of
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.v1 import cluster_service_pb2 as pb
 

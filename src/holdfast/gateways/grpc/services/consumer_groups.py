@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from holdfast.client.admin.groups import GroupProgress
 from holdfast.client.admin.groups import OffsetMove as Move
-from holdfast.client.admin.positions import End, Position
+from holdfast.client.admin.positions import EndPosition, Position
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.records import to_position
 from holdfast.gateways.log_access.group_administration import GroupAdministration
-from holdfast.gateways.log_access.paging import page_of
-from holdfast.gateways.log_access.reading import Reading
+from holdfast.gateways.log_access.log_reads import LogReads
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.v1 import consumer_group_service_pb2 as pb
 from holdfast.vocabulary.errors import InvalidError
@@ -18,7 +18,7 @@ from holdfast.vocabulary.errors import InvalidError
 class ConsumerGroupService:
     """`holdfast.v1.ConsumerGroupService`."""
 
-    def __init__(self, groups: GroupAdministration, reading: Reading) -> None:
+    def __init__(self, groups: GroupAdministration, reading: LogReads) -> None:
         self._groups, self._reading = groups, reading
 
     async def list_consumer_groups(
@@ -107,7 +107,7 @@ def _given(request: pb.ResetOffsetsRequest | pb.SeekOffsetRequest) -> Position:
     """The position of a request, which must have one."""
     if request.to.WhichOneof("at") is None or (request.to.HasField("edge") and not request.to.edge):
         raise InvalidError("to", "none", "an offset, a time or an edge")
-    return to_position("to", request.to, End())
+    return to_position("to", request.to, EndPosition())
 
 
 def _progress(rows: Iterable[GroupProgress], access: CallAccess) -> list[pb.PartitionProgress]:

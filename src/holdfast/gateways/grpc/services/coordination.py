@@ -28,6 +28,7 @@ from holdfast.kernel import lease as kernel
 from holdfast.kernel.keys import holder_key
 from holdfast.v1 import coordination_service_pb2 as pb
 from holdfast.vocabulary.errors import ClosedError, InvalidError
+from holdfast.vocabulary.tasks import background_tasks
 
 _TTL_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 600_000
@@ -76,7 +77,7 @@ class CoordinationService:
         found = await self._space.acquire(request.session_id, request.resource)
         if isinstance(found, kernel.Held) and request.wait_ms:
             with open_stream(self._backend), suppress(TimeoutError):
-                async with asyncio.timeout(request.wait_ms / 1000):
+                async with asyncio.timeout(request.wait_ms / 1000), background_tasks(access.ended(request)):
                     found = await self._acquire_when_free(request, found)
         if isinstance(found, kernel.Held):
             held = pb.LeaseHolder(resource=shown(found.resource), holder=found.holder, epoch=found.epoch)

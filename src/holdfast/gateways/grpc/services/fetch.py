@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Final
 
-from holdfast.client.admin.positions import Beginning, End, Position
+from holdfast.client.admin.positions import Beginning, EndPosition, Position
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
 from holdfast.gateways.grpc.open_streams import open_stream
 from holdfast.gateways.grpc.records import from_record, pages, to_position
-from holdfast.gateways.log_access.following import PARTITIONS_MAX, Followed, ReadSizes, following
-from holdfast.gateways.log_access.reading import Reading, ReadResult
+from holdfast.gateways.log_access.log_reads import LogReads, ReadResult
+from holdfast.gateways.log_access.topic_tail import PARTITIONS_MAX, Followed, ReadSizes, following
 from holdfast.log.topics import Topic
 from holdfast.v1 import fetch_service_pb2 as pb
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
@@ -32,7 +32,7 @@ _HEARTBEAT_MS: Final = 10_000
 class FetchService:
     """`holdfast.v1.FetchService`."""
 
-    def __init__(self, backend: GrpcBackend, reading: Reading) -> None:
+    def __init__(self, backend: GrpcBackend, reading: LogReads) -> None:
         self._backend, self._reading = backend, reading
 
     async def fetch(self, request: pb.FetchRequest, access: CallAccess) -> AsyncIterator[pb.FetchResponse]:
@@ -44,7 +44,11 @@ class FetchService:
         starts = _starts(request, topic)
         with open_stream(self._backend):
             positions = {number: await self._reading.offset(topic, number, at) for number, at in starts.items()}
-            last = {n: await self._reading.offset(topic, n, End()) for n in positions} if request.stop_at_end else None
+            last = (
+                {n: await self._reading.offset(topic, n, EndPosition()) for n in positions}
+                if request.stop_at_end
+                else None
+            )
             if _is_done(positions, last):
                 return
             # All partitions together have read no more than a response may have.

@@ -10,7 +10,7 @@ from holdfast.gateways.grpc.open_streams import open_stream, until_stopped
 from holdfast.gateways.grpc.services.pop_stream import PopStream
 from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.heap.inspection import peek, stats
-from holdfast.gateways.log_access.paging import page_of
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.heap import wire
 from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.errors import LeaseLostError
@@ -59,7 +59,9 @@ class HeapService:
         if twice := sorted(set(request.set_config) & set(request.reset_config)):
             raise InvalidError("reset_config", twice, "settings that set_config does not have")
         changes = {**request.set_config, **dict.fromkeys(request.reset_config)}
-        return pb.UpdateHeapConfigResponse(heap=heap(await self._calls.administration.update(request.topic, changes)))
+        partitions = request.partitions if request.HasField("partitions") else None
+        changed = await self._calls.administration.update(request.topic, changes, partitions=partitions)
+        return pb.UpdateHeapConfigResponse(heap=heap(changed))
 
     async def list_heaps(self, request: pb.ListHeapsRequest, access: CallAccess) -> pb.ListHeapsResponse:
         found = await self._calls.administration.list()

@@ -18,7 +18,7 @@ from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.tasks import Notify, background_tasks
 
 _TOGETHER: Final = 100
-_WAIT_MS: Final = 10_000  # then the caller's access is looked at again
+_WAIT_MS: Final = 10_000
 _CREDITS_MAX: Final = 100_000
 
 
@@ -36,7 +36,6 @@ class PopStream:
         """Messages as there are credits for them, until the client has ended its side and used what it had."""
         async with background_tasks(self._read(requests)):
             while await self._has_credits():
-                self._access.require(Operation.READ, ResourceType.TOPIC, self._topic)
                 found = await self._calls.call(self._request())
                 if found:
                     self._credits -= len(found)
@@ -56,7 +55,7 @@ class PopStream:
         self._changed.notify()
 
     def _check(self, given: pb.PopFilter) -> None:
-        self._access.require(Operation.READ, ResourceType.TOPIC, given.topic)
+        self._access.require_throughout(Operation.READ, ResourceType.TOPIC, given.topic)
         if len(given.partition_ids) > 1:
             raise InvalidError("partition_ids", list(given.partition_ids), "none, or one")
 
@@ -74,10 +73,6 @@ class PopStream:
                 return False
             await self._changed.wait()
         return True
-
-    @property
-    def _topic(self) -> str:
-        return self._filter.topic if self._filter is not None else ""
 
     def _request(self) -> PopRequest:
         given = self._filter

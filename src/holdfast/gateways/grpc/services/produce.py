@@ -12,8 +12,8 @@ from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
 from holdfast.gateways.grpc.errors import failure_of
 from holdfast.gateways.grpc.records import RECORD_BYTES, to_records
+from holdfast.gateways.log_access.log_appends import AppendedRecords, LogAppends, PreparedAppend
 from holdfast.gateways.log_access.off_loop import off_loop
-from holdfast.gateways.log_access.producing import AppendedRecords, PreparedAppend, Producing
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.v1 import produce_service_pb2 as pb
@@ -30,7 +30,7 @@ _Acknowledged = tuple[pb.ProduceStreamResponse, int] | None
 class ProduceService:
     """`holdfast.v1.ProduceService`."""
 
-    def __init__(self, backend: GrpcBackend, producing: Producing) -> None:
+    def __init__(self, backend: GrpcBackend, producing: LogAppends) -> None:
         self._backend, self._producing = backend, producing
 
     async def produce(self, request: pb.ProduceRequest, access: CallAccess) -> pb.ProduceResponse:

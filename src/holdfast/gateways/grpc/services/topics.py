@@ -1,7 +1,7 @@
 """Topics and their partitions."""
 
 from holdfast.gateways.grpc.access import CallAccess
-from holdfast.gateways.log_access.paging import page_of
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.gateways.log_access.topic_administration import SERVER_DEFAULT, TopicAdministration
 from holdfast.log.topics import Topic
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType

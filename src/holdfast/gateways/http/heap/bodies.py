@@ -186,7 +186,7 @@ def _settings_body(name: str, *own: tuple[Any, ...], nullable: bool) -> type[msg
 
 _LOG_FIELDS: Final = tuple((name, str | int | msgspec.UnsetType, msgspec.UNSET) for name in LOG_SETTINGS)
 NewHeap: Final = _settings_body("NewHeap", ("topic", str), ("partitions", int, 1), *_LOG_FIELDS, nullable=False)
-HeapChange: Final = _settings_body("HeapChange", nullable=True)
+HeapChange: Final = _settings_body("HeapChange", ("partitions", int | None, None), nullable=True)
 
 
 def settings_of(given: msgspec.Struct, names: Sequence[str] = NAMES) -> dict[str, object]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.gateways.http.log.records import from_record
-from holdfast.gateways.log_access.following import Followed, ReadSizes, following
-from holdfast.gateways.log_access.reading import Reading, ReadResult
+from holdfast.gateways.log_access.log_reads import LogReads, ReadResult
+from holdfast.gateways.log_access.topic_tail import Followed, ReadSizes, following
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
@@ -37,7 +37,7 @@ def parse_event_id(text: str) -> Positions:
 
 
 async def tail_events(
-    reading: Reading,
+    reading: LogReads,
     topic: Topic,
     positions: Mapping[int, int],
     *,

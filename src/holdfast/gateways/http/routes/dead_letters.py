@@ -5,8 +5,8 @@ from litestar.params import FromPath, FromQuery, JSONBody
 
 from holdfast.gateways.http.routes.bodies import RequestBody
 from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, pipeline_id
-from holdfast.pipeline.service.dead_letter_table import DeadLetterFilter
-from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetters, Replayed
+from holdfast.pipeline.service.dead_letter_table import DeadLetterQuery
+from holdfast.pipeline.service.responses import DeadLetterCount, DeadLetterRows, Replayed
 
 
 class ReplayAsked(RequestBody, frozen=True):
@@ -33,9 +33,9 @@ async def dead_letters(
     since_ms: FromQuery[int | None] = None,
     until_ms: FromQuery[int | None] = None,
     waiting: FromQuery[bool] = False,
-) -> DeadLetters:
+) -> DeadLetterRows:
     """A page of rejected records with payload, reason and offset; pass `after` for the next page."""
-    chosen = DeadLetterFilter(
+    chosen = DeadLetterQuery(
         generation=generation, partition=partition, reason=reason, since_ms=since_ms, until_ms=until_ms, waiting=waiting
     )
     at = await pipeline_id(pipelines, pipeline)
@@ -48,7 +48,7 @@ async def count_dead_letters(
 ) -> DeadLetterCount:
     """Totals, and the most frequent reasons."""
     at = await pipeline_id(pipelines, pipeline)
-    return await pipelines.dead_letters.count(at, DeadLetterFilter(waiting=waiting))
+    return await pipelines.dead_letters.count(at, DeadLetterQuery(waiting=waiting))
 
 
 @post(f"{PIPELINE_PATH}/dlq/replay", tags=["reprocessing"], summary="Replay dead letters", status_code=200)
@@ -57,7 +57,7 @@ async def replay(
 ) -> Replayed:
     """Process waiting dead letters by the newest revision. Repeating a replay stores nothing twice."""
     asked = data or ReplayAsked()
-    chosen = DeadLetterFilter(
+    chosen = DeadLetterQuery(
         generation=asked.generation,
         partition=asked.partition,
         offsets=asked.offsets,

@@ -36,7 +36,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
+class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Every check passed."""
 
     status: str
@@ -50,11 +50,11 @@ async def live() -> Live:
 
 
 @get("/ready", tags=["health"], summary="Readiness", responses={})
-async def ready(backend: BackendDependency) -> Response[Ready | bytes]:
+async def ready(backend: BackendDependency) -> Response[ReadinessReport | bytes]:
     """200 if the store responds and the agent has joined; 503 with the reason of each check that failed."""
     checks = await run_checks(backend.checks, timeout_ms=backend.settings.ready_ms)
     if all(each.ok for each in checks):
-        return Response(Ready(status="ready", checks=checks))
+        return Response(ReadinessReport(status="ready", checks=checks))
     problem_details = problem(NOT_READY, "; ".join(f"{each.name}: {each.reason}" for each in checks if not each.ok))
     body = encode_problem(problem_details, {"checks": msgspec.to_builtins(checks)})
     return Response(

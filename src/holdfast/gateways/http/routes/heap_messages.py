@@ -1,5 +1,6 @@
 """Messages of heaps: enqueue, pop, what is done with a lease, and what is done with a message by its id."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -7,7 +8,7 @@ from litestar import get, post
 from litestar.params import QueryParameter
 
 from holdfast.gateways.heap.inspection import peek
-from holdfast.gateways.http.access import require
+from holdfast.gateways.http.access import access_of, require
 from holdfast.gateways.http.heap.bodies import (
     EnqueueBatchBody,
     EnqueueBody,
@@ -18,6 +19,7 @@ from holdfast.gateways.http.heap.bodies import (
     PopBody,
     ReprioritiseBody,
 )
+from holdfast.gateways.http.heap.connected_pop import pop_while_connected
 from holdfast.gateways.http.heap.results import (
     ChangedMessage,
     EnqueuedBatch,
@@ -32,7 +34,6 @@ from holdfast.gateways.http.heap.results import (
     settled_leases,
     time_text,
 )
-from holdfast.gateways.http.heap.waiting import pop_while_connected
 from holdfast.gateways.http.routes.bodies import decoded_body
 from holdfast.gateways.http.routes.confirmations import principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
@@ -53,6 +54,7 @@ from holdfast.heap.wire import (
 )
 from holdfast.log.topics import UnknownTopicError
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.security.identity import AuthenticationError
 from holdfast.vocabulary.settings import check_between
 
 _WAIT_MS_MAX = 50_000
@@ -111,7 +113,11 @@ async def pop(heaps: HeapsDependency, request: HttpRequest) -> PoppedItems:
         visibility_timeout_ms=data.visibility_timeout_ms,
         wait_ms=data.wait_ms,
     )
-    found = await pop_while_connected(heaps.calls, heaps.waits, asked, request.receive)
+    access = access_of(request)
+    ended = partial(access.ended, Operation.READ, ResourceType.TOPIC, data.topic) if access is not None else None
+    found = await pop_while_connected(heaps.calls, heaps.waits, asked, request.receive, ended)
+    if not found and access is not None and not access.is_valid(Operation.READ, ResourceType.TOPIC, data.topic):
+        raise AuthenticationError("the credentials were revoked while the request waited")
     return PoppedItems(items=[PoppedItem.of(each) for each in found])
 
 

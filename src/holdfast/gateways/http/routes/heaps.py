@@ -15,7 +15,7 @@ from holdfast.gateways.http.routes.bodies import decoded_body
 from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapsDependency
-from holdfast.gateways.log_access.paging import page_of
+from holdfast.gateways.log_access.pages import page_of
 from holdfast.heap.administration import LOG_SETTINGS
 from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.wire import PurgeRequest
@@ -70,9 +70,13 @@ async def get_heap(heaps: HeapsDependency, topic: FromPath[str]) -> Mapping[str,
 
 @patch(ONE_PATH, tags=["heaps"], summary="Change a heap", opt={"body": HeapChange})
 async def patch_heap(heaps: HeapsDependency, request: HttpRequest, topic: FromPath[str]) -> Mapping[str, Any]:
-    """Set settings, and take those that are null back to their defaults. The mode cannot be changed."""
+    """Set settings, and take those that are null back to their defaults. The mode cannot be changed.
+
+    `partitions`: more than there are; pops wait until the new ones are served. Fewer are refused.
+    """
     data = decoded_body(_CHANGE, await request.body())
-    return heap_json(await heaps.calls.administration.update(topic, settings_of(data)))
+    changed = await heaps.calls.administration.update(topic, settings_of(data), partitions=data.partitions)
+    return heap_json(changed)
 
 
 @delete(ONE_PATH, tags=["heaps"], summary="Delete a heap")

@@ -10,7 +10,15 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from holdfast.gateways.http.routes.bodies import RequestBody
 from holdfast.gateways.http.routes.dependencies import PIPELINE_PATH, PipelinesDependency, pipeline_id
 from holdfast.pipeline.filters.trial import Trial
-from holdfast.pipeline.service.responses import Inferred, Migration, Preview, Sample, TableDiff, TableSchema, Validation
+from holdfast.pipeline.service.responses import (
+    Inferred,
+    MigrationStatements,
+    Preview,
+    Sample,
+    TableDiff,
+    TableSchema,
+    Validation,
+)
 
 SampleEnd = Literal["first", "last"]
 
@@ -125,13 +133,13 @@ async def make_table(pipelines: PipelinesDependency, pipeline: FromPath[str]) ->
 
 
 @get(f"{PIPELINE_PATH}/migration", tags=["inspection"], summary="Show the migration of the tables")
-async def pending_migration(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Migration:
+async def pending_migration(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> MigrationStatements:
     """The statements that tables of an earlier release need; none is run."""
     return await pipelines.migration.pending(await pipeline_id(pipelines, pipeline))
 
 
 @post(f"{PIPELINE_PATH}/migration", tags=["inspection"], summary="Migrate the tables", status_code=200)
-async def migrate(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> Migration:
+async def migrate(pipelines: PipelinesDependency, pipeline: FromPath[str]) -> MigrationStatements:
     """Run the statements of the migration. It may be repeated."""
     return await pipelines.migration.apply(await pipeline_id(pipelines, pipeline))
 

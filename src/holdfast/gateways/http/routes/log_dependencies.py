@@ -12,8 +12,8 @@ from holdfast.gateways.http.metrics.requests import RequestCounters
 from holdfast.gateways.http.settings import HttpSettings
 from holdfast.gateways.log_access.backend import KafkaAdmin, LogBackend
 from holdfast.gateways.log_access.group_administration import GroupAdministration
-from holdfast.gateways.log_access.producing import Producing
-from holdfast.gateways.log_access.reading import Reading
+from holdfast.gateways.log_access.log_appends import LogAppends
+from holdfast.gateways.log_access.log_reads import LogReads
 from holdfast.gateways.log_access.topic_administration import TopicAdministration
 
 LOG_PATH = "/api/v1"
@@ -28,8 +28,8 @@ class LogRoutes:
     stop: asyncio.Event
     topics: TopicAdministration
     groups: GroupAdministration
-    producing: Producing
-    reading: Reading
+    producing: LogAppends
+    reading: LogReads
     waits: Waits
     tails: set[object] = field(default_factory=set)
 
@@ -49,8 +49,8 @@ class LogRoutes:
             stop=stop,
             topics=TopicAdministration(backend, kafka),
             groups=GroupAdministration(kafka),
-            producing=Producing(backend, forward),
-            reading=Reading(backend, forward),
+            producing=LogAppends(backend, forward),
+            reading=LogReads(backend, forward),
             waits=Waits(counters, count_max=settings.waits_max, stop=stop),
         )
 

@@ -22,9 +22,9 @@ from holdfast.gateways.http.routes.dependencies import (
     pipeline_id,
     with_etag,
 )
-from holdfast.pipeline.catalog.encoding import StoredPart
 from holdfast.pipeline.catalog.parts import Part
 from holdfast.pipeline.catalog.secrets import redacted
+from holdfast.pipeline.catalog.stored_parts import StoredPart
 from holdfast.pipeline.model.column_mapping import Mapping as ColumnMapping
 from holdfast.pipeline.model.column_mapping import mapping_json
 from holdfast.pipeline.model.definition import (

@@ -9,7 +9,7 @@ from litestar import get, post
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
-from holdfast.client.admin.positions import AtOffset, Beginning, End, Position, parse_position
+from holdfast.client.admin.positions import AtOffset, Beginning, EndPosition, Position, parse_position
 from holdfast.gateways.http.access import RequestAccess, access_of, require
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
 from holdfast.gateways.http.log.tail import parse_event_id, tail_events
@@ -17,8 +17,8 @@ from holdfast.gateways.http.routes.bodies import RequestBody, decoded_body
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes
 from holdfast.gateways.http.routes.topics import TOPIC_PATH
-from holdfast.gateways.log_access.following import PARTITIONS_MAX
 from holdfast.gateways.log_access.off_loop import off_loop
+from holdfast.gateways.log_access.topic_tail import PARTITIONS_MAX
 from holdfast.log.batches import Record
 from holdfast.log.model import ACKS_ALL, ACKS_LEADER
 from holdfast.log.topics import Topic
@@ -326,7 +326,7 @@ async def _counted(
 async def _last(log: LogRoutes, topic: Topic, partition: int, count: int) -> Sequence[ReadRecord]:
     """The last records of a partition: as many as asked for, or as few as a read of 1 MiB has room for."""
     first = await log.reading.offset(topic, partition, Beginning())
-    end = await log.reading.offset(topic, partition, End())
+    end = await log.reading.offset(topic, partition, EndPosition())
     while True:
         read = await _consumed(log, topic, partition, max(first, end - count), count, MIB)
         if read.next_offset >= end or count == 1:

@@ -21,7 +21,7 @@ from holdfast.security.acls import (
     ResourceType,
 )
 from holdfast.security.api_keys import DEFAULT_SCOPES, ApiKey, Scope
-from holdfast.security.key_store import UnknownKeyError
+from holdfast.security.key_store import UnknownApiKeyError
 from holdfast.security.principals import Principal
 from holdfast.security.store import UnknownUserError
 from holdfast.vocabulary.errors import InvalidError
@@ -125,7 +125,7 @@ async def revoke_key(security: SecurityDependency, prefix: FromPath[str]) -> Non
     """Revoke a key by its prefix: requests, streams and connections with it end within a second or so, on every node."""
     control = secured(security).control
     if not prefix.isalnum():
-        raise UnknownKeyError(prefix)
+        raise UnknownApiKeyError(prefix)
     await control.keys_seen(await control.key_store.revoke(prefix))
 
 

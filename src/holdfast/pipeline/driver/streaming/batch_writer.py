@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.objects.task_credentials import TaskObjects
 from holdfast.pipeline.driver import task_outcomes
 from holdfast.pipeline.driver.streaming import protocol
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders
 from holdfast.pipeline.driver.streaming.dead_letters import BadRecords
-from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.pieces import SCHEMA, StagePieces, delete_pieces, read_piece, store_piece
+from holdfast.pipeline.driver.streaming.stream_fence import raise_fence
 from holdfast.pipeline.driver.streaming.stream_record import BatchIntent, Piece
 from holdfast.pipeline.driver.streaming.stream_store import StreamStore
 from holdfast.pipeline.driver.task_outcomes import TaskOutcome
@@ -114,6 +115,7 @@ class BatchWriter:
         self._store, self._folders, self._sink = store, folders, sink
         self._target, self._target_of, self._fence = target, target_of, fence
         self._objects, self._prefix = objects, prefix
+        self._task_objects = TaskObjects(objects, prefix)
         self._order_by, self._not_null = order_by, not_null
         self._bad_records = bad_records
         self._may_write, self._on_done = may_write, on_done
@@ -176,7 +178,7 @@ class BatchWriter:
         config = self._target.target.revision.sink
         prefix = f"{self._prefix}{self._epoch}/{batch}/"
         task = StagePieces(
-            objects=self._objects,
+            objects=self._task_objects.url(),
             prefix=prefix,
             rows_max=config.batch_size,
             bytes_max=config.batch_bytes,
@@ -252,7 +254,7 @@ class BatchWriter:
 
         session = SparkSession.getActiveSession()
         assert session is not None
-        task = InsertPieces(batch_target=target, objects=self._objects, fenced=fenced, pieces=stored)
+        task = InsertPieces(batch_target=target, objects=self._task_objects.url(), fenced=fenced, pieces=stored)
         rows = session.range(0, len(stored), 1, len(stored)).mapInArrow(task, task_outcomes.SCHEMA).collect()
         failed = [each for each in task_outcomes.from_rows(rows) if each.kind != "done"]
         if any(each.kind == "fenced" for each in failed):

@@ -17,7 +17,7 @@ from holdfast.pipeline.driver.streaming.protocol import (
     COMMITS,
     METADATA,
     OFFSETS,
-    Takeover,
+    StreamTakeover,
     files_to_copy,
     is_operator_metadata,
 )
@@ -75,7 +75,7 @@ class CheckpointFolders:
     def save(self, epoch: int) -> None:
         """Have everything that Spark has written in an epoch's folder where the next owner finds it."""
 
-    def fill(self, takeover: Takeover) -> None:
+    def fill(self, takeover: StreamTakeover) -> None:
         """Make the folder of a takeover. What an unfinished earlier one left in it is removed."""
         epoch = takeover.record.epoch
         with _blocked_by_files(self._root):

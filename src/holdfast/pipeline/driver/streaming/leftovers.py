@@ -9,10 +9,10 @@ from collections.abc import Callable
 from holdfast.pipeline.driver.slot_store import SlotStore
 from holdfast.pipeline.driver.streaming import protocol
 from holdfast.pipeline.driver.streaming.pieces import delete_pieces
-from holdfast.pipeline.driver.streaming.running_query import RunningQuery
+from holdfast.pipeline.driver.streaming.running_query import RunningStream
 
 
-def release_committed(running: RunningQuery) -> None:
+def release_committed(running: RunningStream) -> None:
     """Let retention go on, once Spark has committed the last done batch: nothing of it is read again."""
     record = running.store.record
     done = None if record.intent is not None or not record.retain else record.done
@@ -21,7 +21,7 @@ def release_committed(running: RunningQuery) -> None:
 
 
 def remove_leftovers(
-    running: RunningQuery, store: SlotStore, objects: str, prefix: str, check_owner: Callable[[], None]
+    running: RunningStream, store: SlotStore, objects: str, prefix: str, check_owner: Callable[[], None]
 ) -> None:
     """Checkpoints and pieces of older epochs, of retired generations and of deleted pipelines, unless `check_owner` raises."""
     check_owner()

@@ -14,7 +14,7 @@ from holdfast.client.loop_thread import run
 from holdfast.contracts.objects import Missing
 from holdfast.objects.urls import open_objects
 from holdfast.pipeline.driver.streaming.stream_record import Piece
-from holdfast.pipeline.driver.versions import Versions, check_versions, installed_versions
+from holdfast.pipeline.driver.versions import ComponentVersions, check_versions, installed_versions
 from holdfast.pipeline.mapping.content_hash import rows_hash
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary import failpoints
@@ -38,7 +38,7 @@ class StagePieces:
     bytes_max: int
     not_null: tuple[str, ...] = ()
     """Columns of the table's key."""
-    versions: Versions = field(default_factory=installed_versions)
+    versions: ComponentVersions = field(default_factory=installed_versions)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

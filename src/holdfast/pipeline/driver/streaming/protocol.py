@@ -36,7 +36,7 @@ _OPERATOR_METADATA: Final = re.compile(r"state/\d+/_metadata/(?:metadata|v\d+/\d
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class StreamTakeover:
     """The record of the new owner, once its folder is ready; how that is filled: files copied from another, then files written."""
 
     record: StreamRecord
@@ -56,10 +56,10 @@ def claimed(record: StreamRecord | None, resource: str, epoch: int) -> StreamRec
     return msgspec.structs.replace(record, epoch=epoch)
 
 
-def take_over(record: StreamRecord, *, has_folder: bool = True) -> Takeover:
+def take_over(record: StreamRecord, *, has_folder: bool = True) -> StreamTakeover:
     """How the folder of the record's epoch is made. `has_folder`: it is there, if the record names it."""
     if record.folder == record.epoch and has_folder:
-        return Takeover(record, 0, is_filled=True)
+        return StreamTakeover(record, 0, is_filled=True)
     write = {}
     if record.done is not None:
         write[f"{OFFSETS}/{record.done.batch}"] = record.done.offsets
@@ -67,7 +67,7 @@ def take_over(record: StreamRecord, *, has_folder: bool = True) -> Takeover:
         write[f"{OFFSETS}/{record.intent.batch}"] = record.intent.offsets
     # Before a first batch is done there is no state: what lies in the folder is of attempts, and Spark refuses a new one with it.
     copy_from = 0 if record.done is None else record.folder
-    return Takeover(msgspec.structs.replace(record, folder=record.epoch), copy_from, write)
+    return StreamTakeover(msgspec.structs.replace(record, folder=record.epoch), copy_from, write)
 
 
 def files_to_copy(names: Iterable[str], done_batch: int) -> list[str]:

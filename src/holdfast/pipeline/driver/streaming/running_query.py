@@ -49,7 +49,7 @@ class Batches:
             self._changed.wait_for(lambda: self._running == 0)
 
 
-class RunningQuery:
+class RunningStream:
     """A started query and what it writes with."""
 
     def __init__(

@@ -21,11 +21,11 @@ from holdfast.pipeline.driver.streaming import protocol, stream_progress
 from holdfast.pipeline.driver.streaming.batch_writer import BatchTarget, BatchWriter
 from holdfast.pipeline.driver.streaming.checkpoint_folder import CheckpointFolders, checkpoint_root
 from holdfast.pipeline.driver.streaming.dead_letters import BadRecords, observed_by
-from holdfast.pipeline.driver.streaming.fencing import raise_fence
 from holdfast.pipeline.driver.streaming.leftovers import release_committed, remove_leftovers
 from holdfast.pipeline.driver.streaming.local_folder import LocalFolder
 from holdfast.pipeline.driver.streaming.query_listener import ListenedSession, QueryFigures
-from holdfast.pipeline.driver.streaming.running_query import Batches, RunningQuery
+from holdfast.pipeline.driver.streaming.running_query import Batches, RunningStream
+from holdfast.pipeline.driver.streaming.stream_fence import raise_fence
 from holdfast.pipeline.driver.streaming.stream_query import (
     QueryFailedError,
     StreamQuery,
@@ -69,7 +69,7 @@ class StreamProcessor:
         )
         self._retries = RetryState(settings, clock=resources.clock, random=resources.random)
         self.counters = SlotCounters()
-        self.running: RunningQuery | None = None
+        self.running: RunningStream | None = None
         """The query, between its takeover and its stop."""
         self._stopping = False
         self._done_batches = 0
@@ -175,7 +175,7 @@ class StreamProcessor:
         query = self._build(session, revision, record)
         target = self._target(revision, query)
         sink = target.open()
-        running = RunningQuery(epoch, revision, store, self._folders(), sink)
+        running = RunningStream(epoch, revision, store, self._folders(), sink)
         self.running = running  # from here on `_stop` closes it
         warnings = sink.prepare()
         sink.check_alone(self._store.exists)
@@ -230,7 +230,7 @@ class StreamProcessor:
             raise PermanentError(str(error)) from None
         return made
 
-    def _take_over(self, running: RunningQuery) -> None:
+    def _take_over(self, running: RunningStream) -> None:
         """A folder of this epoch's own, then the record that names it."""
         takeover = protocol.take_over(running.store.record, has_folder=running.folders.holds(running.epoch))
         if not takeover.is_filled:
@@ -239,7 +239,7 @@ class StreamProcessor:
             running.store.update(lambda record: takeover.record)
         failpoints.reached("stream.taken-over")
 
-    def _batches(self, running: RunningQuery, query: StreamQuery, target: BatchTarget, fence: int) -> Batches:
+    def _batches(self, running: RunningStream, query: StreamQuery, target: BatchTarget, fence: int) -> Batches:
         sink = running.revision.sink
         assert isinstance(sink, ClickHouseConfig)
 
@@ -264,7 +264,7 @@ class StreamProcessor:
         )
         return Batches(writer.write)
 
-    def _bad_records(self, running: RunningQuery, query: StreamQuery) -> BadRecords:
+    def _bad_records(self, running: RunningStream, query: StreamQuery) -> BadRecords:
         sources = running.revision.query.sources
         return BadRecords(
             sources=tuple(each for each in sources if each.has_dead_letters),
@@ -277,7 +277,7 @@ class StreamProcessor:
             reads_all=query.reads_all,
         )
 
-    def _launch(self, running: RunningQuery, query: StreamQuery, batches: Batches) -> None:
+    def _launch(self, running: RunningStream, query: StreamQuery, batches: Batches) -> None:
         from pyspark.errors import AnalysisException
 
         interval_ms = running.revision.sink.batch_flush_interval_ms
@@ -299,7 +299,7 @@ class StreamProcessor:
             raise QueryFailedError(cause_of(error)) from None
         _log.info("%s: query started under epoch %d, %s", self._title, running.epoch, _why(running.revision))
 
-    def _watch(self, running: RunningQuery) -> None:
+    def _watch(self, running: RunningStream) -> None:
         """Raise what ended the query; else publish where it is."""
         assert running.query is not None
         assert running.batches is not None

@@ -9,10 +9,10 @@ from holdfast.pipeline.model.driver_protocol import SlotProgress, StreamProgress
 from holdfast.pipeline.model.query import ChosenEngine
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.driver.streaming.running_query import RunningQuery
+    from holdfast.pipeline.driver.streaming.running_query import RunningStream
 
 
-def of_query(running: "RunningQuery", chosen: ChosenEngine, figures: QueryFigures, ui_url: str) -> StreamProgress:
+def of_query(running: "RunningStream", chosen: ChosenEngine, figures: QueryFigures, ui_url: str) -> StreamProgress:
     """The state of a running query. Before its first batch is reported, the batch that is done."""
     run_id = str(running.query.runId)
     found = StreamProgress(

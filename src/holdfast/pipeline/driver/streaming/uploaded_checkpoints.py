@@ -23,7 +23,7 @@ from holdfast.contracts.objects import AlreadyExists, Missing, Objects
 from holdfast.pipeline.driver.streaming.checkpoint_folder import FOLDER, CheckpointFolders
 from holdfast.pipeline.driver.streaming.protocol import (
     COMMITS,
-    Takeover,
+    StreamTakeover,
     files_to_copy,
     is_operator_metadata,
     is_unfinished,
@@ -55,7 +55,7 @@ class UploadedCheckpoints(CheckpointFolders):
     def holds(self, epoch: int) -> bool:
         return self._folder(epoch).is_dir()
 
-    def fill(self, takeover: Takeover) -> None:
+    def fill(self, takeover: StreamTakeover) -> None:
         epoch = takeover.record.epoch
         super().fill(takeover)
         self.save(epoch)

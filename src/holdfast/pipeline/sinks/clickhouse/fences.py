@@ -6,7 +6,7 @@ replicas has it in a `KeeperMap`, which all of them read: a fence in a MergeTree
 
 # ruff: noqa: S608 (every name and text goes through `quoting`)
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.clickhouse import keeper
@@ -40,11 +40,15 @@ class Fence:
 
     def raise_to(self, connection: ClickHouseClient, keys: Sequence[str], number: int) -> None:
         """Write a number for several partitions. A higher one stays."""
+        self.raise_each(connection, dict.fromkeys(keys, number))
+
+    def raise_each(self, connection: ClickHouseClient, numbers: Mapping[str, int]) -> None:
+        """Write a number by key. A higher one stays."""
         if not self.in_keeper:
-            connection.command(statements.write_fences(self.database, keys, number))
+            connection.command(statements.write_numbers(self.database, numbers))
             return
         try:
-            for key in keys:
+            for key, number in numbers.items():
                 keeper.raise_number(connection, self.database, key, number)
         except UnavailableError as error:
             raise BlockedError(str(error)) from None

@@ -15,6 +15,7 @@ from holdfast.clickhouse.errors import ClickHouseError, ClickHouseUnreachableErr
 from holdfast.clickhouse.replicas import count_queries, kill_queries
 from holdfast.contracts.executors import Executors
 from holdfast.pipeline.mapping.ddl import TableSpec
+from holdfast.pipeline.model.range_identity import partition_key
 from holdfast.pipeline.sinks.clickhouse import statements, tables
 from holdfast.pipeline.sinks.clickhouse.fences import Fence, fence_of
 from holdfast.pipeline.sinks.clickhouse.inserts import FencedInsert, insert_now, insert_resolved
@@ -93,6 +94,22 @@ class ClickHouseSink:
         self._connection.command(kill_queries(older, self._table.cluster))
         self._wait_until_none_runs(partition, number)
         return number
+
+    @blocked_by_server()
+    def written_beyond(self, partition: int, end: int) -> int:
+        last = self._newest_fence(self._end_key(partition))
+        return last if last > end else 0
+
+    @blocked_by_server()
+    def begin(self, fenced_ranges: Sequence[FencedRange]) -> None:
+        """Record their ends beside the fence: a store that is older than the table would cut them otherwise."""
+        self._fence.raise_each(self._connection, {self._end_key(each.partition): each.end for each in fenced_ranges})
+
+    def _end_key(self, partition: int) -> str:
+        target = self._target
+        return partition_key(
+            target.pipeline_id, target.generation, statements.END_NAME + target.revision.source.topic, partition
+        )
 
     @property
     def _fence(self) -> Fence:

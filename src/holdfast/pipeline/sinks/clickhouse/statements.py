@@ -37,6 +37,9 @@ DLQ_COLUMNS: Final = {
 }
 """The inserted columns; the server adds `time`."""
 
+END_NAME: Final = "~end~"
+"""Before a topic's name, in keys beside the fence: where the last range begun of a partition ends. No topic has a tilde."""
+
 TRIES: Final = 1_000_000
 """Attempts of one epoch. A fence number is epoch × this + attempt: epoch 7, third attempt: 7000002."""
 
@@ -85,8 +88,13 @@ def write_fence(database: str, key: str, epoch: int) -> str:
 
 
 def write_fences(database: str, keys: Sequence[str], epoch: int) -> str:
-    """Write the fence number of several partitions. The server acknowledges when it is stored, whatever its profiles say."""
-    rows = ", ".join(f"({quote_literal(key)}, {epoch})" for key in keys)
+    """Write the fence number of several partitions."""
+    return write_numbers(database, dict.fromkeys(keys, epoch))
+
+
+def write_numbers(database: str, numbers: Mapping[str, int]) -> str:
+    """Write a number by key. The server acknowledges when they are stored, whatever its profiles say."""
+    rows = ", ".join(f"({quote_literal(key)}, {number})" for key, number in numbers.items())
     settings = "SETTINGS async_insert = 0, wait_for_async_insert = 1"
     return f"INSERT INTO {qualified_name(database, FENCE_TABLE)} (k, epoch) {settings} VALUES {rows}"
 

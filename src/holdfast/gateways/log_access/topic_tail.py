@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.gateways.log_access.reading import Reading, ReadResult
+from holdfast.gateways.log_access.log_reads import LogReads, ReadResult
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.errors import ClosedError, HoldfastError
@@ -31,7 +31,7 @@ class ReadSizes:
     bytes_max: int = 256 * 1024
 
 
-class Following:
+class TopicTail:
     """What was read and not taken yet. `over`: there is an end that nothing more should be sent after."""
 
     def __init__(self) -> None:
@@ -47,19 +47,19 @@ class Following:
 
 @asynccontextmanager
 async def following(
-    reading: Reading,
+    reading: LogReads,
     topic: Topic,
     positions: Mapping[int, int],
     *,
     sizes: ReadSizes,
     ends: Sequence[Coroutine[Any, Any, object]],
     skip_removed: bool,
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[TopicTail]:
     """The reads from these positions on, for the body. `ends`: the first that returns is the end of it.
 
     `skip_removed`: what retention has removed is no error.
     """
-    found = Following()
+    found = TopicTail()
 
     async def follow(partition: int, offset: int) -> None:
         while True:

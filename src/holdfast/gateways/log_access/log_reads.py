@@ -6,7 +6,7 @@ The one rule: a position is an offset before anything is read, so that every ans
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, End, Position
+from holdfast.client.admin.positions import AtOffset, AtTime, Beginning, EndPosition, Position
 from holdfast.client.brokers import TopicInfo
 from holdfast.client.leader_client import LeaderClient
 from holdfast.gateways.log_access.backend import LogBackend
@@ -29,7 +29,7 @@ class ReadResult:
     high_watermark: int
 
 
-class Reading:
+class LogReads:
     """Reads of one node. `forward` is the client of the other nodes."""
 
     def __init__(self, backend: LogBackend, forward: LeaderClient) -> None:
@@ -49,12 +49,12 @@ class Reading:
                 return offset
             case Beginning():
                 time_ms = EARLIEST
-            case End():
+            case EndPosition():
                 time_ms = LATEST
             case AtTime(timestamp_ms):
                 time_ms = timestamp_ms
         found = await self._offset_at(topic, partition, time_ms)
-        return found if found is not None else await self.offset(topic, partition, End())
+        return found if found is not None else await self.offset(topic, partition, EndPosition())
 
     async def _offset_at(self, topic: Topic, partition: int, time_ms: int) -> int | None:
         if self._backend.log.is_serving(topic.name, partition):

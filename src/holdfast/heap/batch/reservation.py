@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.heap.decisions import known_enqueue
 from holdfast.heap.errors import BatchAbortedError, ResourceExhaustedError
 from holdfast.heap.model import NewMessage
-from holdfast.heap.partition_state import PartitionState
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import ProducerSequence
 
 
@@ -22,7 +22,7 @@ class Reservation(NamedTuple):
     duplicates: list[bool]
 
 
-def check_not_reserved(state: PartitionState, topic: str, key: ProducerSequence) -> None:
+def check_not_reserved(state: HeapState, topic: str, key: ProducerSequence) -> None:
     """`BatchAbortedError`: an undecided batch has a message with this number."""
     if key in state.reserved.keys:
         reason = f"sequence {key.sequence} of producer {key.producer!r} is in another batch that is not decided yet"
@@ -30,7 +30,7 @@ def check_not_reserved(state: PartitionState, topic: str, key: ProducerSequence)
 
 
 def decide_reservation(
-    state: PartitionState, topic: str, messages: Sequence[NewMessage], *, window_ms: int, count_max: int, now_ms: int
+    state: HeapState, topic: str, messages: Sequence[NewMessage], *, window_ms: int, count_max: int, now_ms: int
 ) -> Reservation:
     """What of a batch is to be reserved. `ProducerFencedError`, `SequenceForgottenError`, `BatchAbortedError`,
     `ResourceExhaustedError`: nothing of it."""

@@ -78,7 +78,7 @@ class PartlyAppendedError(OutcomeUnknownError):
         )
 
 
-class Producing:
+class LogAppends:
     """The producer of one node. `forward` is the client of the other nodes."""
 
     def __init__(self, backend: LogBackend, forward: LeaderClient) -> None:

@@ -11,8 +11,8 @@ from tests.support.server_process import BROKER_ONLY, ServeProcess
 from tests.support.store_engines.postgres import PostgresServer
 from tests.support.waiting import until
 
-from holdfast.app import store_opening
-from holdfast.app.store_opening import waited_for_store
+from holdfast.app import store_wait
+from holdfast.app.store_wait import waited_for_store
 from holdfast.contracts.store import Store
 from holdfast.stores.urls import open_store
 from holdfast.testing.server_process import free_port
@@ -45,7 +45,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
         async with open_store(url, clock=RealClock(), random=random) as store:
             yield store
 
-    monkeypatch.setattr(store_opening, "open_store", opening)
+    monkeypatch.setattr(store_wait, "open_store", opening)
 
 
 async def test_a_store_that_is_starting_is_waited_for_and_the_log_says_why(
@@ -53,7 +53,7 @@ async def test_a_store_that_is_starting_is_waited_for_and_the_log_says_why(
 ) -> None:
     starting = UnavailableError("store", "the database system is starting up")
     failing(monkeypatch, UnavailableError("store", "connection refused"), starting, starting)
-    caplog.set_level(logging.INFO, "holdfast.app.store_opening")
+    caplog.set_level(logging.INFO, "holdfast.app.store_wait")
     async with waited_for_store("memory:", clock=HurriedClock(), random=SeededRandom(1), wait_ms=15_000) as store:
         assert await store.get("nothing") is None
     said = [re.sub(r"\d+", "N", record.message) for record in caplog.records]

@@ -10,14 +10,14 @@ from holdfast.agent.peers.frames import Frame, FrameKind, MalformedFrameError, e
 from holdfast.agent.peers.handshake import (
     Hello,
     PeerIdentity,
+    ProtocolVersions,
     Refusal,
-    Versions,
     Welcome,
     decode_handshake,
     encode_handshake,
     mismatch_of,
 )
-from holdfast.agent.peers.observations import Outcome, outcome_of, outcome_of_attempts
+from holdfast.agent.peers.observations import DialOutcome, outcome_of, outcome_of_attempts
 from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.host_port import HostPort
@@ -39,7 +39,7 @@ class Peer:
 class DialError(Exception):
     """There is no connection."""
 
-    def __init__(self, outcome: Outcome, reason: str) -> None:
+    def __init__(self, outcome: DialOutcome, reason: str) -> None:
         super().__init__(outcome, reason)
         self.outcome, self.reason = outcome, reason
 
@@ -55,7 +55,7 @@ class Dial(Protocol):
 class _Handshake:
     """The connecting end, up to the peer's answer."""
 
-    def __init__(self, hello: Hello, expected: PeerIdentity, versions: Versions) -> None:
+    def __init__(self, hello: Hello, expected: PeerIdentity, versions: ProtocolVersions) -> None:
         self._hello, self._expected, self._versions = hello, expected, versions
         self.connection: PeerConnection | None = None
         self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
@@ -68,36 +68,42 @@ class _Handshake:
         if self.welcomed.done():
             raise MalformedFrameError(f"{frame.kind.name} before the first message")
         if frame.kind is FrameKind.REFUSAL:
-            self._fail(Outcome.REJECTED, decode_handshake(frame.body, Refusal).reason)
+            self._fail(DialOutcome.REJECTED, decode_handshake(frame.body, Refusal).reason)
         elif frame.kind is FrameKind.WELCOME:
             welcome = decode_handshake(frame.body, Welcome)
             mismatch = mismatch_of(welcome, self._expected, self._versions)
             if mismatch is None:
                 self.welcomed.set_result(welcome)
             else:
-                self._fail(Outcome.REJECTED, mismatch)
+                self._fail(DialOutcome.REJECTED, mismatch)
         else:
             raise MalformedFrameError(f"{frame.kind.name} in the handshake")
 
     def writable(self, connection: PeerConnection) -> None:
         """Nothing waits."""
 
-    def ended(self, connection: PeerConnection, outcome: Outcome, detail: str) -> None:
+    def ended(self, connection: PeerConnection, outcome: DialOutcome, detail: str) -> None:
         self._fail(outcome, detail)
 
-    def _fail(self, outcome: Outcome, reason: str) -> None:
+    def _fail(self, outcome: DialOutcome, reason: str) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(DialError(outcome, reason))
             self.welcomed.exception()  # looked at: whoever dialled may have given up
 
 
 async def dial(
-    us: PeerIdentity, peer: Peer, *, connect_ms: int, versions: Versions, clock: Clock, tls: CurrentContext | None
+    us: PeerIdentity,
+    peer: Peer,
+    *,
+    connect_ms: int,
+    versions: ProtocolVersions,
+    clock: Clock,
+    tls: CurrentContext | None,
 ) -> tuple[PeerConnection, Welcome]:
     """A connection to the peer, after the handshake, within `connect_ms`."""
     hello = Hello(version=versions.newest, oldest=versions.oldest, cluster=us.cluster, agent=us.agent, wal_id=us.wal_id)
     handshake = _Handshake(hello, peer.identity, versions)
-    failure = DialError(Outcome.TIMED_OUT, f"not connected within {connect_ms} ms")
+    failure = DialError(DialOutcome.TIMED_OUT, f"not connected within {connect_ms} ms")
     try:
         async with asyncio.timeout(connect_ms / 1000):
             await _connect(handshake, peer.address, clock=clock, tls=tls)

@@ -10,7 +10,7 @@ from tests.support.fake_brokers import TOPIC, DeadError, DieAt, SinkWorld, encod
 
 from holdfast.client.producer import TargetPartition, TopicRef
 from holdfast.contracts.executors import Task
-from holdfast.spark.sink.executor_publishing import (
+from holdfast.spark.sink.executor_publisher import (
     PlanShare,
     SendResult,
     StagedBatch,

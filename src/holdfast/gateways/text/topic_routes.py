@@ -7,7 +7,7 @@ what may have happened is not. Payloads that came together are appended together
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from holdfast.cursors.cursor import CursorRead, Deliveries
+from holdfast.cursors.cursor import CursorDeliveries, CursorRead
 from holdfast.cursors.errors import NotCursorOwnerError
 from holdfast.cursors.keys import shard_resource
 from holdfast.gateways.text.backend import TextBackend
@@ -15,7 +15,7 @@ from holdfast.gateways.text.errors import RETRIABLE, RemoteRefusal, raise_remote
 from holdfast.gateways.text.get_groups import GetGroups
 from holdfast.gateways.text.node_connections import NodeConnections
 from holdfast.gateways.text.put_groups import PutGroups
-from holdfast.gateways.text.reading import PartitionRecords, published_records, read_records, remote_records
+from holdfast.gateways.text.record_reads import ReadRecords, published_records, read_records, remote_records
 from holdfast.gateways.text.records import encode_payloads
 from holdfast.gateways.text.security import NODE_MARK
 from holdfast.kernel.lease import Held
@@ -46,7 +46,7 @@ def _node_token(backend: TextBackend) -> str:
     return NODE_MARK + backend.security.secret.text_token if backend.security is not None else ""
 
 
-class Routing:
+class TopicRoutes:
     """Requests of one node to whoever serves them."""
 
     def __init__(self, backend: TextBackend) -> None:
@@ -142,21 +142,21 @@ class Routing:
 
     # ── reads ──
 
-    async def fetch(self, name: str, partition: int, offset: int, *, bytes_max: int) -> PartitionRecords:
+    async def fetch(self, name: str, partition: int, offset: int, *, bytes_max: int) -> ReadRecords:
         """Records of a partition from an offset on, from its leader. Retried: a read has no effect."""
 
-        async def read() -> PartitionRecords:
+        async def read() -> ReadRecords:
             topic = self._backend.cluster.topic(name) or await self._backend.log.topics.get(name)
             return await self._read(topic, partition, offset, bytes_max)
 
         return await self._retried(read, _READS_RETRIED, forwarded=False)
 
-    async def read(self, name: str, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
+    async def read(self, name: str, partition: int, offset: int, bytes_max: int) -> ReadRecords:
         """The same for another node, once: from the log of this one, which must lead the partition and limits the bytes."""
         most = max(self._backend.settings.fetch_bytes_max, self._backend.cursors.settings.read_bytes)
         return await read_records(self._backend.log, name, partition, offset, min(bytes_max, most))
 
-    async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
+    async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> ReadRecords:
         log = self._backend.log
         if log.is_serving(topic.name, partition):
             return await read_records(log, topic.name, partition, offset, bytes_max)
@@ -171,11 +171,11 @@ class Routing:
 
     # ── GET ──
 
-    async def take(self, name: str, count: int, *, forwarded: bool) -> Deliveries:
+    async def take(self, name: str, count: int, *, forwarded: bool) -> CursorDeliveries:
         """The next records of a topic's cursor, at most `count`; none at the end. To be settled once."""
         return await self._retried(lambda: self._take(name, count, forwarded), _READS_RETRIED, forwarded=forwarded)
 
-    async def _take(self, name: str, count: int, forwarded: bool) -> Deliveries:
+    async def _take(self, name: str, count: int, forwarded: bool) -> CursorDeliveries:
         topic = await self._topic(name)
         backend = self._backend
         try:

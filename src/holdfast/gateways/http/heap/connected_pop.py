@@ -4,7 +4,8 @@ The one rule: what was leased to a client that is gone is given back at once, an
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.http.log.waits import Receive, Waits
@@ -14,10 +15,19 @@ from holdfast.vocabulary.errors import HoldfastError
 
 
 async def pop_while_connected(
-    calls: HeapCalls, waits: Waits, request: PopRequest, receive: Receive
+    calls: HeapCalls,
+    waits: Waits,
+    request: PopRequest,
+    receive: Receive,
+    ended: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Sequence[PoppedMessage]:
-    """The messages of a pop; none if the client is gone, or the server stops."""
+    """The messages of a pop; none if the client is gone, or the server stops, or `ended` returns: it may have them no longer."""
     gone = asyncio.Event()
+
+    async def revoked() -> None:
+        assert ended is not None
+        await ended()
+        gone.set()
 
     async def observed() -> dict[str, object]:
         message = await receive()
@@ -26,7 +36,7 @@ async def pop_while_connected(
         return dict(message)
 
     popping = _Popping(calls, request)
-    found = await waits.run(popping.run(), observed)
+    found = await waits.run(popping.run(), observed, None if ended is None else revoked)
     if found is None or gone.is_set():
         await popping.give_back()
         return ()

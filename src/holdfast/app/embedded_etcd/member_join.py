@@ -15,8 +15,8 @@ import msgspec
 from holdfast.app.data_directory import write_text
 from holdfast.app.embedded_etcd.member_start import (
     AddLearner,
-    Bootstrap,
-    MemberRecord,
+    EtcdBootstrap,
+    EtcdMemberRecord,
     Refuse,
     RemoveMember,
     SetAside,
@@ -28,7 +28,7 @@ from holdfast.app.embedded_etcd.member_start import (
 from holdfast.app.embedded_etcd.peer_members import members_at
 from holdfast.app.embedded_etcd.place import MemberPlace
 from holdfast.stores.etcd.client import EtcdClient
-from holdfast.stores.etcd.members import Member, MemberList, member_status, target, try_add_learner, try_remove
+from holdfast.stores.etcd.members import EtcdPeer, MemberList, member_status, target, try_add_learner, try_remove
 from holdfast.stores.etcd.settings import EtcdAddress, EtcdSettings
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
@@ -42,7 +42,7 @@ _REPORT_MS: Final = 5_000
 _TIMEOUT_MS: Final = 3_000
 
 
-class Joining:
+class MemberJoin:
     """The steps of one node."""
 
     def __init__(self, place: MemberPlace, *, clock: Clock, random: Random) -> None:
@@ -56,7 +56,7 @@ class Joining:
             match step:
                 case StartOwn():
                     return {}
-                case Bootstrap():
+                case EtcdBootstrap():
                     _log.info("etcd member %s begins a new cluster", self._place.name)
                     # A token of its own: with the default one, a cluster that is begun again would have the ids of the first.
                     return {
@@ -111,7 +111,7 @@ class Joining:
                 _log.info("etcd member %s was added as a learner", self._place.name)
         failpoints.reached("etcd.added")
 
-    async def _remove(self, member: Member) -> None:
+    async def _remove(self, member: EtcdPeer) -> None:
         """Remove the member that this node was. `UsageError`: something answers for it."""
         found = await self._found()
         if found is None:
@@ -128,7 +128,7 @@ class Joining:
                 _log.warning("removed the old etcd member %s: this node has lost its data", member.shown)
         failpoints.reached("etcd.removed")
 
-    def _cluster_flags(self, members: tuple[Member, ...]) -> dict[str, str]:
+    def _cluster_flags(self, members: tuple[EtcdPeer, ...]) -> dict[str, str]:
         place = self._place
         # etcd compares URLs; a member that has not started has no name to give.
         named = [
@@ -179,17 +179,17 @@ def has_data(place: MemberPlace) -> bool:
     return any((place.data / "member" / "wal").glob("*.wal"))
 
 
-def read_member_record(place: MemberPlace) -> MemberRecord | None:
+def read_member_record(place: MemberPlace) -> EtcdMemberRecord | None:
     """Which member this node is, as far as it knows."""
     try:
-        return msgspec.json.decode(place.record.read_bytes(), type=MemberRecord)
+        return msgspec.json.decode(place.record.read_bytes(), type=EtcdMemberRecord)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
         raise CorruptError(f"file {place.record}", str(error)) from None
 
 
-def write_member_record(place: MemberPlace, record: MemberRecord) -> None:
+def write_member_record(place: MemberPlace, record: EtcdMemberRecord) -> None:
     """Remember which member this node is."""
     write_text(place.record, msgspec.json.encode(record).decode() + "\n")
 

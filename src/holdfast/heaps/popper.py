@@ -32,7 +32,7 @@ class _Lane:
         self.in_flight = 0
 
 
-class Popping:
+class Popper:
     """The pops of a client. `give_back`: messages that nobody takes."""
 
     def __init__(self, nodes: HeapNodes, *, consumer: str, give_back: GiveBack) -> None:

@@ -49,7 +49,7 @@ class _Lane:
         self.in_flight = 0
 
 
-class Enqueuing:
+class Enqueuer:
     """The producer side of a client."""
 
     def __init__(self, nodes: HeapNodes, *, name: str, bytes_max: int) -> None:
@@ -71,6 +71,8 @@ class Enqueuing:
     async def enqueue_many(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """The same for many. One that is refused takes no other with it: its error is raised when all have an outcome."""
         numbered = self._numbered(messages)
+        if partitions == 1 and len(numbered) <= _MESSAGES_MAX:
+            return _all_enqueued(await self._give(topic, 0, numbered) if numbered else [])
         places: dict[int, list[int]] = defaultdict(list)
         if partitions == 1:
             places[0] = list(range(len(numbered)))
@@ -86,13 +88,16 @@ class Enqueuing:
         outcomes: dict[int, _Outcome] = {}
         for (_, mine), found in zip(parts, await asyncio.gather(*given), strict=True):
             outcomes.update(zip(mine, found, strict=True))
-        return [_enqueued(outcomes[at]) for at in range(len(numbered))]
+        return _all_enqueued([outcomes[at] for at in range(len(numbered))])
 
     def _numbered(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
         """The messages with a producer and a sequence number each. They are sent to no other partition than their first one."""
         each = zip(repeat(self.producer), repeat(0), self._sequences, strict=False)
         own, replace = map(tuple.__new__, repeat(ProducerSequence), each), msgspec.structs.replace
-        return [replace(message, producer=next(own)) if message.producer is None else message for message in messages]
+        return [
+            replace(message, producer=next(own), pinned=True) if message.producer is None else message
+            for message in messages
+        ]
 
     async def enqueue_batch(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """All of them or none, also over several partitions. Sent again it goes to the same partitions, and happens once."""
@@ -190,6 +195,10 @@ class Enqueuing:
             # Whose fault it is shows when each is sent by itself; what was enqueued is a duplicate.
             return [(await self._together(topic, partition, [each]))[0] for each in messages]
         return found
+
+
+def _all_enqueued(outcomes: list[_Outcome]) -> list[Enqueued]:
+    return [outcome if type(outcome) is Enqueued else _enqueued(outcome) for outcome in outcomes]
 
 
 def _enqueued(outcome: _Outcome) -> Enqueued:

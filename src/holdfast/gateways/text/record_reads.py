@@ -14,7 +14,7 @@ from holdfast.log.service import LogService
 from holdfast.vocabulary.errors import UnavailableError
 
 
-class PartitionRecords(NamedTuple):
+class ReadRecords(NamedTuple):
     """Records, the offset after them, and where the partition began and ended when they were read."""
 
     records: Sequence[CursorRecord]
@@ -23,7 +23,7 @@ class PartitionRecords(NamedTuple):
     end_offset: int
 
     @classmethod
-    def of(cls, fetched: FetchedBatches, offset: int) -> "PartitionRecords":
+    def of(cls, fetched: FetchedBatches, offset: int) -> "ReadRecords":
         """The records in whole batches from `offset` on. A null value is an empty one."""
         records = [
             CursorRecord(record.offset, record.value or b"")
@@ -39,34 +39,34 @@ class PartitionRecords(NamedTuple):
         return b"OK %d %d %d " % self[1:] + encode_records(self.records)
 
 
-async def read_records(log: LogService, topic: str, partition: int, offset: int, bytes_max: int) -> PartitionRecords:
+async def read_records(log: LogService, topic: str, partition: int, offset: int, bytes_max: int) -> ReadRecords:
     """Records of a partition that is led here; outside its bounds there are none, which the answer shows."""
     try:
-        return PartitionRecords.of(await log.fetch(topic, partition, offset, bytes_max=bytes_max), offset)
+        return ReadRecords.of(await log.fetch(topic, partition, offset, bytes_max=bytes_max), offset)
     except OffsetOutOfRangeError as error:
-        return PartitionRecords((), offset, error.start, error.end)
+        return ReadRecords((), offset, error.start, error.end)
 
 
 async def published_records(
     log: LogService, topic: str, partition: int, offset: int, bytes_max: int
-) -> PartitionRecords | None:
+) -> ReadRecords | None:
     """Records of a partition that another node leads, from object storage; None: `offset` is not published."""
     try:
         found = await log.fetch_published(topic, partition, offset, bytes_max=bytes_max)
     except OffsetOutOfRangeError as error:
-        return PartitionRecords((), offset, error.start, error.end)
-    return None if found is None else PartitionRecords.of(found, offset)
+        return ReadRecords((), offset, error.start, error.end)
+    return None if found is None else ReadRecords.of(found, offset)
 
 
 async def remote_records(
     connection: NodeConnection, topic: str, partition: int, offset: int, bytes_max: int
-) -> PartitionRecords:
+) -> ReadRecords:
     """The same from another node. Raises what that node would."""
     reply = await connection.ask(f"READ {topic} {partition} {offset} {bytes_max}".encode())
     raise_remote(reply, topic, partition)
     words = reply.split(b" ", 4)
     try:
         following, start, end = (int(word) for word in words[1:4])
-        return PartitionRecords(decode_records(words[4]), following, start, end)
+        return ReadRecords(decode_records(words[4]), following, start, end)
     except (ValueError, IndexError):
         raise UnavailableError(f"node at {connection.address}", "its answer is no list of records") from None

@@ -1,0 +1,45 @@
+/* A heap of offsets by a number each, with the set of the offsets that are in it. The twin in Python is
+ * holdfast.heap.packed_heap.PurePackedHeap, which says what the methods do.
+ *
+ * The one rule: entries are removed lazily. An entry counts if the bit of its offset is set, and if its number is the one that the
+ * offset has now (`changed`: numbers of offsets that may have other entries, too).
+ */
+#ifndef HOLDFAST_OFFSET_HEAP_H
+#define HOLDFAST_OFFSET_HEAP_H
+
+#include "batch.h"
+
+enum { CHUNK_BITS = 13, CHUNK_BYTES = 1 << (CHUNK_BITS - 3), IN_CHUNK = (1 << CHUNK_BITS) - 1, STALE_MIN = 4096 };
+#define OFFSET_LIMIT ((uint64_t)1 << 56)
+
+typedef struct {
+    uint64_t high, low; /* the number has up to 128 bits */
+    uint64_t offset;
+} heap_entry_t;
+
+typedef struct {
+    uint64_t number; /* the offsets from number << CHUNK_BITS on */
+    uint32_t count;
+    uint8_t bits[CHUNK_BYTES];
+} chunk_t;
+
+/* A set of offsets: chunks by their number in an open table, whose size is a power of two. */
+typedef struct {
+    chunk_t **slots;
+    size_t room, used;
+    chunk_t *last; /* the one that was found last */
+    Py_ssize_t length;
+} offset_set_t;
+
+int set_has(offset_set_t *set, uint64_t offset);
+int set_add_run(offset_set_t *set, uint64_t first, uint64_t end);
+int set_discard(offset_set_t *set, uint64_t offset);
+chunk_t *set_chunk(offset_set_t *set, uint64_t number, int create);
+uint64_t *set_numbers(const offset_set_t *set); /* of its chunks, in order; NULL: no memory. The caller frees it. */
+void set_clear(offset_set_t *set);
+
+PyObject *offset_heap_type(PyObject *module);
+PyObject *pack_heap_entries(PyObject *module, PyObject *args);
+PyObject *read_heap_entries(PyObject *module, PyObject *args);
+
+#endif

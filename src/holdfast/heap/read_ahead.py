@@ -1,0 +1,206 @@
+"""Messages that are popped next, read from the log together before anybody asks.
+
+Priorities scatter what comes next over the whole log, and a batch that is read for one message costs as much as one that is read
+for ten. So the next thousands are found in the index at once, and their batches are read in the order of the log.
+
+The one rule: what is kept here is bytes, an excerpt of each batch, within a budget that all partitions of a process share. It is a
+copy: what is not here is read by those who need it.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from typing import Final
+
+from holdfast.log.batches import Record, decode_chosen, encode, parse_header
+from holdfast.log.batches.header import HEADER_BYTES
+from holdfast.log.batches.kernels import BEST
+from holdfast.log.owned_partition import OwnedPartition
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.tasks import LoopTurns
+
+_log: Final = logging.getLogger(__name__)
+
+_FIRST: Final = 4_096  # messages of the first round; each one after it has four times as many, up to the budget
+_GROWTH: Final = 4
+_ROUND_MAX: Final = 16_384  # found in the index at once: longer would hold up everybody else on the loop
+_TURN: Final = 2_048  # messages that are looked at in one turn of the loop
+_LOW: Final = 8  # a round begins when an eighth of the last one is left: the more it reads, the less each costs
+_ENTRY_BYTES: Final = 140  # of Python's objects around a record
+_EXCERPT_BYTES: Final = 900  # the same around an excerpt
+_MESSAGE_BYTES: Final = 1_024  # what a message is taken for before one was read
+_TOGETHER: Final = 16  # records of an excerpt: to find one of them, those before it are passed over
+_READ_BYTES: Final = MIB
+_DENSE: Final = 4  # messages in as many bytes that make reading all of them worth it
+
+
+class AheadBudget:
+    """The bytes that all partitions of a process may keep."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max, self.bytes = bytes_max, 0
+
+
+class _Excerpt:
+    """Some records of a batch, as a batch; `share`: the bytes that each counts."""
+
+    __slots__ = ("_header", "_payload", "share")
+
+    def __init__(self, records: Sequence[Record], base_offset: int) -> None:
+        data = encode(records, base_offset=base_offset)
+        self._header, self._payload = parse_header(data), memoryview(data)[HEADER_BYTES:]
+        self.share = (len(data) + _EXCERPT_BYTES) // len(records) + _ENTRY_BYTES
+
+    def chosen(self, offset: int) -> list[Record]:
+        """The record of an offset, if it is here. It was decoded before it came here, so that nothing is wrong with it."""
+        found = BEST.read_chosen(self._payload, self._header, (offset - self._header.base_offset,), Record)
+        return [] if isinstance(found, tuple) else found
+
+
+class PayloadReadAhead:
+    """What is read ahead of one leadership of a partition.
+
+    `best`: the offsets of so many messages that come next; `place`: where the record of a message is; `leased`: whether it was
+    handed out, and may be asked for at any moment; `kept`: what is in memory elsewhere.
+    """
+
+    def __init__(
+        self,
+        log: OwnedPartition,
+        budget: AheadBudget,
+        *,
+        best: Callable[[int], list[int]],
+        place: Callable[[int], int],
+        leased: Callable[[int], bool],
+        kept: Callable[[], Container[int]],
+    ) -> None:
+        self._log, self._budget = log, budget
+        self._best, self._place, self._leased, self._kept = best, place, leased, kept
+        self._excerpts: dict[int, _Excerpt] = {}  # by the offset of the message
+        self._mine_bytes = 0
+        self._wanted, self._found = _FIRST, 0  # messages of the next round, and of the last one
+        self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
+        self._records_per_read = 0
+        self._round: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._excerpts)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._excerpts
+
+    def records(self, offsets: Iterable[int]) -> dict[int, Record]:
+        """The records of those of these messages that are here, by the offset of the message."""
+        found: dict[int, Record] = {}
+        for offset in offsets:
+            excerpt = self._excerpts.get(offset)
+            if excerpt is not None:
+                records = excerpt.chosen(self._place(offset))
+                if records:
+                    found[offset] = records[0]
+        return found
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Messages are gone."""
+        excerpts = self._excerpts
+        if excerpts:
+            gone = [excerpt.share for offset in offsets if (excerpt := excerpts.pop(offset, None)) is not None]
+            self._charge(-sum(gone))
+
+    def close(self) -> None:
+        """This leadership has ended."""
+        self._closed = True
+        if self._round is not None:
+            self._round.cancel()
+        self._excerpts.clear()
+        self._charge(-self._mine_bytes)
+
+    def begin(self, asked: Collection[int] = ()) -> "asyncio.Task[None] | None":
+        """Begin a round, unless one is under way; the one that is. `asked`: messages that it reads, too. None: there is no room."""
+        if self._round is None and not self._closed and self._room() > 0:
+            self._round = asyncio.ensure_future(self._read_next(asked))
+            self._round.add_done_callback(self._ended)
+        return self._round
+
+    @property
+    def is_low(self) -> bool:
+        """Whether most of what the last round found is used up."""
+        return len(self._excerpts) < self._found // _LOW
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._round = None
+        if not task.cancelled() and isinstance(error := task.exception(), HoldfastError):
+            _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error)
+
+    def _room(self) -> int:
+        return self._budget.bytes_max - (self._budget.bytes - self._mine_bytes)
+
+    async def _read_next(self, asked: Collection[int]) -> None:
+        """One round: keep what comes next, drop what does not, read what is missing."""
+        most = self._room() // self._each_bytes
+        best = self._best(min(self._wanted, most, _ROUND_MAX))
+        best += asked
+        await self._drop_all_but(set(best))
+        missing = await self._missing(best)
+        durable = self._log.high_watermark
+        self._wanted *= _GROWTH if self._wanted < most else 1
+        await self._read(missing, sorted(place for place in missing if place < durable))
+        self._found = len(self._excerpts)
+        if self._found:
+            self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // self._found)
+
+    async def _drop_all_but(self, coming: Container[int]) -> None:
+        turns, here = LoopTurns(), list(self._excerpts)
+        for first in range(0, len(here), _TURN):
+            some = here[first : first + _TURN]
+            self.forget([offset for offset in some if offset not in coming and not self._leased(offset)])
+            await turns.next()
+
+    async def _missing(self, best: Sequence[int]) -> dict[int, int]:
+        """Those that are not in memory, by the place of their record."""
+        turns, found, excerpts = LoopTurns(), dict[int, int](), self._excerpts
+        for first in range(0, len(best), _TURN):
+            some, kept = best[first : first + _TURN], self._kept()
+            found.update({self._place(each): each for each in some if each not in excerpts and each not in kept})
+            await turns.next()
+        return found
+
+    async def _read(self, missing: dict[int, int], places: list[int]) -> None:
+        turns, at = LoopTurns(), 0
+        while at < len(places) and not self._closed:
+            fetched = await self._log.read(places[at], bytes_max=self._worth(places, at))
+            begun = at
+            for batch in fetched.batches:
+                header = parse_header(batch)
+                at = bisect_left(places, header.base_offset, at)
+                end = bisect_left(places, header.last_offset + 1, at)
+                if at < end:
+                    self._keep(decode_chosen(batch, places[at:end]), header.base_offset, missing)
+                at = end
+            if fetched.batches:
+                first = parse_header(fetched.batches[0]).base_offset
+                read = parse_header(fetched.batches[-1]).last_offset + 1 - first
+                self._records_per_read = max(1, read * _READ_BYTES // max(1, fetched.size_bytes))
+            at = max(at, begun + 1)  # a record that is not there is the business of those who need it
+            await turns.next()
+
+    def _worth(self, places: Sequence[int], at: int) -> int:
+        """How many bytes to read at a place: many where many are needed."""
+        near = bisect_left(places, places[at] + self._records_per_read, at) - at
+        return _READ_BYTES if near >= _DENSE else 1
+
+    def _keep(self, records: Sequence[Record], base_offset: int, missing: dict[int, int]) -> None:
+        for first in range(0, len(records), _TOGETHER):
+            if self._budget.bytes >= self._budget.bytes_max:
+                return
+            some = records[first : first + _TOGETHER]
+            excerpt = _Excerpt(some, base_offset)
+            self._excerpts.update((missing[record.offset], excerpt) for record in some)
+            self._charge(excerpt.share * len(some))
+
+    def _charge(self, change_bytes: int) -> None:
+        self._mine_bytes += change_bytes
+        self._budget.bytes += change_bytes

@@ -1,0 +1,96 @@
+"""The heap of offsets in C does what the one in Python does, step by step, and their images are the same."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.heap.packed_heap import HeapImage, PackedHeap
+from holdfast.heap.pure_offset_heap import PureOffsetHeap, pack_heap_entries, read_heap_entries
+from holdfast.vocabulary.native import native
+
+OFFSETS = st.integers(0, 40) | st.integers(0, 5).map(lambda at: at << 13) | st.just((1 << 56) - 1)
+NUMBERS = st.integers(0, 5) | st.integers(0, (1 << 128) - 1) | st.sampled_from([(1 << 64) - 1, 1 << 64, (1 << 128) - 1])
+PRIORITIES = st.integers(-3, 3) | st.sampled_from([-(1 << 63), (1 << 63) - 1])
+COUNTS = st.integers(0, 9)
+STEPS = st.lists(
+    st.tuples(st.just("add"), OFFSETS, NUMBERS, st.booleans())
+    | st.tuples(st.just("add_run"), st.integers(0, 1 << 14), st.lists(PRIORITIES, max_size=6), st.booleans())
+    | st.tuples(st.just("discard"), OFFSETS)
+    | st.tuples(st.just("discard_pairs"), st.lists(st.tuples(OFFSETS, COUNTS), max_size=5))
+    | st.tuples(st.sampled_from(["take", "peek", "peek_offsets"]), COUNTS)
+    | st.tuples(st.just("first"))
+    | st.tuples(st.just("offsets_from"), OFFSETS, COUNTS)
+    | st.tuples(st.just("again")),
+    max_size=40,
+)
+
+pytestmark = pytest.mark.skipif(native is None, reason="the C extension was not built")
+
+
+def done(heap: PackedHeap | PureOffsetHeap, step: tuple[Any, ...]) -> object:
+    name, *arguments = step
+    if name == "add":
+        heap.add(*arguments[:2], again=arguments[2])
+        return None
+    return getattr(heap, name)(*arguments)
+
+
+@given(STEPS)
+def test_the_two_heaps_are_equal_after_every_step(steps: list[tuple[Any, ...]]) -> None:
+    native_heap, pure = PackedHeap(), PureOffsetHeap()
+    for step in steps:
+        if step == ("again",):
+            native_heap = PackedHeap.restored(native_heap.image())
+            continue
+        assert done(native_heap, step) == done(pure, step), step
+        assert len(native_heap) == len(pure)
+    assert native_heap.chunks() == pure.chunks()
+    assert native_heap.changed_numbers() == pure.changed_numbers()
+    assert native_heap.take(1_000) == pure.take(1_000)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), PRIORITIES), min_size=1), st.booleans(), st.integers(0, 30))
+def test_grants_of_the_two_heaps_are_equal(messages: list[tuple[int, int]], least_first: bool, count: int) -> None:
+    heap, pure = PackedHeap(), PureOffsetHeap()
+    for each in (heap, pure):
+        each.add_run(7, [priority for _, priority in messages], least_first)
+    granted = heap.take_granted(count, least_first)
+    assert granted == pure.take_granted(count, least_first)
+    assert [priority for _, priority in granted] == [messages[offset - 7][1] for offset, _ in granted]
+
+
+@given(st.lists(st.tuples(OFFSETS, NUMBERS), min_size=1))
+def test_frames_of_entries_are_the_same_bytes(entries: list[tuple[int, int]]) -> None:
+    pure = PureOffsetHeap()
+    for offset, number in entries:
+        pure.add(offset, number, again=False)
+    rows = pure.entries()
+    body = pack_heap_entries(rows, 1, 3)
+    assert native.pack_heap_entries(rows, 1, 3) == body
+    assert native.read_heap_entries(body) == read_heap_entries(body) == rows[24 : 4 * 24]
+
+
+def test_a_heap_drops_entries_that_do_not_count_when_they_are_many() -> None:
+    heap = PackedHeap()
+    for number in range(20_000):
+        heap.add(5, number, again=True)
+    assert len(heap.entries()) // 24 <= 4_096 + 3
+    for _ in range(20_000):
+        heap.add(5, 3, again=True)
+    assert len(heap.entries()) // 24 <= 4_096 + 3
+    assert heap.take(10) == [(3, 5)]
+
+
+def test_what_is_no_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole entries"):
+        PackedHeap.restored(HeapImage(b"1", {}, {}))
+    with pytest.raises(ValueError, match="no offsets"):
+        PackedHeap.restored(HeapImage(b"", {0: bytes(1024)}, {}))
+    with pytest.raises(ValueError, match="is none"):
+        PackedHeap.restored(HeapImage(b"", {0: b"1"}, {}))
+    with pytest.raises(ValueError, match="columns"):
+        native.read_heap_entries(b"1")
+    with pytest.raises(OverflowError, match="56 bits"):
+        PackedHeap().add(1 << 56, 0, again=False)

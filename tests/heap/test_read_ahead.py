@@ -1,0 +1,154 @@
+"""What is popped next is read from the log together, within a budget, and is no other than what the log has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.heaps import HeapWorld
+from tests.support.waiting import async_until
+
+from holdfast.heap.model import NewMessage
+from holdfast.heap.partition import HeapPartition
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead
+from holdfast.heap.service import HeapService
+from holdfast.heap.settings import HeapSettings
+from holdfast.log.reader import FetchedBatches
+
+COUNT = 300
+ORDER = sorted(range(COUNT), key=lambda at: at * 37 % COUNT)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[HeapWorld]:
+    made = HeapWorld(tmp_path)
+    yield made
+    await made.end()
+
+
+async def filled(world: HeapWorld, **settings: int) -> tuple[HeapService, HeapPartition]:
+    """A heap whose messages are in the log alone."""
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0, **settings))
+    heaps = await world.heap(node)
+    for first in range(0, COUNT, 20):
+        messages = [NewMessage(payload=b"%d" % at, priority=at * 37 % COUNT) for at in range(first, first + 20)]
+        await heaps.enqueue_batch("jobs", messages)
+    return heaps, world.view(node)
+
+
+async def popped(heaps: HeapService, count: int) -> list[int]:
+    found = await heaps.pop("jobs", consumer="c", max_messages=count)
+    await heaps.ack("jobs", [each.lease_token for each in found])
+    return [int(each.payload) for each in found]
+
+
+def counted(view: HeapPartition) -> list[int]:
+    """The offsets that are read from the log from now on."""
+    reads: list[int] = []
+    read = view.log.read
+
+    async def noted(offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+        reads.append(offset)
+        return await read(offset, bytes_max=bytes_max, wait_ms=wait_ms)
+
+    view.log.read = noted  # type: ignore[method-assign]
+    return reads
+
+
+async def test_a_pop_of_many_has_those_behind_them_read(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    reads = counted(view)
+    assert await popped(heaps, 40) == ORDER[:40]
+    assert len(reads) <= COUNT // 20, "a batch is read once"
+    reads.clear()
+    for first in range(40, COUNT, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+    assert reads == []
+    assert view._reader.ahead._budget.bytes == 0 == len(view._reader.ahead)
+
+
+async def test_a_pop_of_few_does_not_wait_for_those_behind_them(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    held = asyncio.Event()
+    ahead = view._reader.ahead
+    read_next = ahead._read_next
+
+    async def later(asked: list[int]) -> None:
+        await held.wait()
+        await read_next(asked)
+
+    ahead._read_next = later  # type: ignore[method-assign, assignment]
+    assert await popped(heaps, 3) == ORDER[:3]
+    held.set()
+    await async_until(lambda: len(ahead) >= COUNT - 3)
+    assert await popped(heaps, 3) == ORDER[3:6]
+
+
+async def test_without_a_budget_nothing_is_read_ahead(world: HeapWorld) -> None:
+    heaps, view = await filled(world, read_ahead_bytes_max=0)
+    assert await popped(heaps, 40) == ORDER[:40]
+    assert len(view._reader.ahead) == 0
+
+
+async def test_a_small_budget_is_not_exceeded_by_more_than_an_excerpt(world: HeapWorld) -> None:
+    heaps, view = await filled(world, read_ahead_bytes_max=20_000)
+    for first in range(0, COUNT, 30):
+        assert await popped(heaps, 30) == ORDER[first : first + 30]
+        assert view._reader.ahead._budget.bytes <= 30_000
+
+
+async def test_messages_that_are_withdrawn_or_changed_are_no_longer_read_ahead(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await popped(heaps, 40)
+    ids = [each.message_id for each in await heaps.peek("jobs", limit=COUNT)]
+    await heaps.cancel("jobs", ids[0])
+    await heaps.reprioritise("jobs", ids[-1], -5)
+    assert await popped(heaps, 20) == [ORDER[-1], *ORDER[41:60]]
+    await heaps.purge("jobs")
+    await heaps.enqueue_batch("jobs", [NewMessage(payload=b"%d" % at) for at in range(20)])
+    await popped(heaps, 20)
+    reading = view._reader.ahead.begin()
+    assert reading is not None
+    await reading
+    assert len(view._reader.ahead) == 0 == view._reader.ahead._budget.bytes
+
+
+async def test_a_leadership_that_ends_gives_its_budget_back(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await popped(heaps, 40)
+    budget = view._reader.ahead._budget
+    assert budget.bytes > 0
+    view._reader.close()
+    assert budget.bytes == 0
+    assert view._reader.ahead.begin() is None
+
+
+async def test_a_round_over_many_messages_lets_others_have_their_turn(world: HeapWorld) -> None:
+    _, view = await filled(world)
+    looked: list[int] = []
+    turns: set[int] = set()
+    turn = 0
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)  # noqa: TID251 (no time passes)
+
+    def place(offset: int) -> int:
+        looked.append(offset)
+        turns.add(turn)
+        return offset
+
+    log = view.log
+    best = list(range(COUNT)) + list(range(1_000_000, 1_010_000))  # far behind the end: nothing to read there
+    ahead = PayloadReadAhead(
+        log, AheadBudget(2**30), best=lambda _: best, place=place, leased=lambda _: False, kept=lambda: ()
+    )
+    neighbour = asyncio.ensure_future(others())
+    begun = ahead.begin()
+    assert begun is not None
+    await begun
+    neighbour.cancel()
+    assert len(looked) == COUNT + 10_000
+    assert len(turns) >= 5, "those that are looked at in one turn are bounded"
