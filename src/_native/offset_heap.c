@@ -407,7 +407,7 @@ static void open_pop(open_entry_t *open, size_t *used)
 }
 
 /* What is at the top, in order; it stays. The next one is always a child of one that was seen. */
-static PyObject *peek(OffsetHeap *self, PyObject *given, int offsets_alone)
+static PyObject *heap_peek(OffsetHeap *self, PyObject *given)
 {
     Py_ssize_t count = PyLong_AsSsize_t(given);
     open_entry_t *open = NULL, next;
@@ -441,8 +441,7 @@ static PyObject *peek(OffsetHeap *self, PyObject *given, int offsets_alone)
         if (counted == 0)
             continue;
         before = next.entry;
-        each = offsets_alone ? PyLong_FromUnsignedLongLong(before.offset) : pair_of(&before);
-        if (each == NULL || PyList_Append(found, each) < 0) {
+        if ((each = pair_of(&before)) == NULL || PyList_Append(found, each) < 0) {
             Py_XDECREF(each);
             goto failed;
         }
@@ -456,9 +455,59 @@ failed:
     return NULL;
 }
 
-static PyObject *heap_peek(OffsetHeap *self, PyObject *given) { return peek(self, given, 0); }
+/* bound(count): the number and offset that about so many entries are not above, by a sample; None: all of them. */
+static PyObject *heap_bound(OffsetHeap *self, PyObject *given)
+{
+    heap_entry_t sample[SAMPLED];
+    size_t count = PyLong_AsSize_t(given), size = self->used < SAMPLED ? self->used : SAMPLED, i;
+    if (count == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+    if (count >= self->used)
+        Py_RETURN_NONE;
+    for (i = 0; i < size; i++)
+        sample[i] = self->entries[i * self->used / size];
+    qsort(sample, size, sizeof *sample, by_entry);
+    return pair_of(&sample[count * size / self->used]);
+}
 
-static PyObject *heap_peek_offsets(OffsetHeap *self, PyObject *given) { return peek(self, given, 1); }
+/* offsets_within(bound, first, stop): offsets of entries that are not above a bound, of a part of the entries, in no order. */
+static PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
+{
+    PyObject *bound, *number, *offset, *found, *each;
+    heap_entry_t most;
+    Py_ssize_t first, stop, i;
+    int counted;
+    if (!PyArg_ParseTuple(args, "Onn", &bound, &first, &stop))
+        return NULL;
+    if (bound != Py_None) {
+        if (!PyArg_ParseTuple(bound, "OO", &number, &offset) || read_number(number, &most) < 0)
+            return NULL;
+        if (read_offset(offset, &most.offset) < 0)
+            return NULL;
+    }
+    if ((found = PyList_New(0)) == NULL)
+        return NULL;
+    for (i = first < 0 ? 0 : first; i < stop && i < (Py_ssize_t)self->used; i++) {
+        if (bound != Py_None && is_less(&most, &self->entries[i]))
+            continue;
+        if ((counted = counts(self, &self->entries[i])) == 0)
+            continue;
+        each = counted < 0 ? NULL : PyLong_FromUnsignedLongLong(self->entries[i].offset);
+        if (each == NULL || PyList_Append(found, each) < 0) {
+            Py_XDECREF(each);
+            Py_DECREF(found);
+            return NULL;
+        }
+        Py_DECREF(each);
+    }
+    return found;
+}
+
+static PyObject *heap_entry_count(OffsetHeap *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromSize_t(self->used);
+}
 
 /* ── all of it ── */
 
@@ -621,7 +670,9 @@ static PyMethodDef methods[] = {
     {"take", (PyCFunction)heap_take, METH_O, "Numbers and offsets from the top, whose entries are gone."},
     {"take_granted", (PyCFunction)heap_take_granted, METH_VARARGS, "The same as offsets and priorities."},
     {"peek", (PyCFunction)heap_peek, METH_O, "Numbers and offsets from the top; they stay."},
-    {"peek_offsets", (PyCFunction)heap_peek_offsets, METH_O, "Offsets from the top; they stay."},
+    {"bound", (PyCFunction)heap_bound, METH_O, "What about so many entries are not above."},
+    {"offsets_within", (PyCFunction)heap_offsets_within, METH_VARARGS, "Offsets of entries that are not above a bound."},
+    {"entry_count", (PyCFunction)heap_entry_count, METH_NOARGS, "How many entries there are, stale ones too."},
     {"entries", (PyCFunction)heap_entries, METH_NOARGS, "All entries, as rows of three words."},
     {"chunks", (PyCFunction)heap_chunks, METH_NOARGS, "The offsets, as pieces of a bitmap."},
     {"take_over", (PyCFunction)heap_take_over, METH_VARARGS, "Entries, pieces and changed numbers of another heap."},

@@ -1,5 +1,6 @@
 """The heap of offsets in C does what the one in Python does, step by step, and their images are the same."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ STEPS = st.lists(
     | st.tuples(st.just("add_run"), st.integers(0, 1 << 14), st.lists(PRIORITIES, max_size=6), st.booleans())
     | st.tuples(st.just("discard"), OFFSETS)
     | st.tuples(st.just("discard_pairs"), st.lists(st.tuples(OFFSETS, COUNTS), max_size=5))
-    | st.tuples(st.sampled_from(["take", "peek", "peek_offsets"]), COUNTS)
+    | st.tuples(st.sampled_from(["take", "peek"]), COUNTS)
     | st.tuples(st.just("first"))
     | st.tuples(st.just("offsets_from"), OFFSETS, COUNTS)
     | st.tuples(st.just("again")),
@@ -49,6 +50,30 @@ def test_the_two_heaps_are_equal_after_every_step(steps: list[tuple[Any, ...]]) 
     assert native_heap.chunks() == pure.chunks()
     assert native_heap.changed_numbers() == pure.changed_numbers()
     assert native_heap.take(1_000) == pure.take(1_000)
+
+
+@given(STEPS, COUNTS, st.integers(1, 5))
+def test_a_bound_divides_what_comes_first_from_the_rest(steps: list[tuple[Any, ...]], count: int, piece: int) -> None:
+    for heap in (PackedHeap(), PureOffsetHeap()):
+        for step in steps:
+            if step != ("again",):
+                done(heap, step)
+        bound = heap.bound(count)
+        within = [heap.offsets_within(bound, first, first + piece) for first in range(0, heap.entry_count(), piece)]
+        everything = heap.peek(1_000)
+        assert {offset for some in within for offset in some} == {
+            offset for number, offset in everything if bound is None or (number, offset) <= bound
+        }
+        assert bound is not None or count >= heap.entry_count()
+
+
+@pytest.mark.parametrize("kind", [PackedHeap, PureOffsetHeap])
+def test_about_as_many_as_were_asked_for_are_within_a_bound(kind: type[PackedHeap | PureOffsetHeap]) -> None:
+    heap, random = kind(), Random(7)
+    heap.add_run(0, [random.randrange(-(1 << 40), 1 << 40) for _ in range(50_000)], True)
+    for count in (5_000, 20_000, 45_000):
+        assert len(heap.offsets_within(heap.bound(count), 0, 50_000)) == pytest.approx(count, rel=0.1)
+    assert len(heap.offsets_within(heap.bound(50_000), 0, 50_000)) == 50_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), PRIORITIES), min_size=1), st.booleans(), st.integers(0, 30))

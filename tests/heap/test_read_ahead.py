@@ -143,7 +143,7 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
     log = view.log
     best = list(range(COUNT)) + list(range(1_000_000, 1_010_000))  # far behind the end: nothing to read there
     ahead = PayloadReadAhead(
-        log, AheadBudget(2**30), best=lambda _: best, place=place, leased=lambda _: False, kept=lambda: ()
+        log, AheadBudget(2**30), best=lambda _: [best], place=place, leased=lambda _: False, kept=lambda: ()
     )
     neighbour = asyncio.ensure_future(others())
     begun = ahead.begin()

@@ -46,6 +46,8 @@ _RANK_BITS: Final = 64
 _OFFSET_BITS: Final = 56
 _STALE_MIN: Final = 4_096
 _FAIR_PEEK_MAX: Final = 1_024
+_PEEK_MAX: Final = 4_096  # found in order from the top; more than these are found by a bound
+_SCANNED: Final = 262_144  # entries that are compared with it at once: a millisecond
 _RANK_MASK: Final = (1 << _RANK_BITS) - 1
 
 
@@ -180,11 +182,19 @@ class HeapState:
             return self.ready.take_granted(count, self.mode == "min")
         return tuple([(offset, self.priority(rank)) for rank, offset in self.ready.take(count)])
 
-    def best_offsets(self, count: int) -> list[int]:
-        """Up to so many messages from the top, which stay; of a fair heap a few."""
-        if isinstance(self.ready, PackedHeap):
-            return self.ready.peek_offsets(count)
-        return [offset for _, offset in self.ready.peek(min(count, _FAIR_PEEK_MAX))]
+    def best_offsets(self, count: int) -> Iterator[list[int]]:
+        """About so many messages from the top, which stay, in pieces; of a fair heap a few.
+
+        The heap may change between two pieces: some may then be missing, or there twice.
+        """
+        if not isinstance(self.ready, PackedHeap):
+            yield [offset for _, offset in self.ready.peek(min(count, _FAIR_PEEK_MAX))]
+        elif count <= _PEEK_MAX:
+            yield [offset for _, offset in self.ready.peek(count)]
+        else:
+            bound = self.ready.bound(count)
+            for first in range(0, self.ready.entry_count(), _SCANNED):
+                yield self.ready.offsets_within(bound, first, first + _SCANNED)
 
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""

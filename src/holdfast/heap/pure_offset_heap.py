@@ -20,6 +20,7 @@ _WORD: Final = (1 << 64) - 1
 _BIAS: Final = 1 << 63
 _PRIORITY_MAX: Final = (1 << 63) - 1
 _STALE_MIN: Final = 4_096
+_SAMPLED: Final = 4_096
 
 
 def entry_rows(entries: Sequence[int]) -> bytes:
@@ -103,9 +104,26 @@ class PureOffsetHeap:
             heapq.heappush(self._entries, number << SHIFT | offset)
         return taken
 
-    def peek_offsets(self, count: int) -> list[int]:
-        """`peek` without the numbers."""
-        return [offset for _, offset in self.peek(count)]
+    def bound(self, count: int) -> tuple[int, int] | None:
+        """The number and offset that about `count` entries are not above, by a sample; None: all of them."""
+        used = len(self._entries)
+        if count >= used:
+            return None
+        size = min(used, _SAMPLED)
+        found = sorted(self._entries[at * used // size] for at in range(size))[count * size // used]
+        return found >> SHIFT, found & OFFSET_MAX
+
+    def offsets_within(self, bound: tuple[int, int] | None, first: int, stop: int) -> list[int]:
+        """Offsets of the entries from `first` to `stop` that are not above a bound, in no order."""
+        some = self._entries[first:stop]
+        if bound is not None:
+            most = bound[0] << SHIFT | bound[1]
+            some = [entry for entry in some if entry <= most]
+        return [entry & OFFSET_MAX for entry in some if self._counts(entry)]
+
+    def entry_count(self) -> int:
+        """How many entries there are, stale ones too."""
+        return len(self._entries)
 
     def entries(self) -> bytes:
         """All entries, stale ones too, as rows of three words."""

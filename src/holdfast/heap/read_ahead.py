@@ -25,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 
 _FIRST: Final = 4_096  # messages of the first round; each one after it has four times as many, up to the budget
 _GROWTH: Final = 4
-_ROUND_MAX: Final = 16_384  # found in the index at once: longer would hold up everybody else on the loop
+_ROUND_MAX: Final = 131_072
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 8  # a round begins when an eighth of the last one is left: the more it reads, the less each costs
 _ENTRY_BYTES: Final = 140  # of Python's objects around a record
@@ -62,7 +62,7 @@ class _Excerpt:
 class PayloadReadAhead:
     """What is read ahead of one leadership of a partition.
 
-    `best`: the offsets of so many messages that come next; `place`: where the record of a message is; `leased`: whether it was
+    `best`: the offsets of about so many messages that come next, in pieces; `place`: where the record of a message is; `leased`: whether it was
     handed out, and may be asked for at any moment; `kept`: what is in memory elsewhere.
     """
 
@@ -71,7 +71,7 @@ class PayloadReadAhead:
         log: OwnedPartition,
         budget: AheadBudget,
         *,
-        best: Callable[[int], list[int]],
+        best: Callable[[int], Iterable[list[int]]],
         place: Callable[[int], int],
         leased: Callable[[int], bool],
         kept: Callable[[], Container[int]],
@@ -141,7 +141,7 @@ class PayloadReadAhead:
     async def _read_next(self, asked: Collection[int]) -> None:
         """One round: keep what comes next, drop what does not, read what is missing."""
         most = self._room() // self._each_bytes
-        best = self._best(min(self._wanted, most, _ROUND_MAX))
+        best = await self._coming(min(self._wanted, most, _ROUND_MAX))
         best += asked
         await self._drop_all_but(set(best))
         missing = await self._missing(best)
@@ -151,6 +151,13 @@ class PayloadReadAhead:
         self._found = len(self._excerpts)
         if self._found:
             self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // self._found)
+
+    async def _coming(self, count: int) -> list[int]:
+        turns, found = LoopTurns(), list[int]()
+        for some in self._best(count):
+            found += some
+            await turns.next()
+        return found
 
     async def _drop_all_but(self, coming: Container[int]) -> None:
         turns, here = LoopTurns(), list(self._excerpts)
