@@ -159,9 +159,11 @@ def test_quotas_are_set_listed_and_removed(run: Run, at: tuple[str, str]) -> Non
     assert made == {
         "user": "ann",
         "client_id": None,
+        "ip": None,
         "producer_byte_rate": 1_000_000,
         "consumer_byte_rate": None,
         "request_percentage": 50,
+        "connection_creation_rate": None,
     }
     run("quota", "set", "--user-default", "--client-id", "app", "--consume", "2000", *at)
     assert "(default)" in run("quota", "list", *at).text
@@ -173,6 +175,17 @@ def test_quotas_are_set_listed_and_removed(run: Run, at: tuple[str, str]) -> Non
     assert len(run("quota", "list", *at, "--json").rows) == 1
 
 
+def test_quotas_of_addresses_are_set_listed_and_removed(run: Run, at: tuple[str, str]) -> None:
+    (made,) = run("quota", "set", "--ip", "2001:DB8:0::1", "--connections", "5", *at, "--json").rows
+    assert (made["ip"], made["user"], made["connection_creation_rate"]) == ("2001:db8::1", None, 5)
+    run("quota", "set", "--ip-default", "--connections", "20", *at)
+    rows = run("quota", "list", *at, "--json").rows
+    assert sorted((row["ip"], row["connection_creation_rate"]) for row in rows) == [("", 20), ("2001:db8::1", 5)]
+    assert run("quota", "remove", "--ip-default", "--yes", *at).text == "quotas of ip (default) removed\n"
+    run("quota", "remove", "--ip", "2001:db8::1", "--connections", "--yes", *at)
+    assert run("quota", "list", *at, "--json").rows == []
+
+
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
@@ -181,6 +194,11 @@ def test_quotas_are_set_listed_and_removed(run: Run, at: tuple[str, str]) -> Non
         (("set", "--user", "", "--produce", "1"), "an empty name"),
         (("set", "--user", "ann", "--produce", "0"), "--produce"),
         (("set", "--user", "ann", "--produce", "1.5"), "whole number"),
+        (("set", "--ip", "localhost", "--connections", "1"), "an IP address"),
+        (("set", "--ip", "10.0.0.1", "--produce", "1"), "one of connection_creation_rate"),
+        (("set", "--user", "ann", "--ip-default", "--connections", "1"), "not combined"),
+        (("set", "--user", "ann", "--connections", "1"), "one of producer_byte_rate"),
+        (("set", "--ip", "", "--connections", "1"), "an empty name"),
         (("remove", "--user", "nobody", "--yes"), "one that has such a quota"),
         (("remove", "--user", "ann"), "--yes"),
     ],

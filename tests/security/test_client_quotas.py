@@ -84,6 +84,10 @@ async def test_limits_are_kept_by_entity_and_seen_by_whoever_watches() -> None:
     store = MemoryStore(clock=clock, random=random, limits=StoreLimits())
     quotas = QuotaStore(store, clock=clock, random=random)
     entities = [QuotaEntity("a/b ü", "c=*"), QuotaEntity("*", "-"), *(entity for entity, _ in ORDER)]
+    addresses = {
+        QuotaEntity(ip=DEFAULT): {Quota.CONNECTIONS: 5.0},
+        QuotaEntity(ip="2001:db8::1"): {Quota.CONNECTIONS: 7.0},
+    }
     assert len({quota_key(each) for each in entities}) == len(entities)
     async with watching_client_quotas(store, clock=clock, random=random) as watched:
         assert not watched.any
@@ -96,6 +100,12 @@ async def test_limits_are_kept_by_entity_and_seen_by_whoever_watches() -> None:
         assert await quotas.alter(entities[0], {FETCH: 9}, validate_only=True) == 0
         for entity in entities:
             await quotas.alter(entity, {PRODUCE: None, FETCH: None})
+        for entity, limits in addresses.items():
+            await watched.seen(await quotas.alter(entity, limits))
+        assert await quotas.quotas() == addresses
+        assert watched.table.connection_rate("10.0.0.1") == ("10.0.0.1", 5)
+        for entity in addresses:
+            await quotas.alter(entity, dict.fromkeys(Quota))
         assert await quotas.quotas() == {}
         await async_until(lambda: not watched.any)
     with pytest.raises(InvalidError, match="nobody"):

@@ -167,17 +167,18 @@ def check_acl(acl: Acl) -> None:
     allowed = (Operation.ALL, *OPERATIONS[resource.type])
     if acl.operation not in allowed:
         raise InvalidError(f"operation on a {resource.type}", str(acl.operation), "one of " + ", ".join(allowed))
-    if acl.host != ANY_HOST and _address(acl.host) is None:
+    if acl.host != ANY_HOST and parse_address(acl.host) is None:
         raise InvalidError("host", acl.host[:80], "an IP address, or * for any")
 
 
 def canonical_host(host: str) -> str:
     """A host in the one form that is compared: an IPv6 address has many."""
-    address = _address(host)
+    address = parse_address(host)
     return host if address is None else str(address)
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address, an IPv4 one that is mapped to IPv6 as itself; None: it is none."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

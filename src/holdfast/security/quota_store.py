@@ -1,6 +1,7 @@
 """Client quotas in the store.
 
-    security/quota/{user}/{client id}   {"producer_byte_rate": …}   the limits of one entity
+    security/quota/{user}/{client id}   {"producer_byte_rate": …}         the limits of one entity
+    security/quota/-/-/{ip}             {"connection_creation_rate": …}   those of an IP address
 
 A name is `=` and the name percent-encoded, `*` for the default, `-` for none. The one rule: every change is a compare-and-swap of
 one of these keys.
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
 from holdfast.contracts.store import Delete, Entry, Put, Store
 from holdfast.contracts.validation import prefix_end
-from holdfast.security.client_quotas import DEFAULT, Limits, Quota, QuotaEntity, check_entity, check_limit
+from holdfast.security.client_quotas import DEFAULT, Limits, Quota, QuotaEntity, check_entity, check_limit, check_quota
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
@@ -28,7 +29,8 @@ _read_limits: Final = msgspec.json.Decoder(dict[Quota, float])
 
 def quota_key(entity: QuotaEntity) -> str:
     """The limits of an entity."""
-    return f"{QUOTAS}{_named(entity.user)}/{_named(entity.client_id)}"
+    names = (entity.user, entity.client_id) if entity.ip is None else (entity.user, entity.client_id, entity.ip)
+    return QUOTAS + "/".join(map(_named, names))
 
 
 def _named(name: str | None) -> str:
@@ -45,8 +47,8 @@ def _name(text: str) -> str | None:
 
 def read_quota(entry: Entry) -> tuple[QuotaEntity, Limits]:
     """The entity of one key, and its limits."""
-    user, client_id = entry.key.removeprefix(QUOTAS).split("/")
-    return QuotaEntity(_name(user), _name(client_id)), _read_limits.decode(entry.value)
+    names = map(_name, entry.key.removeprefix(QUOTAS).split("/"))
+    return QuotaEntity(*names), _read_limits.decode(entry.value)
 
 
 class QuotaStore:
@@ -67,6 +69,7 @@ class QuotaStore:
         check_entity(entity)
         for quota, value in changes.items():
             if value is not None:
+                check_quota(entity, quota)
                 check_limit(quota, value)
         if validate_only:
             return 0

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.security.tls import CurrentContext
 from holdfast.vocabulary.sockets import listen
@@ -36,6 +36,18 @@ class _Handshake(asyncio.Protocol):
         protocol.connection_made(transport)
 
 
+class AcceptGate(Protocol):
+    """Which accepted connections are served, and when: a handshake is work, so it is asked before."""
+
+    def admit(self, accepted: socket.socket, host: str) -> int | None:
+        """How long a connection waits before its handshake, in ms; None: the gate closes it instead."""
+        ...
+
+    async def wait_ms(self, delay_ms: int) -> None:
+        """Wait as long as `admit` says."""
+        ...
+
+
 class TlsListener:
     """Accepts on sockets for a server that counts its own connections. Made by `accepting_tls`."""
 
@@ -47,10 +59,11 @@ class TlsListener:
         connections: Callable[[], int],
         connections_max: int,
         handshake_ms: int,
+        gate: AcceptGate | None = None,
     ) -> None:
         self._protocol, self._tls = protocol, tls
         self._connections, self._connections_max = connections, connections_max
-        self._handshake_ms = handshake_ms
+        self._handshake_ms, self._gate = handshake_ms, gate
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
@@ -95,7 +108,7 @@ class TlsListener:
     def _accept(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            accepted, _ = bound.accept()
+            accepted, address = bound.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -103,11 +116,14 @@ class TlsListener:
             loop.remove_reader(bound)
             loop.call_later(_PAUSE_S, self._watch, bound)
             return
+        delay_ms = 0 if self._gate is None else self._gate.admit(accepted, str(address[0]))
+        if delay_ms is None:
+            return
         if not self._has_room():
             self.dropped += 1
             accepted.close()
             return
-        task = loop.create_task(self._shake_hands(accepted))
+        task = loop.create_task(self._shake_hands(accepted, delay_ms))
         self._tasks.add(task)
         self._handshakes[task] = accepted
         task.add_done_callback(self._ended)
@@ -121,9 +137,11 @@ class TlsListener:
         self.dropped += 1
         return True
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _shake_hands(self, accepted: socket.socket, delay_ms: int) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._gate is not None and delay_ms:
+            await self._gate.wait_ms(delay_ms)
 
         def connected() -> asyncio.BaseProtocol:
             self._handshakes.pop(task, None)  # from now on the server counts it

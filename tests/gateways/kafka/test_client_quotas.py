@@ -215,13 +215,47 @@ async def test_quotas_are_altered_and_described_over_kafkas_own_apis(tmp_path: P
         assert len(await described(admin)) == 3
 
 
+async def test_quotas_of_addresses_are_altered_and_described_over_kafkas_own_apis(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        rates: dict[str | None, float] = {"10.0.0.1": 1.0, "2001:DB8:0::1": 2.0, None: 3.0}
+        for version in versions("AlterClientQuotas"):
+            entries = [altered({"ip": name}, connection_creation_rate=rate) for name, rate in rates.items()]
+            answer = await admin.ask("AlterClientQuotas", version, entries=entries, validate_only=False)
+            assert {code(each) for each in answer.entries} == {ErrorCode.NONE}
+            assert [each.entity[0].entity_name for each in answer.entries] == list(rates)
+        await admin.ask(
+            "AlterClientQuotas", entries=[altered({"user": "ann"}, producer_byte_rate=1.0)], validate_only=False
+        )
+        for version in versions("DescribeClientQuotas"):
+            component = {"entity_type": "ip", "match_type": 2, "match": None}
+            answer = await admin.ask("DescribeClientQuotas", version, components=[component], strict=True)
+            found = {each.entity[0].entity_name: each.values[0] for each in answer.entries}
+            assert {each.key for each in found.values()} == {"connection_creation_rate"}
+            assert {name: each.value for name, each in found.items()} == {"10.0.0.1": 1, "2001:db8::1": 2, None: 3}
+        assert await described(admin, ("ip", 0, "2001:db8:0:0::1")) == [(("ip", "2001:db8::1"),)]
+        assert await described(admin, ("ip", 1, None)) == [(("ip", None),)]
+        assert len(await described(admin)) == 4
+        removed = [altered({"ip": name}, connection_creation_rate=None) for name in rates]
+        await admin.ask("AlterClientQuotas", entries=removed, validate_only=False)
+        assert await described(admin) == [(("user", "ann"),)]
+
+
 @pytest.mark.parametrize(
     ("entry", "expected", "why"),
     [
         (altered({}, producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST, "nobody"),
         (altered({"group": "g"}, producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST, "unknown entity type"),
         (altered({"user": ""}, producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST, "empty name"),
-        (altered({"ip": "1.2.3.4"}, connection_creation_rate=1.0), ErrorCode.UNSUPPORTED_VERSION, "IP addresses"),
+        (altered({"ip": "localhost"}, connection_creation_rate=1.0), ErrorCode.INVALID_REQUEST, "an IP address"),
+        (altered({"ip": ""}, connection_creation_rate=1.0), ErrorCode.INVALID_REQUEST, "empty name"),
+        (altered({"ip": None}, connection_creation_rate=0.5), ErrorCode.INVALID_REQUEST, "whole number"),
+        (altered({"ip": "::1"}, producer_byte_rate=1.0), ErrorCode.INVALID_REQUEST, "one of connection_creation_rate"),
+        (altered({"user": "ann"}, connection_creation_rate=1.0), ErrorCode.INVALID_REQUEST, "one of producer"),
+        (
+            altered({"ip": "1.2.3.4", "user": "ann"}, connection_creation_rate=1.0),
+            ErrorCode.INVALID_REQUEST,
+            "not combined with a user or client id",
+        ),
         (altered({"user": "ann"}, controller_mutation_rate=1.0), ErrorCode.INVALID_REQUEST, "one of producer"),
         (altered({"user": "ann"}, producer_byte_rate=-1.0), ErrorCode.INVALID_REQUEST, "more than 0"),
         (altered({"user": "ann"}, producer_byte_rate=1.5), ErrorCode.INVALID_REQUEST, "whole number"),
@@ -247,6 +281,8 @@ async def test_a_filter_that_means_nothing_is_refused_in_words(tmp_path: Path) -
             ([{**user, "match_type": 9}], ErrorCode.INVALID_REQUEST),
             ([{**user, "match_type": 0}], ErrorCode.INVALID_REQUEST),
             ([{**user, "entity_type": "x"}], ErrorCode.UNSUPPORTED_VERSION),
+            ([user, {**user, "entity_type": "ip"}], ErrorCode.INVALID_REQUEST),
+            ([{"entity_type": "ip", "match_type": 0, "match": "localhost"}], ErrorCode.INVALID_REQUEST),
         ):
             answer = await admin.ask("DescribeClientQuotas", components=components, strict=False)
             assert (code(answer), answer.entries) == (expected, None)

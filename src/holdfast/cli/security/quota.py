@@ -10,7 +10,7 @@ from holdfast.cli.arguments import Parser, Parsers, add_family, add_yes, confirm
 from holdfast.cli.cluster.access import add_cluster_command
 from holdfast.cli.output import FAILED, OK, print_json, print_line, print_rows
 from holdfast.cli.settings_flags import effective_settings_for
-from holdfast.security.client_quotas import DEFAULT, Limits, Quota, QuotaEntity
+from holdfast.security.client_quotas import DEFAULT, Limits, Quota, QuotaEntity, canonical_ip
 from holdfast.security.quota_store import QuotaStore
 from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
@@ -22,6 +22,7 @@ _FLAGS: Final = {
     "produce": (Quota.PRODUCE, "BYTES", "bytes per second that may be written"),
     "consume": (Quota.FETCH, "BYTES", "bytes per second that may be read"),
     "request": (Quota.REQUEST, "PERCENT", "share of a core that requests may take, in percent"),
+    "connections": (Quota.CONNECTIONS, "RATE", "connections per second that an address may make"),
 }
 _MOST: Final = 1e15
 _DEFAULT_NAME: Final = "(default)"
@@ -35,9 +36,9 @@ def add_commands(commands: "Parsers[Parser]") -> None:
         family,
         "set",
         run_set,
-        does="limit what a user or client id may take",
-        description="Sets limits of a user, a client id, or a client id of a user; others of theirs stay. They count on every node "
-        "within a moment, for each node by itself, as in Kafka. The most specific limit counts.",
+        does="limit what a user, client id or IP address may take",
+        description="Sets limits of a user, a client id, a client id of a user, or an IP address; others of theirs stay. They "
+        "count on every node within a moment, for each node by itself, as in Kafka. The most specific limit counts.",
     )
     _add_entity(setting)
     for flag, (_, unit, does) in _FLAGS.items():
@@ -48,7 +49,8 @@ def add_commands(commands: "Parsers[Parser]") -> None:
         "remove",
         run_remove,
         does="remove quotas",
-        description="Removes the limits of a user, a client id, or a client id of a user: all, or those that the flags name.",
+        description="Removes the limits of a user, a client id, a client id of a user, or an IP address: all, or those that the "
+        "flags name.",
     )
     _add_entity(remove)
     for flag, (_, _, does) in _FLAGS.items():
@@ -57,9 +59,13 @@ def add_commands(commands: "Parsers[Parser]") -> None:
 
 
 def _add_entity(parser: Parser) -> None:
-    for kind, dest, whose in (("user", "user", "users"), ("client-id", "client_id", "client ids")):
+    for kind, dest, metavar, whose in (
+        ("user", "user", "NAME", "users"),
+        ("client-id", "client_id", "NAME", "client ids"),
+        ("ip", "ip", "ADDRESS", "IP addresses"),
+    ):
         either = parser.add_mutually_exclusive_group()
-        either.add_argument(f"--{kind}", dest=dest, metavar="NAME", help=f"limits of this {kind}")
+        either.add_argument(f"--{kind}", dest=dest, metavar=metavar, help=f"limits of this {kind}")
         either.add_argument(
             f"--{kind}-default",
             dest=dest,
@@ -87,7 +93,7 @@ async def run_set(args: argparse.Namespace) -> int:
     }
     entity = _entity(args)
     if not limits:
-        raise UsageError("nothing to set: name --produce, --consume or --request")
+        raise UsageError("nothing to set: name --produce, --consume, --request or --connections")
     async with _administering_quotas(args) as quotas:
         await quotas.alter(entity, limits)
         found = (await quotas.quotas()).get(entity, {})
@@ -114,20 +120,21 @@ async def run_remove(args: argparse.Namespace) -> int:
     if not removed:
         raise InvalidError("quota entity", str(entity), "one that has such a quota")
     if args.json:
-        print_json({"user": entity.user, "client_id": entity.client_id, "removed": [str(each) for each in named]})
+        print_json({**_entity_row(entity), "removed": [str(each) for each in named]})
     else:
         print_line(f"quotas of {entity} removed")
     return OK
 
 
 def _entity(args: argparse.Namespace) -> QuotaEntity:
-    if "" in (args.user, args.client_id):
+    if "" in (args.user, args.client_id, args.ip):
         raise UsageError(
-            "an empty name: --user-default and --client-id-default are for those without a quota of their own"
+            "an empty name: --user-default, --client-id-default and --ip-default are for those without a quota of their own"
         )
-    entity = QuotaEntity(_named(args.user), _named(args.client_id))
+    ip = _named(args.ip)
+    entity = QuotaEntity(_named(args.user), _named(args.client_id), canonical_ip(ip) if ip else ip)
     if entity == QuotaEntity():
-        raise UsageError("whose quota: name --user, --client-id or both")
+        raise UsageError("whose quota: name --user, --client-id or both, or --ip")
     return entity
 
 
@@ -136,11 +143,14 @@ def _named(given: str | object | None) -> str | None:
 
 
 def _row(entity: QuotaEntity, limits: Limits) -> dict[str, object]:
-    row: dict[str, object] = {"user": entity.user, "client_id": entity.client_id}
-    return {**row, **{quota: limits.get(quota) for quota in Quota}}
+    return {**_entity_row(entity), **{quota: limits.get(quota) for quota in Quota}}
+
+
+def _entity_row(entity: QuotaEntity) -> dict[str, object]:
+    return {"user": entity.user, "client_id": entity.client_id, "ip": entity.ip}
 
 
 def _print(title: str, rows: list[dict[str, object]], *, as_json: bool) -> None:
     if not as_json:
         rows = [{key: _DEFAULT_NAME if value == DEFAULT else value for key, value in row.items()} for row in rows]
-    print_rows(title, rows, ("user", "client_id", *Quota), as_json=as_json)
+    print_rows(title, rows, ("user", "client_id", "ip", *Quota), as_json=as_json)

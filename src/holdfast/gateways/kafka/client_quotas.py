@@ -1,9 +1,9 @@
-"""Client quotas over Kafka's own APIs. `quota_meters` has what they do.
+"""Client quotas over Kafka's own APIs. `quota_meters` and `connection_throttle` have what they do.
 
 DescribeClientQuotas  48   versions 0–1
 AlterClientQuotas     49   versions 0–1
 
-Not implemented, and refused: `controller_mutation_rate`, and quotas of IP addresses (`connection_creation_rate`).
+Not implemented, and refused: `controller_mutation_rate`, and host names in place of IP addresses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,12 @@ from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import QuotaMatchType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.security.acls import Operation
-from holdfast.security.client_quotas import DEFAULT, Quota, QuotaEntity
+from holdfast.security.client_quotas import DEFAULT, Quota, QuotaEntity, canonical_ip
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
+_KINDS: Final = (_USER, _CLIENT_ID, _IP)
+_ALLOWED: Final = "must be user, client-id or ip"
 _DONE: Final[ResponseFields] = {"error_code": ErrorCode.NONE, "error_message": None}
 
 
@@ -43,10 +45,8 @@ def _filter(components: Iterable[Any]) -> dict[str, tuple[QuotaMatchType, str | 
     wanted: dict[str, tuple[QuotaMatchType, str | None]] = {}
     for each in components:
         kind = each.entity_type
-        if kind not in (_USER, _CLIENT_ID, _IP):
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION, f"unknown entity type {kind[:80]!r}: must be user or client-id"
-            )
+        if kind not in _KINDS:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"unknown entity type {kind[:80]!r}: {_ALLOWED}")
         if kind in wanted:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate entity type {kind!r}")
         try:
@@ -55,7 +55,14 @@ def _filter(components: Iterable[Any]) -> dict[str, tuple[QuotaMatchType, str | 
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown match type {each.match_type}") from None
         if match is QuotaMatchType.EXACT and not each.match:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"an exact match of {kind!r} needs a name")
-        wanted[kind] = match, each.match
+        name = each.match
+        if kind == _IP and match is QuotaMatchType.EXACT:
+            name = canonical_ip(name)
+        wanted[kind] = match, name
+    if _IP in wanted and len(wanted) > 1:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "invalid filter: ip should not be combined with a filter of user or client-id"
+        )
     return wanted
 
 
@@ -74,7 +81,7 @@ def _matches(entity: QuotaEntity, wanted: Mapping[str, tuple[QuotaMatchType, str
 
 
 def _names(entity: QuotaEntity) -> dict[str, str]:
-    named = {_USER: entity.user, _CLIENT_ID: entity.client_id}
+    named = {_USER: entity.user, _CLIENT_ID: entity.client_id, _IP: entity.ip}
     return {kind: name for kind, name in named.items() if name is not None}
 
 
@@ -105,16 +112,16 @@ def _entity(components: Iterable[Any]) -> QuotaEntity:
     names: dict[str, str] = {}
     for each in components:
         kind, name = each.entity_type, each.entity_name
-        if kind == _IP:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "quotas of IP addresses are not supported")
-        if kind not in (_USER, _CLIENT_ID):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown entity type {kind[:80]!r}: must be user or client-id")
+        if kind not in _KINDS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown entity type {kind[:80]!r}: {_ALLOWED}")
         if kind in names:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"duplicate entity type {kind!r}")
         if name == "":
             raise ApiError(ErrorCode.INVALID_REQUEST, f"empty name of a {kind}: null is the default")
+        if kind == _IP and name is not None:
+            name = canonical_ip(name)
         names[kind] = DEFAULT if name is None else name
-    return QuotaEntity(names.get(_USER), names.get(_CLIENT_ID))
+    return QuotaEntity(names.get(_USER), names.get(_CLIENT_ID), names.get(_IP))
 
 
 def _changes(operations: Iterable[Any]) -> dict[Quota, float | None]:

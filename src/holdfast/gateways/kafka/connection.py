@@ -39,6 +39,11 @@ _NO_BODY: Final = memoryview(b"")
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 
 
+def _pause(transport: asyncio.Transport) -> None:
+    if not transport.is_closing():
+        transport.pause_reading()
+
+
 class _InFlightRun(InFlightRequest):
     """A run: `ProduceRuns` calls back."""
 
@@ -80,7 +85,7 @@ class KafkaConnection(FrameReceiver):
         self._requests = 0  # in both
         self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
-        self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond its quota is read again
+        self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond a quota is read again
         self._limits: tuple[str, int, ClientLimits | None] = (
             "",
             -1,
@@ -95,6 +100,12 @@ class KafkaConnection(FrameReceiver):
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self._peer = ClientInfo(str(host), int(port))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
+        admission = self._server.admission(self._peer.host)
+        if not admission.served:
+            self._closing = True
+            self._server.throttle.close_later(transport.close, admission.delay_ms)
+            asyncio.get_running_loop().call_soon(_pause, transport)  # not in here: uvloop begins to read after it
+            return
         if not self._server.joined(self, self._peer.host):
             transport.abort()
             return
@@ -106,6 +117,8 @@ class KafkaConnection(FrameReceiver):
                 self._request_bytes_max = self._settings.login_bytes_max
             if login.refused:
                 self.close()
+        if admission.delay_ms:
+            self._mute(admission.delay_ms)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True

@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
 from holdfast.gateways.kafka.backend import KafkaBackend
+from holdfast.gateways.kafka.connection_throttle import ConnectionThrottle
 from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.wire import INT32, MalformedRequestError
+from holdfast.security.connection_rates import Admission
 from holdfast.vocabulary.histogram import Latencies
 from holdfast.vocabulary.settings import KIB
 
@@ -29,6 +31,7 @@ class ConnectionHost(Protocol):
     latencies: Latencies
     unsupported: UnsupportedRequests
     produce_runs: ProduceRuns
+    throttle: ConnectionThrottle
 
     @property
     def full(self) -> bool:
@@ -49,6 +52,10 @@ class ConnectionHost(Protocol):
 
     def queue_for_memory(self, connection: "FrameReceiver") -> None:
         """Call the connection's `memory_freed` once requests of others are answered."""
+        ...
+
+    def admission(self, host: str) -> Admission:
+        """Whether a new connection of a host is served, and when."""
         ...
 
     def joined(self, connection: "FrameReceiver", peer: str) -> bool:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from holdfast.agent.client_quotas import ClientQuotas
-from holdfast.security.client_quotas import Limit, Quota, QuotaEntity
+from holdfast.security.client_quotas import CLIENT_QUOTAS, Limit, Quota, QuotaEntity
 from holdfast.security.leaky_bucket import BURST_MS, LeakyBucket
 from holdfast.vocabulary.clock import Clock, stopwatch_ns
 
@@ -36,7 +36,7 @@ class QuotaMeters:
     def client(self, user: str, client_id: str) -> "ClientLimits | None":
         """The limits of a client; None: it has none. Valid while the version of the quotas is the same."""
         table = self.quotas.table
-        limits = {quota: found for quota in Quota if (found := table.limit(quota, user, client_id)) is not None}
+        limits = {quota: found for quota in CLIENT_QUOTAS if (found := table.limit(quota, user, client_id)) is not None}
         return ClientLimits(self, limits) if limits else None
 
     def charge(self, quota: Quota, limit: Limit, amount: float) -> int:

@@ -16,11 +16,13 @@ from typing import Final, cast
 
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection import KafkaConnection
+from holdfast.gateways.kafka.connection_throttle import ConnectionThrottle
 from holdfast.gateways.kafka.frames import FrameReceiver
 from holdfast.gateways.kafka.produce_runs import ProduceRuns
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
+from holdfast.security.connection_rates import ADMITTED, Admission
 from holdfast.security.tls import CurrentContext
 from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.histogram import Histogram, Latencies
@@ -49,6 +51,7 @@ class KafkaServer:
         self.latencies = Latencies()  # by API, from the arrival of a request to its response
         self.unsupported = UnsupportedRequests()
         self.produce_runs = ProduceRuns(backend)
+        self.throttle = ConnectionThrottle(backend.meters, backend.clock)
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self._used_bytes = 0  # of requests arriving, queued or in flight
         self._bytes_max = backend.settings.requests_bytes_max
@@ -78,8 +81,13 @@ class KafkaServer:
 
     @property
     def throttled_ms(self) -> Mapping[str, int]:
-        """How long clients were told to pause, by quota."""
+        """How long clients had to pause, by quota."""
         return self.backend.meters.throttled_ms
+
+    @property
+    def throttled_connections(self) -> Mapping[str, int]:
+        """Connections of addresses beyond their rate, by what became of them."""
+        return self.throttle.throttled
 
     @property
     def used_bytes(self) -> int:
@@ -106,6 +114,10 @@ class KafkaServer:
     def queue_for_memory(self, connection: FrameReceiver) -> None:
         """Call the connection's `memory_freed` once requests of others are answered."""
         self._waiting_for_memory.add(connection)
+
+    def admission(self, host: str) -> Admission:
+        """Whether a new connection of a host is served, and when. With TLS, that was decided before the handshake."""
+        return ADMITTED if self._closed or self.tls is not None else self.throttle.decide(host)
 
     def joined(self, connection: FrameReceiver, peer: str) -> bool:
         """Add a connection; False: there are too many, or it was accepted just when the server closed."""
@@ -136,6 +148,7 @@ class KafkaServer:
             connections=lambda: len(self.connections),
             connections_max=self.backend.settings.connections_max,
             handshake_ms=self.backend.settings.handshake_ms,
+            gate=self.throttle,
         )
         self.tls.start(sockets)
 
@@ -146,6 +159,7 @@ class KafkaServer:
             await clock.sleep_ms(_SWEEP_MS)
             now_ms = clock.boot_ms()
             self.backend.responses.refresh(now_ms)
+            self.throttle.drop_idle()
             for connection in list(self.connections):
                 reason = connection.close_reason(now_ms)
                 if reason is not None:
@@ -201,6 +215,7 @@ class KafkaServer:
             listener.close()
         if self.tls is not None:
             self.tls.stop()
+        self.throttle.close()
 
     def _close_connections(self) -> None:
         self._closed = True

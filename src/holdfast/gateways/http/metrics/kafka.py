@@ -26,7 +26,12 @@ class KafkaCounters(Protocol):
 
     @property
     def throttled_ms(self) -> Mapping[str, int]:
-        """How long clients were told to pause, by quota."""
+        """How long clients had to pause, by quota."""
+        ...
+
+    @property
+    def throttled_connections(self) -> Mapping[str, int]:
+        """Connections of addresses beyond their rate, by what became of them."""
         ...
 
     @property
@@ -69,8 +74,14 @@ def kafka_metrics(
             MetricFamily(
                 "holdfast_kafka_throttled_seconds_total",
                 "counter",
-                "Time that clients beyond a quota were told to pause.",
+                "Time that clients beyond a quota had to pause.",
                 [({"quota": quota}, told_ms / 1_000) for quota, told_ms in sorted(server.throttled_ms.items())],
+            ),
+            MetricFamily(
+                "holdfast_kafka_throttled_connections_total",
+                "counter",
+                "Kafka connections of addresses beyond their quota: delayed, or closed after a second.",
+                [({"outcome": outcome}, count) for outcome, count in sorted(server.throttled_connections.items())],
             ),
             histogram(
                 "holdfast_kafka_request_seconds",
