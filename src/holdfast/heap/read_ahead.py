@@ -62,8 +62,8 @@ class _Excerpt:
 class PayloadReadAhead:
     """What is read ahead of one leadership of a partition.
 
-    `best`: the offsets of about so many messages that come next, in pieces; `place`: where the record of a message is; `leased`: whether it was
-    handed out, and may be asked for at any moment; `kept`: what is in memory elsewhere.
+    `best`: the offsets of about so many messages that come next, in pieces; `place`: where the record of a message is; `leased`:
+    whether it was handed out, and may be asked for at any moment; `kept`: what is in memory elsewhere.
     """
 
     def __init__(
