@@ -102,7 +102,7 @@ class MessageReader:
         *,
         waits: Callable[[int], bool],
         place: Callable[[int], int],
-        best: Callable[[int], list[int]],
+        best: Callable[[int], Iterable[list[int]]],
         leased: Callable[[int], bool],
     ) -> None:
         self._log, self._cache, self._waits, self._place = log, cache, waits, place
