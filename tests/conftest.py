@@ -43,6 +43,9 @@ SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "star
 SERVE_FIXTURES = {"serve", "serve_objects"}  # which start an engine's server, once per worker
 ENGINES_WITH_SERVERS = {"postgres", "etcd", "redis", "moto", "seaweedfs"}
 QUICK_ENGINE = "memory"
+# What stands on the contract of a store, which every engine keeps: `make test` runs it on the others, `make test-long` on these, too.
+ABOVE_THE_CONTRACT = ("registry/", "kernel/", "groups/", "pipeline/")
+LONG_ENGINES = {"etcd", "redis"}
 # Helpers that start processes: a test module that imports from one needs a server.
 SERVER_HELPERS = {
     "subprocess",
@@ -175,6 +178,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
         if _needs_server(item):
             item.add_marker(pytest.mark.server)
+        if _repeats_the_contract(item):
+            item.add_marker(pytest.mark.long)
         if config.getoption("loadgroup", False):
             _name_group(item)
     yield
@@ -218,6 +223,11 @@ def _shared_server(item: pytest.Item) -> str:
     if any(each[-1].baseid.endswith(".py") and each[-1].scope in ("module", "session") for each in defined.values()):
         return item.path.relative_to(TESTS).as_posix()
     return "clickhouse" if "clickhouse" in fixtures else ""
+
+
+def _repeats_the_contract(item: pytest.Item) -> bool:
+    engine = getattr(getattr(item, "callspec", None), "params", {}).get("engine")
+    return engine in LONG_ENGINES and item.path.relative_to(TESTS).as_posix().startswith(ABOVE_THE_CONTRACT)
 
 
 def _needs_server(item: pytest.Item) -> bool:
