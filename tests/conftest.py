@@ -6,9 +6,12 @@ and everything that uses a fixture of its module: what they start is started onc
 process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
+import faulthandler
 import gc
+import os
 import re
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -43,7 +46,7 @@ SERVER_FIXTURES = {"broker", "clickhouse", "kafka", "own_broker", "spark", "star
 SERVE_FIXTURES = {"serve", "serve_objects"}  # which start an engine's server, once per worker
 ENGINES_WITH_SERVERS = {"postgres", "etcd", "redis", "moto", "seaweedfs"}
 QUICK_ENGINE = "memory"
-# What stands on the contract of a store, which every engine keeps: `make test` runs it on the others, `make test-long` on these, too.
+# What stands on a store's contract, which every engine keeps, runs on these in `make test-long` alone.
 ABOVE_THE_CONTRACT = ("registry/", "kernel/", "groups/", "pipeline/")
 LONG_ENGINES = {"etcd", "redis"}
 # Helpers that start processes: a test module that imports from one needs a server.
@@ -71,6 +74,9 @@ SERVER_HELPERS = {
 }
 
 _SERVER_IMPORT = re.compile(rf"^(?:from|import) (?:{'|'.join(map(re.escape, sorted(SERVER_HELPERS)))})\b", re.MULTILINE)
+
+STDERR = 2
+CLEAN_UP_S = 180.0  # after the time-out of a test, for the fixtures it used
 
 _databases = count(1)
 
@@ -167,6 +173,27 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process of a test that neither ends nor fails: its time-out ends a test, and nothing ends a fixture after that."""
+    mark = item.get_closest_marker("timeout")
+    timeout_s = float(mark.args[0] if mark is not None and mark.args else item.config.getini("timeout"))
+    timer = threading.Timer(timeout_s + CLEAN_UP_S, _end_process, [item.nodeid])
+    timer.daemon = True
+    timer.start()
+    try:
+        return (yield)
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _end_process(test: str) -> None:
+    os.write(STDERR, f"{test} neither ends nor fails\n".encode())
+    faulthandler.dump_traceback(STDERR)
+    os._exit(1)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist, and `-m`, look at the marks; after the shuffle

@@ -155,7 +155,7 @@ def test_of_two_sources_of_one_topic_the_one_that_has_dead_letters_says_what_was
     assert [row["_offset"] for row in dead_letters(clickhouse)] == [30]
 
 
-@pytest.mark.parametrize(("ends", "counted_at"), [((12, 9), 1), ((9, 12), 1)])
+@pytest.mark.parametrize(("ends", "counted_at"), [((12, 9), 1), pytest.param((9, 12), 1, marks=pytest.mark.long)])
 def test_of_a_source_that_is_read_at_two_places_the_dead_letters_of_the_first_are_kept(
     ends: tuple[int, int], counted_at: int, world: DriverCluster, spark: "SparkSession"
 ) -> None:
