@@ -141,7 +141,12 @@ def _heap_calls(
 ) -> HeapCalls:
     """Heap requests of every gateway of this node."""
     backend = HeapBackend(
-        heaps=services.heaps, cluster=services.cluster, login=login, clock=parts.clock, random=parts.random
+        heaps=services.heaps,
+        cluster=services.cluster,
+        login=login,
+        topic_settings=parts.settings.topics,
+        clock=parts.clock,
+        random=parts.random,
     )
     calls = HeapCalls(backend)
     stack.callback(calls.close)

@@ -12,7 +12,8 @@ from holdfast.heap.config import HeapConfig, changed_heap_config, stored_heap_co
 from holdfast.heap.errors import NotAHeapError
 from holdfast.heap.local_heaps import DLQ_SUFFIX, heap_config
 from holdfast.heap.message_id import PARTITIONS_MAX
-from holdfast.log.topics import Topic, TopicExistsError, Topics, UnknownTopicError
+from holdfast.log.settings import TopicSettings
+from holdfast.log.topics import Topic, TopicExistsError, Topics, UnknownTopicError, check_growth
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
@@ -41,10 +42,14 @@ class HeapDescription(NamedTuple):
 
 
 class HeapAdministration:
-    """The heaps of a store."""
+    """The heaps of a store. `rules`: those of the server for all topics."""
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
+    def __init__(self, topics: Topics, rules: TopicSettings | None = None) -> None:
+        self._topics, self._rules = topics, rules or TopicSettings()
+
+    def under(self, rules: TopicSettings) -> "HeapAdministration":
+        """The same heaps under rules of the server."""
+        return HeapAdministration(self._topics, rules)
 
     async def create(
         self,
@@ -84,13 +89,17 @@ class HeapAdministration:
         """Change settings of a heap; None takes one back to its default. `mode` cannot be changed.
 
         `partitions`: how many it has then, by the same commit: more, or as many as it has. `PartitionCountError`: fewer.
+        `FixedPartitionsError`: the heap's own setting, or the server's, allows no more.
         """
         if partitions is not None:
             check_between("number of partitions", partitions, 1, PARTITIONS_MAX)
+
+        def changed(found: Topic) -> dict[str, object]:
+            check_growth(existing(found), partitions, self._rules)
+            return changed_heap_config(found.heap, changes)
+
         failpoints.reached("heap.growth-begun")
-        topic = await self._topics.alter_heap(
-            name, lambda found: changed_heap_config(existing(found).heap, changes), partitions=partitions
-        )
+        topic = await self._topics.alter_heap(name, changed, partitions=partitions)
         failpoints.reached("heap.growth-committed")
         if heap_config(topic).dlq and not name.endswith(DLQ_SUFFIX):
             await self.ensure_dead_letters(topic)

@@ -22,6 +22,7 @@ from holdfast.kernel.placement_requests import assignment_write, read_assignment
 from holdfast.log.errors import HeapTopicError
 from holdfast.log.keys import TOPICS, deleted_key, topic_id_key, topic_key
 from holdfast.log.metadata import DeletedTopic
+from holdfast.log.settings import TopicSettings
 from holdfast.log.topic_config import FIXED_COUNT, NAMES, NO_LIMIT, TopicConfig, check_replication, read_config, typed
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
@@ -155,6 +156,12 @@ def check_name(name: str) -> None:
     """Refuse a name that Kafka would refuse. `TopicNameError`."""
     if not 0 < len(name) <= NAME_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
         raise TopicNameError(name)
+
+
+def check_growth(topic: Topic, count: int | None, rules: TopicSettings) -> None:
+    """`FixedPartitionsError`: no topic of the server gets more partitions than it has."""
+    if count is not None and count > topic.partitions and rules.partitions == FIXED_COUNT:
+        raise FixedPartitionsError(topic.name, topic.partitions, "topics.partitions")
 
 
 def with_partitions(topic: Topic, count: int, *, now_ms: int = 0) -> Topic:

@@ -15,6 +15,9 @@ from tests.support.http_gateway import RunningHttpGateway, problem_of, running_h
 from tests.support.waiting import async_until
 
 from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
+from holdfast.heap.wire import UpdateRequest
+from holdfast.log.settings import TopicSettings
+from holdfast.log.topics import FixedPartitionsError
 
 
 class Served:
@@ -98,6 +101,26 @@ async def test_a_heap_is_created_listed_changed_and_deleted_with_its_token(serve
     confirmed = {"force": "true", "confirmation_token": await served.token("heap.delete", "orders")}
     assert (await served.client.delete("/v1/heaps/orders", params=confirmed)).status_code == 204
     problem_of(await served.client.get("/v1/heaps/orders"), 404, "not-found")
+
+
+async def test_a_server_whose_topics_keep_their_partitions_grows_no_heap(served: Served) -> None:
+    await served.heap("kept", partitions=2)
+    agent, cluster = served.node.agent, served.world.cluster
+    fixed = HeapCalls(
+        HeapBackend(
+            heaps=agent.heaps,
+            cluster=agent.cluster,
+            topic_settings=TopicSettings(partitions="fixed"),
+            clock=cluster.clock,
+            random=cluster.random,
+        )
+    )
+    with pytest.raises(FixedPartitionsError, match=r"keeps its 2 partitions, because topics\.partitions is fixed"):
+        await fixed.administration.update("kept", {}, partitions=3)
+    with pytest.raises(FixedPartitionsError):
+        await fixed.call(UpdateRequest(topic="kept", config={}, partitions=3))
+    assert (await fixed.administration.update("kept", {"top_k_bound": 4}, partitions=2)).partitions == 2
+    fixed.close()
 
 
 async def test_an_enqueue_that_is_repeated_after_its_heap_grew_is_found_over_http(served: Served) -> None:

@@ -7,7 +7,7 @@ over; what may have happened is not. A request over several partitions is one fo
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,7 +16,6 @@ from holdfast.agent.cluster import Cluster
 from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
-from holdfast.heap.administration import HeapAdministration
 from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport
 from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
 from holdfast.heap.lease_token import parse_token
@@ -50,6 +49,7 @@ from holdfast.heap.wire import (
     UpdateRequest,
 )
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.settings import TopicSettings
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
@@ -70,7 +70,7 @@ _ACTIONS: Final = ("list", "replay", "delete")
 class HeapBackend:
     """What heap requests need of a node. `request_ms`: how long one is tried, beside the time a pop waits.
 
-    `login`: how this node logs in to others; None: nobody needs to.
+    `login`: how this node logs in to others; None: nobody needs to. `topic_settings`: rules for all topics.
     """
 
     heaps: HeapService
@@ -78,21 +78,18 @@ class HeapBackend:
     clock: Clock
     random: Random
     login: BrokerLogin | None = None
+    topic_settings: TopicSettings = field(default_factory=TopicSettings)
     request_ms: int = 30_000
 
 
 class HeapCalls:
-    """The heap requests of one node."""
+    """The heap requests of one node. `administration`: heaps as topics: create, change, list, delete."""
 
     def __init__(self, backend: HeapBackend) -> None:
         self._backend = backend
+        self.administration = backend.heaps.administration.under(backend.topic_settings)
         self._nodes = HeapNodeConnections(backend.cluster, backend.login)
         backend.heaps.deliver_through(self._deliver)
-
-    @property
-    def administration(self) -> HeapAdministration:
-        """Heaps as topics: create, change, list, delete."""
-        return self._backend.heaps.administration
 
     async def heap(self, topic: str) -> Topic:
         """The topic of a heap. `UnknownTopicError`, `NotAHeapError`."""
@@ -108,16 +105,15 @@ class HeapCalls:
             return await self._enqueue(request)
         if request.partition is not None:
             return await self._tried(request)
-        administration = self._backend.heaps.administration
         match request:
             case CreateRequest():
-                return await administration.create(request.topic, request.partitions, request.config, request.log)
+                return await self.administration.create(request.topic, request.partitions, request.config, request.log)
             case DeleteRequest():
-                return await administration.delete(request.topic)
+                return await self.administration.delete(request.topic)
             case DescribeRequest():
-                return await administration.describe(request.topic)
+                return await self.administration.describe(request.topic)
             case UpdateRequest():
-                return await administration.update(request.topic, request.config, partitions=request.partitions)
+                return await self.administration.update(request.topic, request.config, partitions=request.partitions)
             case AckRequest() | NackRequest() | ReleaseRequest() | ExtendRequest():
                 return await self._by_token(request)
             case CancelRequest() | ReprioritiseRequest() | MoveRequest():

@@ -23,8 +23,7 @@ from holdfast.gateways.kafka.replication_factor import live_agents
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.placement import Placement
-from holdfast.log.topic_config import FIXED_COUNT
-from holdfast.log.topics import FixedPartitionsError, Topic, with_partitions
+from holdfast.log.topics import Topic, check_growth, with_partitions
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import gather_limited
@@ -63,8 +62,7 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
 
 async def _grow(backend: KafkaBackend, wanted: Any, validate_only: bool) -> Topic:
     topic = await backend.log.topics.get(wanted.name)
-    if wanted.count > topic.partitions and backend.topic_settings.partitions == FIXED_COUNT:
-        raise FixedPartitionsError(topic.name, topic.partitions, "topics.partitions")
+    check_growth(topic, wanted.count, backend.topic_settings)
     planned = with_partitions(topic, wanted.count)
     assigned = _assignment(backend, topic, wanted.count, wanted.assignments) if wanted.assignments is not None else None
     if validate_only:
