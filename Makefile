@@ -45,7 +45,7 @@ up: $(VENV)/.run ## install what running needs and run a server on embedded defa
 	@exec $(BIN)/holdfast serve
 
 test: $(VENV)/.dev ## every suite in its short form, against real servers
-	$(BIN)/pytest -n $(WORKERS) $(DIST)
+	$(BIN)/python -m tests.short_form -n $(WORKERS) $(DIST)
 
 test-quick: $(VENV)/.dev ## the tests that start no server: the inner loop
 	$(BIN)/pytest -n $(QUICK_WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"

@@ -48,7 +48,8 @@ async def raw(etcd: EtcdHarness) -> AsyncIterator[EtcdClient]:
 
 def opening(etcd: EtcdHarness, **settings: int) -> AbstractAsyncContextManager[EtcdStore]:
     address = EtcdAddress(endpoints=(f"127.0.0.1:{etcd.proxy.port}",), prefix=etcd.prefix)
-    return EtcdStore.open(address, settings=EtcdSettings(**settings), clock=CLOCK, random=RANDOM)
+    patient = {"timeout_ms": 30_000, **settings}  # what is not about a time-out has none on a busy machine
+    return EtcdStore.open(address, settings=EtcdSettings(**patient), clock=CLOCK, random=RANDOM)
 
 
 async def etcdctl(etcd: EtcdHarness, *words: str) -> list[str]:
@@ -125,7 +126,7 @@ async def test_an_unknown_outcome_can_be_resolved_after_its_store_was_closed(etc
 
 
 async def test_a_commit_that_arrives_after_it_was_refused_is_not_applied(etcd: EtcdHarness, store: Store) -> None:
-    async with opening(etcd) as slow:
+    async with opening(etcd, timeout_ms=5_000) as slow:
         await put(slow, "before")
         await asyncio.to_thread(etcd.server.freeze)
         try:
@@ -233,7 +234,7 @@ async def test_commits_cancelled_under_way_spoil_nothing_for_those_after_them(et
 
 
 async def test_a_commit_waiting_for_room_says_so_in_time(etcd: EtcdHarness) -> None:
-    async with opening(etcd, in_flight_max=1) as store:
+    async with opening(etcd, in_flight_max=1, timeout_ms=5_000) as store:
         await put(store, "first")
         await asyncio.to_thread(etcd.server.freeze)
         try:
@@ -249,7 +250,7 @@ async def test_a_commit_waiting_for_room_says_so_in_time(etcd: EtcdHarness) -> N
 
 
 async def test_a_frozen_server_is_given_up_in_time_and_used_again_when_it_goes_on(etcd: EtcdHarness) -> None:
-    async with opening(etcd) as store:
+    async with opening(etcd, timeout_ms=5_000) as store:
         version = await put(store, "a")
         session = await store.open_session(60_000)
         await asyncio.to_thread(etcd.server.freeze)
