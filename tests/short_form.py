@@ -50,7 +50,11 @@ def main(argv: Sequence[str]) -> int:
         failures = Path(folder) / "failed"
         failures.touch()
         before = _processor_times()
-        listing = ["-p", "tests.support.failed_tests", f"--failed-tests={failures}"]  # in one word: it is no path to tests
+        listing = [
+            "-p",
+            "tests.support.failed_tests",
+            f"--failed-tests={failures}",
+        ]  # in one word: it is no path to tests
         exit_code = subprocess.run([*pytest, *listing, *argv], check=False).returncode
         stolen = before.stolen_until(_processor_times())
         tests = tried_again(exit_code, failures.read_text().splitlines(), stolen)
