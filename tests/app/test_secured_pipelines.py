@@ -19,7 +19,8 @@ from holdfast.stores.urls import open_store
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+# In the short form a JVM with a login is that of tests/spark/test_secured_listener.py.
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 RECORDS = 50
 MAPPING = {"columns": [{"fieldPath": "id", "column": "id", "type": "Int64", "nullable": False}]}

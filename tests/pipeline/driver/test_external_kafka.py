@@ -94,6 +94,7 @@ def ids(folder: Path) -> list[int]:
     return sorted(number for path in files for number in pq.ParquetFile(path).read()["id"].to_pylist())
 
 
+@pytest.mark.long  # what the connector is told, its isolation too, is below; another Kafka is read in the short form
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("connector")
 def test_only_what_was_committed_is_read_and_added_partitions_are_noticed(

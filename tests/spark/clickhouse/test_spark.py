@@ -75,6 +75,7 @@ def split_columns(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+@pytest.mark.long  # every step of a commit dies in test_committer.py, a query in tests/spark/sink/test_spark_stream.py
 def test_a_stream_that_dies_in_its_commits_goes_on_where_it_was(
     spark: SparkSession, clickhouse: ClickHouseServer, options: dict[str, str], tmp_path: Path
 ) -> None:
