@@ -13,7 +13,7 @@ import re
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from types import ModuleType
 
 import pytest
 import pytest_asyncio
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from tests.support.open_transports import close_with_loop
 from tests.support.spark_session import spark  # noqa: F401 (a fixture for every folder)
@@ -180,7 +181,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """End the process of a test that neither ends nor fails: its time-out ends a test, and nothing ends a fixture after that."""
     mark = item.get_closest_marker("timeout")
     timeout_s = float(mark.args[0] if mark is not None and mark.args else item.config.getini("timeout"))
-    timer = threading.Timer(timeout_s + CLEAN_UP_S, _end_process, [item.nodeid])
+    timer = threading.Timer(timeout_s + CLEAN_UP_S, _end_process, [item])
     timer.daemon = True
     timer.start()
     try:
@@ -190,9 +191,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         timer.join()
 
 
-def _end_process(test: str) -> None:
-    os.write(STDERR, f"{test} neither ends nor fails\n".encode())
-    faulthandler.dump_traceback(STDERR)
+def _end_process(item: pytest.Item) -> None:
+    stderr = item.config.stash.get(fault_handler_stderr_fd_key, STDERR)  # of the process, not of the test
+    os.write(stderr, f"{item.nodeid} neither ends nor fails\n".encode())
+    faulthandler.dump_traceback(stderr)
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():  # a forked one has the pipe to xdist open, which would wait for it
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
     os._exit(1)
 
 

@@ -1,6 +1,7 @@
 """Which Java is chosen, why others are not, and the shim of one that lacks a module."""
 
 import logging
+import multiprocessing
 import os
 import shlex
 import subprocess
@@ -130,7 +131,8 @@ def test_processes_that_create_it_concurrently_all_find_a_complete_one(tmp_path:
     target = tmp_path / "target"
     target.write_text("#!/bin/sh\necho ran\n")
     target.chmod(0o755)
-    with ProcessPoolExecutor(4) as pool:
+    # Not forked: a thread of this process may have a lock that its copy would wait for, for ever.
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(made_and_run, [str(tmp_path)] * 24)) == ["ran\n"] * 24
     assert [entry.name for entry in next((tmp_path / "holdfast" / "java").iterdir()).joinpath("bin").iterdir()] == [
         "java"

@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.pandas.types import to_arrow_schema
 from tests.support.broker import Broker, serving
 from tests.support.broker_fixtures import NewBroker
+from tests.support.forked import end_in_time
 from tests.support.kafka_admin import admin_of
 from tests.support.spark_topics import (
     Sent,
@@ -372,6 +373,7 @@ def topic_of(name: str) -> dict[str, object]:
 
 
 def _child(cluster_address: ClusterAddress, topic: str, answers: "multiprocessing.Queue[object]") -> None:
+    end_in_time()
     try:
         answers.put(len(values(cluster_address, topic)))
     except BaseException as error:

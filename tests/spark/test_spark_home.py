@@ -1,5 +1,6 @@
 """The SPARK_HOME without a zipped PySpark: links to the distribution, made once, never in the way of the operator's own."""
 
+import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def made(folder: str) -> str:
 
 
 def test_processes_that_create_it_concurrently_all_find_a_complete_one(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(4) as pool:
+    # Not forked: a thread of this process may have a lock that its copy would wait for, for ever.
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(made, [str(tmp_path)] * 24))
     assert found == [str(Path(pyspark.__file__).resolve().parent / "jars")] * 24
     assert len(list((tmp_path / "holdfast" / "spark").iterdir())) == 1

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from tests.support.broker import Broker
+from tests.support.forked import end_in_time
 from tests.support.server_process import read
 
 from holdfast.client import (
@@ -104,6 +105,7 @@ def test_a_fork_is_told_to_open_clients_of_its_own(broker: Broker) -> None:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
+            end_in_time()
             texts = []
             for call in (lambda: producer.send(topic, b"x"), lambda: next(consumer), admin.list_topics):
                 try:
