@@ -38,7 +38,7 @@ def test_events_are_sent_at_their_rate_and_all_are_acknowledged(tmp_path: Path) 
         assert stream.sent == stream.acknowledged
         values = [json.loads(each) for each in read(node.kafka, "events", stream.acknowledged)]
         assert [each["id"] for each in values] == list(range(stream.acknowledged))
-        assert is_ready(node.http)
+        until(lambda: is_ready(node.http), what="ready")
         node.kill()
         assert not is_ready(node.http if node.addresses.exists() else "http://127.0.0.1:1")
 

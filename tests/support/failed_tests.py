@@ -1,10 +1,17 @@
-"""A plugin that lists what failed in a file, for `tests.short_form`: `-p tests.support.failed_tests --failed-tests FILE`."""
+"""A plugin for `tests.short_form`: it lists what failed in a file, and ends a run in which nothing happens any more.
 
+xdist gives the tests of a worker that died to the others; if they have been told to end, nobody runs them, and it waits for ever.
+"""
+
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 _OPTION = "--failed-tests"
+_STILL_S = 1_200.0  # longer than any test of the short form may take
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,8 +27,16 @@ def pytest_configure(config: pytest.Config) -> None:
 class _FailedTests:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._happened = threading.Event()
+        threading.Thread(target=self._end_still_run, daemon=True).start()
+
+    def _end_still_run(self) -> None:
+        while self._happened.wait(_STILL_S):
+            self._happened.clear()
+        os.kill(os.getpid(), signal.SIGINT)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._happened.set()
         if report.failed:
             self._add(report.nodeid)
 

@@ -29,4 +29,4 @@ UPKEEP: Final = MaintenanceSettings(
     orphan_full_interval_ms=300,
     lease_retry_ms=50,
 )
-RETRIES: Final = RetrySettings(deadline_ms=300, pause_ms=5, pause_ms_max=50)
+RETRIES: Final = RetrySettings(deadline_ms=2_000, pause_ms=5, pause_ms_max=50)
