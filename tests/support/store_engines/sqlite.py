@@ -35,7 +35,7 @@ from holdfast.vocabulary.random import SystemRandom
 
 async def main():
     async with open_store(sys.argv[1], clock=RealClock(), random=SystemRandom()) as store:
-        session = await store.open_session(500)
+        session = await store.open_session(5_000)
         while await store.keep_alive(session.id):
             print("wrote", flush=True)
             if len(sys.argv) > 2:
