@@ -12,7 +12,8 @@ EXTRAS_MB := 1530
 DEV_MB := 2300
 
 # The order is that of tests/conftest.py: what takes longest begins first.
-DIST := --dist loadgroup --no-loadscope-reorder
+DIST := --dist loadgroup --no-loadscope-reorder -p tests.support.hung_tests
+PYTEST := $(BIN)/python -m pytest
 
 # A run of the tests starts hundreds of processes; each would compile everything it imports again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,13 +46,13 @@ up: $(VENV)/.run ## install what running needs and run a server on embedded defa
 	@exec $(BIN)/holdfast serve
 
 test: $(VENV)/.dev ## every suite in its short form, against real servers
-	$(BIN)/python -m tests.short_form -n $(WORKERS) $(DIST)
+	$(PYTEST) -n $(WORKERS) $(DIST)
 
 test-quick: $(VENV)/.dev ## the tests that start no server: the inner loop
-	$(BIN)/pytest -n $(QUICK_WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
+	$(PYTEST) -n $(QUICK_WORKERS) $(DIST) --hypothesis-profile=quick -m "not long and not server and not slow"
 
 test-long: $(VENV)/.dev ## the long form: more seeds, more kills, longer runs
-	$(BIN)/pytest -n $(WORKERS) $(DIST) --hypothesis-profile=long -m "long or not long"
+	$(PYTEST) -n $(WORKERS) $(DIST) --hypothesis-profile=long -m "long or not long"
 
 check: $(VENV)/.dev ## lint, format, types and floors, as CI runs them
 	$(BIN)/ruff check .

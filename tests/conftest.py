@@ -6,14 +6,11 @@ and everything that uses a fixture of its module: what they start is started onc
 process of its own is marked `server`: `make test-quick` leaves it out.
 """
 
-import faulthandler
 import gc
-import os
 import re
 import signal
-import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,7 +18,6 @@ from types import ModuleType
 
 import pytest
 import pytest_asyncio
-from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from tests.support.open_transports import close_with_loop
 from tests.support.spark_session import spark  # noqa: F401 (a fixture for every folder)
@@ -75,9 +71,6 @@ SERVER_HELPERS = {
 }
 
 _SERVER_IMPORT = re.compile(rf"^(?:from|import) (?:{'|'.join(map(re.escape, sorted(SERVER_HELPERS)))})\b", re.MULTILINE)
-
-STDERR = 2
-CLEAN_UP_S = 180.0  # after the time-out of a test, for the fixtures it used
 
 _databases = count(1)
 
@@ -174,32 +167,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """End the process of a test that neither ends nor fails: its time-out ends a test, and nothing ends a fixture after that."""
-    mark = item.get_closest_marker("timeout")
-    timeout_s = float(mark.args[0] if mark is not None and mark.args else item.config.getini("timeout"))
-    timer = threading.Timer(timeout_s + CLEAN_UP_S, _end_process, [item])
-    timer.daemon = True
-    timer.start()
-    try:
-        return (yield)
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def _end_process(item: pytest.Item) -> None:
-    stderr = item.config.stash.get(fault_handler_stderr_fd_key, STDERR)  # of the process, not of the test
-    os.write(stderr, f"{item.nodeid} neither ends nor fails\n".encode())
-    faulthandler.dump_traceback(stderr)
-    for listed in Path("/proc/self/task").glob("*/children"):
-        for child in listed.read_text().split():  # a forked one has the pipe to xdist open, which would wait for it
-            with suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
-    os._exit(1)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist, and `-m`, look at the marks; after the shuffle
