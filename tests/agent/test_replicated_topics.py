@@ -247,6 +247,30 @@ async def test_a_partition_whose_replicas_do_not_answer_is_offline_and_opens_whe
     await writers.check()
 
 
+async def test_a_leader_that_lives_goes_on_with_new_replicas_when_the_others_are_gone_with_their_disks(
+    cluster: LocalCluster,
+) -> None:
+    ann, bob, carol = await with_topic(cluster, "ann", "bob", "carol")
+    await async_until(lambda: sets(cluster) == [3, 3, 3])
+    kept = min(ann.leads())
+    async with writing(cluster) as writers:
+        await writers.more()
+    for node in (bob, carol):
+        node.objects.reachable = False
+    ann.objects.reachable = False  # what is not published is on ann's disk alone
+    await asyncio.gather(bob.drop(), carol.drop())
+    waiting = asyncio.ensure_future(ann.service.produce("orders", kept, batch("of unknown outcome")))
+    for name in ("dave", "erin"):
+        await cluster.node(name)
+    await async_until(lambda: cluster.leader(kept) is not None and len(getattr(led(cluster, kept), "members", ())) == 3)
+    await asyncio.gather(waiting, return_exceptions=True)
+    ann.objects.reachable = True
+    await cluster.produce("orders", kept, "after")
+    found = [value for _, value in await cluster.read("orders", kept)]
+    assert list(dict.fromkeys(found))[: len(writers.sent[kept])] == writers.sent[kept]
+    assert found[-1] == "after"
+
+
 async def test_who_keeps_up_is_in_the_record(cluster: LocalCluster) -> None:
     nodes = await started(cluster, "ann", "bob", "carol", replica=ReplicaSettings(lag_ms=500))
     await nodes[0].service.create_topic("orders", PARTITIONS, QUORUM)

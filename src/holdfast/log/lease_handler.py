@@ -6,7 +6,7 @@ as the lease is ours. Only the end of the session ends the handler.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +16,7 @@ from holdfast.log.errors import EpochSpentError
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
 from holdfast.log.partition.drain import drain, drain_to_replicas
+from holdfast.log.partition.ended_logs import EndedLog, EndedLogs
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.publish_scheduler import PublishScheduler
@@ -101,8 +102,10 @@ class PartitionLeaseHandler:
         )
         self._replicated: dict[TopicPartition, LeadingPartition] = {}  # those that are, or shall be
         self._ended: dict[str, Lease] = {}  # by resource: replicated, and to be opened under a new epoch
+        self._ended_logs = EndedLogs()
         self._retaken_ms: dict[str, float] = {}  # by resource: when a new epoch was asked for last
         self._retry = Notify()
+        self._upkeep = self._replica_upkeep()
         self._changes = LeadershipLog()
         self._running = False
         self.leading: dict[TopicPartition, LeadingPartition] = {}
@@ -139,11 +142,21 @@ class PartitionLeaseHandler:
             if partition is not None:
                 if not self._exists(partition.partition_id):
                     partition.stop_accepting()
+                elif self._waits_for_others(partition):
+                    raise UnavailableError(
+                        f"partition {partition.partition_id}",
+                        "too few of its replicas can be reached: it begins an epoch with others before it moves",
+                    )
                 elif not (isinstance(partition, ReplicatedPartition) and await self._moves_with_tail(which, partition)):
                     await drain(partition, self._publisher, self._settings)
                 self._counters.drained += 1
             else:
                 self._unopened.check_movable(which)
+
+    def _waits_for_others(self, partition: LeadingPartition) -> bool:
+        """Whether nothing more can become durable before a new epoch begins here: draining would keep that from happening."""
+        stuck = isinstance(partition, ReplicatedPartition) and not partition.can_advance
+        return stuck and self._upkeep is not None and self._upkeep.is_reopening_due(partition)
 
     async def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
         """Whether the planned replicas have what is not published, and the topic still wants them to: then it is drained."""
@@ -189,21 +202,22 @@ class PartitionLeaseHandler:
                     scheduler.run(),
                     self._retry_offline(),
                     run_maintenance(maintained, self._maintenance),
-                    *self._upkeep(),
+                    *([self._upkeep.run()] if self._upkeep is not None else ()),
                     self.rotator.run(),
                 ),
             ):
                 while True:
                     await self._clock.sleep_ms(_LOG_INTERVAL_MS)
                     self.log_changes()
+                    self._ended_logs.sweep(self._leases, self._clock.boot_ms())
         finally:
             self._running = False
             self.log_changes()
 
-    def _upkeep(self) -> Iterable[Coroutine[None, None, None]]:
+    def _replica_upkeep(self) -> ReplicaUpkeep | None:
         if self._replication is None:
-            return ()
-        upkeep = ReplicaUpkeep(
+            return None
+        return ReplicaUpkeep(
             self._replication,
             clock=self._clock,
             watched=self._replicated.values,
@@ -211,7 +225,6 @@ class PartitionLeaseHandler:
             on_connected=self._retry.notify,
             retry_ms=self._settings.open_retry_ms,
         )
-        return (upkeep.run(),)
 
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
@@ -332,7 +345,7 @@ class PartitionLeaseHandler:
     async def _reopen(self, partition: LeadingPartition) -> None:
         """Begin a new epoch with another level or other replicas; what is appended goes on until shortly before.
 
-        A change of the level needs everything published. Other replicas of the same level get what is not from those before.
+        A change of the level needs everything published. Other replicas of the same level get what is not from the log that ends.
         """
         lease, which = partition.lease, partition_from_resource(partition.lease.resource)
         async with self._locks.hold(lease.resource):
@@ -344,6 +357,7 @@ class PartitionLeaseHandler:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(self._settings.drain_refuse_ms / 1000):
                             await partition.wait_durable()
+                self._ended_logs.remember(lease.resource, EndedLog(lease.epoch, partition.log), self._clock.boot_ms())
             else:
                 await drain(partition, self._publisher, self._settings)
             try:
@@ -385,8 +399,11 @@ class PartitionLeaseHandler:
                 continue
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
             config = self._partition_config(topic)
+            ended = self._ended_logs.get(lease.resource)
             takeovers.append(
-                PartitionTakeover(partition_id=partition_id, lease=lease, config=config, was_offline=not acquired)
+                PartitionTakeover(
+                    partition_id=partition_id, lease=lease, config=config, was_offline=not acquired, ended=ended
+                )
             )
             topics[lease.resource] = topic
         if not takeovers:
@@ -408,6 +425,7 @@ class PartitionLeaseHandler:
         self.leading[which] = partition
         self.rotator.consider(partition, topic.config.agent_group)
         self._unopened.forget_lease(lease.resource)
+        self._ended_logs.forget(lease.resource)
         self._numbers[which.topic] = max(self._numbers.get(which.topic, 0), which.number + 1)
         if self._topic(which.topic) is not topic:  # it changed while the partition was opened
             self._apply_topic(which)

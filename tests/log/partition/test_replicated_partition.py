@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.partitions import OTHER, Owner, append, append_run, batch, published, stored
+from tests.support.partitions import ORDERS, OTHER, Owner, append, append_run, batch, published, stored
 from tests.support.replication.partitions import (
     LAG_MS,
     ReplicatedWorld,
@@ -20,19 +20,22 @@ from tests.support.replication.partitions import (
 from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Delete, Put
-from holdfast.kernel.lease import commit_fenced
+from holdfast.kernel.lease import Lease, commit_fenced, release
 from holdfast.log.errors import EpochSpentError, NotEnoughReplicasError, NotLeaderError, ReplicasUnreachableError
 from holdfast.log.keys import replica_set_key, wal_key
 from holdfast.log.maintenance import delete_records
 from holdfast.log.model import ACKS_LEADER, ACKS_NONE, PartitionConfig
 from holdfast.log.partition.drain import drain_to_replicas
+from holdfast.log.partition.ended_logs import EndedLog, EndedLogs
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.partition.takeover import open_partition, open_partitions
 from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.replica_sets import read_replica_set
+from holdfast.log.replication.entry_log import EntryLog
+from holdfast.log.replication.positions import Position
 from holdfast.log.settings import LeadershipSettings
-from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError
+from holdfast.vocabulary.errors import FencedError, HoldfastError, OutcomeUnknownError
 from holdfast.vocabulary.settings import KIB
 
 
@@ -296,6 +299,7 @@ async def test_a_full_disk_of_the_leader_loses_nothing_that_two_others_have(worl
     await append(partition, sent(0))
     ann.disk.full = True
     answers = await asyncio.gather(*(append(partition, sent(n)) for n in range(1, 4)), return_exceptions=True)
+    await async_until(lambda: partition.ended is not None)  # the others may have had them all before this disk refused one
     ann.disk.full = False
     taken = await open_replicated(ann, lease=await next_epoch(ann, partition.lease))
     found = values(visible(taken))
@@ -381,6 +385,72 @@ async def test_a_partition_that_cannot_be_sealed_says_who_is_missing_and_opens_w
     await world.owner("bob")
     taken = await open_replicated(carol, lease=lease)
     assert values(visible(taken)) == ["a"]
+
+
+async def reopen(owner: Owner, ended: EndedLog, lease: Lease) -> ReplicatedPartition:
+    takeover = PartitionTakeover(partition_id=ORDERS, lease=lease, config=replicated(), ended=ended)
+    (opened,) = await open_partitions([takeover], owner.resources())
+    if isinstance(opened, HoldfastError):
+        raise opened
+    assert isinstance(opened, ReplicatedPartition)
+    return opened
+
+
+async def test_a_leader_begins_an_epoch_with_its_own_log_although_nobody_else_of_its_set_is_left(
+    world: ReplicatedWorld,
+) -> None:
+    ann, bob, carol = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    await world.kill(bob)
+    await world.kill(carol)
+    waiting = asyncio.ensure_future(append(partition, sent(1)))
+    await async_until(lambda: log_end(world, ann, partition) == 2)
+    for name in ("dave", "erin"):
+        await world.owner(name)
+    world.planned = ["ann", "dave", "erin"]
+    partition.close(FencedError(partition.lease.resource, 1, 2))
+    await asyncio.gather(waiting, return_exceptions=True)
+    ended = EndedLog(partition.lease.epoch, partition.log)
+    taken = await reopen(ann, ended, await next_epoch(ann, partition.lease))
+    assert taken.members == world.wals("ann", "dave", "erin")
+    assert values(visible(taken)) == ["sequence 0", "sequence 1"]
+    assert [(await append(taken, sent(n))).base_offset for n in (1, 2)] == [1, 2]
+
+
+async def test_the_log_of_an_epoch_is_not_used_when_a_later_one_has_served(world: ReplicatedWorld) -> None:
+    ann, bob, _ = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    partition.close(FencedError(partition.lease.resource, 1, 2))
+    ended = EndedLog(partition.lease.epoch, partition.log)
+    await release(ann.store, partition.lease, clock=world.clock, random=world.random)
+    later = await open_replicated(bob)
+    await append(later, sent(1))
+    later.close(FencedError(later.lease.resource, 2, 3))
+    await release(bob.store, later.lease, clock=world.clock, random=world.random)
+    taken = await reopen(ann, ended, await ann.acquire())
+    assert values(visible(taken)) == ["sequence 0", "sequence 1"]
+
+
+async def test_the_log_of_an_epoch_that_lacks_what_is_published_is_not_used(world: ReplicatedWorld) -> None:
+    ann, _, _ = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    partition.close(FencedError(partition.lease.resource, 1, 2))
+    ended = EndedLog(partition.lease.epoch, EntryLog(Position(1, 9)))
+    taken = await reopen(ann, ended, await next_epoch(ann, partition.lease))
+    assert values(visible(taken)) == ["sequence 0"]
+
+
+def test_logs_of_partitions_that_went_elsewhere_are_forgotten() -> None:
+    logs = EndedLogs()
+    for resource in ("held", "elsewhere", "just gone"):
+        logs.remember(resource, EndedLog(1, EntryLog()), 0 if resource != "just gone" else 50_000)
+    logs.sweep(["held"], 60_000)
+    assert (logs.get("elsewhere"), len(logs)) == (None, 2)
+    logs.forget("held")
+    assert (logs.get("held"), len(logs)) == (None, 1)
 
 
 async def test_an_operator_lets_it_go_on_with_what_one_replica_has_and_no_offset_is_given_twice(

@@ -40,7 +40,7 @@ class ReplicatedWorld(PartitionWorld):
             planned_replicas=lambda _: self.wals(*self.planned),
             drop_log=partial(drop_log, host),
             lag_ms=LAG_MS,
-            takeover_wait_ms=300,
+            takeover_wait_ms=1_000,
             connect_wait_ms=0,
         )
         if name not in self.planned:

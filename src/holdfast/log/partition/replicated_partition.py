@@ -23,6 +23,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.partition.replica_members import can_hand_over_log
 from holdfast.log.partition.resources import PartitionResources, RecoveredPartition
 from holdfast.log.replica_sets import replica_set_write, replicas_needed
+from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.log.wal import WalFrame
@@ -63,6 +64,11 @@ class ReplicatedPartition(LeadingPartition):
     def members(self) -> tuple[str, ...]:
         """The set of this epoch, by WAL ids."""
         return self._leader.members
+
+    @property
+    def log(self) -> EntryLog:
+        """Everything that is not published; what was acknowledged among it."""
+        return self._leader.log
 
     @property
     def in_sync(self) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
 """Taking over a partition at `quorum`: the set that served last is sealed, its log replicated to the new set, and the epoch opened.
+An agent that led the last epoch itself and ended it has its log: nobody has to be sealed.
 
 Each by itself, side by side; those that are ready are committed together (`takeover_commit`). Before the commit is known to have
 been made, nothing is appended, acknowledged, published or read above what is published (docs/replication.md).
@@ -68,14 +69,18 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
     def spend() -> None:
         replication.spent_epochs[lease.resource] = lease.epoch
 
+    stored, own = _stored_state(record), EntryLog()
+    if takeover.ended is not None and takeover.ended.is_last(record, stored.published):
+        own = takeover.ended.log
+        stored = replace(stored, handed_over=own.position)
     members = await _reachable_members(recovered, replication, resources.clock)
     run = TakeoverRun(
         ReplicatedLogTakeover(
             takeover.wal_key,
             lease.epoch,
-            _stored_state(record),
+            stored,
             members,
-            own=EntryLog(),
+            own=own,
             min_insync=replicas_needed(takeover.config),
         ),
         replication.network,

@@ -19,6 +19,7 @@ from holdfast.log.keys import state_key
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import OffsetGap, PartitionRecord
 from holdfast.log.model import QUORUM, PartitionConfig, PartitionId
+from holdfast.log.partition.ended_logs import EndedLog
 from holdfast.log.partition.resources import PartitionResources
 from holdfast.log.partition.tail import Tail
 from holdfast.log.partition.tail_recovery import TailHole, cover, recover_tail
@@ -38,12 +39,16 @@ FrameSource = Callable[[bytes, int], AsyncIterator[WalFrame]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTakeover:
-    """A partition that is to be opened under a new lease. `was_offline`: the store may say under this lease that it cannot be."""
+    """A partition that is to be opened under a new lease. `was_offline`: the store may say under this lease that it cannot be.
+
+    `ended`: the log of an epoch before, if this agent led and ended it.
+    """
 
     partition_id: PartitionId
     lease: Lease
     config: PartitionConfig
     was_offline: bool = True
+    ended: EndedLog | None = None
 
     @property
     def place(self) -> tuple[str, int]:
