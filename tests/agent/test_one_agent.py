@@ -156,7 +156,7 @@ async def test_a_deleted_topic_is_let_go_and_its_wal_frames_with_it(cluster: Loc
     await async_until(lambda: not ann.agent.wal.unreleased())
     handler = ann.agent.log._handler
     assert handler is not None
-    await async_until(lambda: not handler._configs)
+    await async_until(lambda: not handler._topics._configs)
 
 
 async def test_settings_take_effect_while_the_partition_is_led(cluster: LocalCluster) -> None:

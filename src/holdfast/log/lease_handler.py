@@ -13,8 +13,9 @@ from typing import Final
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, retake
 from holdfast.log.errors import EpochSpentError
+from holdfast.log.led_topics import LedTopics
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
-from holdfast.log.model import QUORUM, CleanupPolicy, PartitionConfig, PartitionId
+from holdfast.log.model import QUORUM, PartitionId
 from holdfast.log.partition.drain import drain, drain_to_replicas
 from holdfast.log.partition.ended_logs import EndedLog, EndedLogs
 from holdfast.log.partition.leadership_log import LeadershipLog
@@ -51,7 +52,6 @@ _log: Final = logging.getLogger(__name__)
 _OPENED_TOGETHER: Final = 24
 _OPENS_MAX: Final = 4  # concurrent, of so many each
 _LOG_INTERVAL_MS: Final = 1_000
-_KEEP_ALL: Final = CleanupPolicy(retention_ms=None)
 
 
 class PartitionLeaseHandler:
@@ -77,7 +77,7 @@ class PartitionLeaseHandler:
         self._resources, self._agent, self._settings, self._counters = resources, agent, settings, counters
         self._store, self._session = resources.store, resources.session
         self._clock, self._random = resources.clock, resources.random
-        self._publisher, self._unpublished, self._topic = publisher, unpublished, topic
+        self._publisher, self._unpublished, self._topics = publisher, unpublished, LedTopics(topic)
         self._maintenance, self._pending_ranges, self._retained = maintenance, pending_ranges, retained
         self._on_opened, self._on_closed = on_opened, on_closed
         self._leases: dict[str, Lease] = {}
@@ -90,8 +90,6 @@ class PartitionLeaseHandler:
             random=self._random,
         )
         self._locks = KeyedLocks()  # one call for a resource at a time
-        self._configs: dict[str, tuple[Topic, PartitionConfig, CleanupPolicy]] = {}  # by topic
-        self._numbers: dict[str, int] = {}  # topic → above every number that was opened
         self._changed_topics: set[str] = set()
         self._replication = resources.replication
         self._unopened = UnopenedPartitions(
@@ -140,7 +138,7 @@ class PartitionLeaseHandler:
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
             if partition is not None:
-                if not self._exists(partition.partition_id):
+                if not self._topics.has(partition.partition_id):
                     partition.stop_accepting()
                 elif self._waits_for_others(partition):
                     raise UnavailableError(
@@ -189,7 +187,7 @@ class PartitionLeaseHandler:
             agent=self._agent,
             session=self._session,
             partitions=self.leading.values,
-            policy=self._policy,
+            policy=lambda partition: self._topics.policy(partition.partition_id),
             protect=lambda partition: self._pending_ranges.lowest(
                 partition.partition_id.topic, partition.partition_id.number
             ),
@@ -251,29 +249,27 @@ class PartitionLeaseHandler:
     def topics_changed(self, names: Iterable[str]) -> None:
         """These topics were created, altered or deleted: look at their partitions, and at no others."""
         for name in names:
-            for number in range(self._numbers.get(name, 0)):
-                self._apply_topic(TopicPartition(name, number))
-            if self._topic(name) is None:
-                self._configs.pop(name, None)
-                self._numbers.pop(name, None)
+            for which in self._topics.opened_partitions(name):
+                self._apply_topic(which)
+            self._topics.forget_deleted(name)
             self._changed_topics.add(name)
         self._retry.notify()
 
     def _apply_topic(self, which: TopicPartition) -> None:
         """The topic has changed since the partition was opened."""
-        partition, topic = self.leading.get(which), self._topic(which.topic)
+        partition, topic = self.leading.get(which), self._topics.get(which.topic)
         if partition is None:
             return
         if topic is None or topic.id != partition.partition_id.topic_id:
             self._unopened.leases[partition.lease.resource] = partition.lease
-        elif (config := self._partition_config(topic)) is not partition.partition_config:
+        elif (config := self._topics.partition_config(topic)) is not partition.partition_config:
             partition.change_config(config)
             self._watch(which, partition)
             self.rotator.consider(partition, topic.config.agent_group)
 
     async def retire(self, within_ms: int) -> None:
         """Graceful shutdown: publish everything and release every lease."""
-        served = [each for each in self.leading.values() if self._exists(each.partition_id)]
+        served = [each for each in self.leading.values() if self._topics.has(each.partition_id)]
         published = {each.lease.resource for each in served}
         others = [lease for lease in self._leases.values() if lease.resource not in published]
         retirement = Retirement(self._resources, publisher=self._publisher, settings=self._settings)
@@ -316,14 +312,16 @@ class PartitionLeaseHandler:
     async def _is_store_behind(self, lease: Lease) -> bool:
         """Whether no new epoch is taken, because a replica has promised one that the store has forgotten (`promises_ahead`)."""
         which = partition_from_resource(lease.resource)
-        topic, replication = self._topic(which.topic), self._replication
+        topic, replication = self._topics.get(which.topic), self._replication
         promised = replication.promises.barring(lease) if replication is not None else 0
         if not promised or topic is None or topic.config.unclean_takeover:
             return False
         error = store_behind_error(str(which), lease.epoch, promised)
         if self._unopened.offline.get(which) != str(error) and await is_newest(self._store, lease):
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
-            takeover = PartitionTakeover(partition_id=partition_id, lease=lease, config=self._partition_config(topic))
+            takeover = PartitionTakeover(
+                partition_id=partition_id, lease=lease, config=self._topics.partition_config(topic)
+            )
             await self._not_opened([(takeover, error)])
         return True  # otherwise the lease is lost, and the plan executor sees that, too
 
@@ -380,7 +378,7 @@ class PartitionLeaseHandler:
         partition = self.leading.get(which)
         if partition is None:
             return True
-        if self._exists(partition.partition_id):
+        if self._topics.has(partition.partition_id):
             self._unopened.forget_lease(lease.resource)
             return False
         self._close(which, UnknownTopicError(partition.partition_id.topic), "topic deleted")
@@ -393,12 +391,12 @@ class PartitionLeaseHandler:
         for lease in leases:
             self._unopened.opening(lease)
             which = partition_from_resource(lease.resource)
-            topic = self._topic(which.topic)
+            topic = self._topics.get(which.topic)
             if topic is None or which.number >= topic.partitions:
                 self._unopened.offline[which] = "unknown topic"
                 continue
             partition_id = PartitionId(topic=which.topic, topic_id=topic.id, number=which.number)
-            config = self._partition_config(topic)
+            config = self._topics.partition_config(topic)
             ended = self._ended_logs.get(lease.resource)
             takeovers.append(
                 PartitionTakeover(
@@ -426,8 +424,8 @@ class PartitionLeaseHandler:
         self.rotator.consider(partition, topic.config.agent_group)
         self._unopened.forget_lease(lease.resource)
         self._ended_logs.forget(lease.resource)
-        self._numbers[which.topic] = max(self._numbers.get(which.topic, 0), which.number + 1)
-        if self._topic(which.topic) is not topic:  # it changed while the partition was opened
+        self._topics.opened(which)
+        if self._topics.get(which.topic) is not topic:  # it changed while the partition was opened
             self._apply_topic(which)
             self._changed_topics.add(which.topic)
             self._retry.notify()
@@ -470,7 +468,7 @@ class PartitionLeaseHandler:
         self.rotator.forget(partition)
         self._counters.closed += 1
         self._changes.lost(which, reason)
-        if self._exists(partition.partition_id):
+        if self._topics.has(partition.partition_id):
             self._unpublished.remember(partition)
             if not self._session.alive():
                 self._retained[which] = partition.retained()
@@ -480,28 +478,12 @@ class PartitionLeaseHandler:
     def _reason_for_close(self, lease: Lease) -> str:
         partition = self.leading.get(partition_from_resource(lease.resource))
         if partition is not None and not partition.accepting:
-            return "moved to another agent"  # it was drained
+            ended = self._ended_logs.get(lease.resource)
+            is_reopened = ended is not None and ended.epoch == lease.epoch
+            return "next epoch with other replicas" if is_reopened else "moved to another agent"  # it was drained
         return "lease lost" if self._session.alive() else "session lost"
-
-    def _policy(self, partition: LeadingPartition) -> CleanupPolicy:
-        topic = self._topic(partition.partition_id.topic)
-        return self._configs_of(topic)[2] if topic is not None else _KEEP_ALL
 
     def log_changes(self) -> None:
         """Log what was gained and lost since the last call."""
         for line in self._changes.lines():
             _log.info("%s", line)
-
-    def _exists(self, partition_id: PartitionId) -> bool:
-        topic = self._topic(partition_id.topic)
-        return topic is not None and topic.id == partition_id.topic_id
-
-    def _partition_config(self, topic: Topic) -> PartitionConfig:
-        return self._configs_of(topic)[1]
-
-    def _configs_of(self, topic: Topic) -> tuple[Topic, PartitionConfig, CleanupPolicy]:
-        """One for all partitions of a topic."""
-        known = self._configs.get(topic.name)
-        if known is None or known[0] is not topic:
-            known = self._configs[topic.name] = topic, topic.config.partition_config(), topic.config.policy()
-        return known

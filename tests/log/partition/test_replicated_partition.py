@@ -299,7 +299,8 @@ async def test_a_full_disk_of_the_leader_loses_nothing_that_two_others_have(worl
     await append(partition, sent(0))
     ann.disk.full = True
     answers = await asyncio.gather(*(append(partition, sent(n)) for n in range(1, 4)), return_exceptions=True)
-    await async_until(lambda: partition.ended is not None)  # the others may have had them all before this disk refused one
+    # The others may have had all of them before this disk refused one.
+    await async_until(lambda: partition.ended is not None)
     ann.disk.full = False
     taken = await open_replicated(ann, lease=await next_epoch(ann, partition.lease))
     found = values(visible(taken))
