@@ -6,7 +6,7 @@ from tests.support.log_crash.world import CrashWorld
 
 
 def test_clearing_the_buffer_although_the_upload_failed_is_caught(world: CrashWorld) -> None:
-    told = ("--die-at", "outage over:1", "--quota", "0", "--objects-down-ms", "4000", "--planted", "clear-buffer")
+    told = ("--die-at", "outage over:1", "--quota", "0", "--objects-down-ms", "1000", "--planted", "clear-buffer")
     for life in (told, told, told, ("--read",)):  # on a busy machine an outage may pass without an upload
         if world.run(*life) not in (0, -signal.SIGKILL):
             assert "proves that they were written" in str(world.tail())  # recovery has met the hole, and refused it

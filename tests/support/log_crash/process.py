@@ -22,7 +22,7 @@ from tests.support.log_crash.history import History
 from tests.support.log_crash.kill_points import CUT, LEFTOVERS, CachedDisk, Steps
 from tests.support.log_crash.partitions import LedPartitions, Parts
 from tests.support.log_crash.planted_bugs import PLANTED, ClearingPublisher, plant
-from tests.support.log_crash.settings import LOG, RETRIES, UPKEEP, WAL_FILE_BYTES
+from tests.support.log_crash.settings import LOG, RETRIES, RETRIES_OF_FAILING, UPKEEP, WAL_FILE_BYTES
 from tests.support.log_crash.step_wrappers import SteppingObjects, SteppingStore
 from tests.support.log_crash.workload import PLACES
 
@@ -116,7 +116,8 @@ async def live(told: argparse.Namespace, say: Callable[[str], None]) -> None:
             FolderObjects.open(told.folder / "objects", clock=clock, random=random, settings=FolderSettings())
         )
         faulty = FaultyObjects(folder, clock=clock, random=SeededRandom(told.seed))
-        retried = RetryingObjects(faulty, clock=clock, random=random, settings=RETRIES)
+        retries = RETRIES_OF_FAILING if told.objects_fail or told.objects_down_ms else RETRIES
+        retried = RetryingObjects(faulty, clock=clock, random=random, settings=retries)
         objects = SteppingObjects(retried, steps)
         faulty.fail_share = 0.0 if told.read else told.objects_fail
         if told.whole:
@@ -245,8 +246,12 @@ async def _trouble(
     """What is to go wrong while the others work."""
     if told.objects_down_ms:
         await parts.clock.sleep_ms(150)
-        # Not while every tail is full already: then nobody could go on, and the outage would show nothing.
-        while all(each.unpublished_bytes > LOG.unpublished_bytes_max // 2 for each in leading.partitions()):
+        # Not while every tail is full already that goes on without objects: the outage would show nothing.
+        while all(
+            each.unpublished_bytes > LOG.unpublished_bytes_max // 2
+            for each in leading.partitions()
+            if each.partition_config.level != "object"
+        ):
             await parts.clock.sleep_ms(5)
         faulty.reachable = False
         parts.say(f"down {parts.agent} {faulty.faults}")

@@ -29,4 +29,6 @@ UPKEEP: Final = MaintenanceSettings(
     orphan_full_interval_ms=300,
     lease_retry_ms=50,
 )
+# Objects that fail on purpose are given up soon; others only by a machine that stands still.
 RETRIES: Final = RetrySettings(deadline_ms=2_000, pause_ms=5, pause_ms_max=50)
+RETRIES_OF_FAILING: Final = RetrySettings(deadline_ms=300, pause_ms=5, pause_ms_max=50)
