@@ -182,6 +182,12 @@ class ChaosCluster:
         with ThreadPoolExecutor(len(self.agents)) as starting:
             list(starting.map(ChaosAgent.start, self.agents))
 
+    def restart_all(self) -> None:
+        """Kill every agent, and start them again: nobody remembers anything."""
+        for agent in self.agents:
+            agent.kill()
+        self.start_all()
+
     def kill_all(self) -> None:
         """At the end, whatever happened."""
         for agent in self.agents:

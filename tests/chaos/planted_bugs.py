@@ -1,7 +1,6 @@
 """Bugs for the checker to find, by name: each switches off one rule of docs/safety.md in an agent's process.
 
-`SHOWN_BY` says at which level, and under which faults, a client sees them. `sweeper-without-doom` is not in it: no run
-has shown it yet.
+`SHOWN_BY` says at which level, and under which faults, a client sees them.
 """
 
 import threading
@@ -108,6 +107,8 @@ SHOWN_BY: Final = {
     "epoch-not-checked": Shown(level="object", faults=("freeze-publishing-past-ttl",)),
     "ack-before-fsync": Shown(level="local", faults=("kill",)),
     "offsets-reused": Shown(level="local", faults=("kill",)),
+    # Longer than objects have to be old to be orphans, and shorter than a session lasts.
+    "sweeper-without-doom": Shown(level="object", faults=("freeze-publishing",), lasting_s=(4.0, 6.0), ttl_ms=20_000),
     "ack-before-majority": Shown(level="quorum", faults=("lose-disk-cut-off",)),
     "serve-before-seal": Shown(level="quorum", faults=("kill", "freeze-past-ttl")),
     "longest-tail": Shown(level="quorum", faults=("cut-peers", "freeze-past-ttl", "kill")),

@@ -182,20 +182,27 @@ class Clients:
                 failures.append(f"{producer.name}: {producer.outstanding} records without an outcome. {producer.fatal}")
         ends = self._ends(failures)
         told(f"reading up to {sum(end for end in ends.values() if end < NEVER)}")
-        last = self._reader("last")  # from the beginning, once all is quiet
+        self._until_read(self.readers, ends, failures)
+        self._until_group_read(ends, failures)
+        told("killing all agents: what they had in memory alone is gone")
+        try:
+            self._cluster.restart_all()
+        except AssertionError as ended:
+            failures.append(f"the last start: {str(ended)[-500:]}")
+        last = self._reader("last")  # from the beginning, of what disks and object storage have
         last.start()
         self.readers.append(last)
-        for reader in self.readers:
+        self._until_read([last], ends, failures)
+        last.end()
+        return failures
+
+    def _until_read(self, readers: Sequence[ChaosReader], ends: dict[int, int], failures: list[str]) -> None:
+        for reader in readers:
             reader.finish(ends)
         try:
-            until(lambda: not any(reader.unfinished for reader in self.readers), within_s=self._plan.heal_s)
+            until(lambda: not any(reader.unfinished for reader in readers), within_s=self._plan.heal_s)
         except AssertionError:
-            failures += [
-                f"{each.name}: unfinished {sorted(each.unfinished)}" for each in self.readers if each.unfinished
-            ]
-        last.end()
-        self._until_group_read(ends, failures)
-        return failures
+            failures += [f"{each.name}: unfinished {sorted(each.unfinished)}" for each in readers if each.unfinished]
 
     def _ends(self, failures: list[str]) -> dict[int, int]:
         client = Consumer({"bootstrap.servers": self._cluster.bootstrap, "group.id": "ends", "log_level": 0})
