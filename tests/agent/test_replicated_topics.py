@@ -271,6 +271,28 @@ async def test_a_leader_that_lives_goes_on_with_new_replicas_when_the_others_are
     assert found[-1] == "after"
 
 
+async def test_an_agent_becomes_a_replica_and_leads_again_although_nothing_can_be_published(
+    cluster: LocalCluster,
+) -> None:
+    brisk = {"drain_publish_ms": 500}
+    nodes = await started(cluster, "ann", "bob", "carol", **brisk)
+    await nodes[0].service.create_topic("orders", PARTITIONS, QUORUM)
+    await async_until(lambda: all(node.leads() for node in nodes) and sets(cluster) == [3, 3, 3])
+    for node in nodes:
+        node.objects.reachable = False
+    async with writing(cluster) as writers:
+        await nodes[2].drop()
+        await async_until(lambda: nodes[0].leads() | nodes[1].leads() == set(range(PARTITIONS)))
+        await async_until(lambda: min(sets(cluster)) == 2)
+        await writers.more()
+        carol = await cluster.node("carol", **brisk)
+        carol.objects.reachable = False
+        await async_until(lambda: sets(cluster) == [3, 3, 3] and bool(carol.leads()))
+        await writers.more()
+    for node in cluster.nodes:
+        node.objects.reachable = True
+
+
 async def test_who_keeps_up_is_in_the_record(cluster: LocalCluster) -> None:
     nodes = await started(cluster, "ann", "bob", "carol", replica=ReplicaSettings(lag_ms=500))
     await nodes[0].service.create_topic("orders", PARTITIONS, QUORUM)

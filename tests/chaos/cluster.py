@@ -4,9 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -136,6 +136,7 @@ class ChaosCluster:
         self.ttl_ms, self.options = ttl_ms, options
         self.copies_needed = 1  # of every partition, before a disk may be lost
         self.topics: tuple[str, ...] = ()  # whose partitions these are
+        self.burst: Callable[[], AbstractContextManager[object]] = nullcontext  # a producer that sends a lot at once
         self.agents = [ChaosAgent(self, name, zone) for name, zone in zip(NAMES, ZONES, strict=False)]
 
     @classmethod

@@ -6,11 +6,12 @@ but for what only time or a takeover heals.
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Final
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin._metadata import PartitionMetadata
 from tests.chaos.cluster import ChaosAgent, ChaosCluster
 from tests.chaos.levels import Level
 from tests.chaos.links import Link
@@ -206,6 +207,64 @@ def lose_disk_cut_off(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None
 
 
 @contextmanager
+def diverge(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
+    """It appends a lot that nobody else has, is deposed, and returns with a full disk, which keeps it; then its successor dies.
+
+    Whoever leads next finds two logs: a long one of an old epoch, and a short one in which more was acknowledged. Without object
+    storage nothing is published meanwhile: a partition without a tail has only one log.
+    """
+    if not _is_whole(cluster):
+        yield
+        return
+    others = [each for each in cluster.agents if each is not agent]
+    led = _led_by(cluster, cluster.agents, agent)
+    with ExitStack() as healed, _held([link for each in cluster.agents for link in each.objects]):
+        with cut_peers(cluster, agent):
+            with cluster.burst():
+                threading.Event().wait(ALONE_S)
+            agent.process.freeze()
+            healed.callback(agent.process.thaw)
+            until(lambda: not _led_by(cluster, others, agent), what="others lead")
+            agent.faults.disk_full(True)
+            healed.callback(agent.faults.disk_full, False)
+        agent.process.thaw()
+        until(lambda: _is_replica_of(cluster, others, agent, led), what=f"{agent.name} is a replica again")
+        threading.Event().wait(ALONE_S)  # something is acknowledged in the epoch that counts it
+        successor = max(others, key=lambda each: len(set(led) & set(_led_by(cluster, others, each))))
+        successor.kill()
+        healed.callback(successor.start)
+        agent.faults.disk_full(False)
+        yield
+
+
+def _partitions(cluster: ChaosCluster, asked: Sequence[ChaosAgent]) -> list[PartitionMetadata] | None:
+    """The partitions as these agents know them; None: nobody answers."""
+    try:
+        client = admin(",".join(each.bootstrap for each in asked))
+        topic = cluster.topics[0]
+        found = client.list_topics(topic, timeout=10).topics[topic].partitions
+    except KafkaException:
+        return None
+    return list(found.values())
+
+
+def _led_by(cluster: ChaosCluster, asked: Sequence[ChaosAgent], agent: ChaosAgent) -> list[int]:
+    """Which partitions an agent leads; all of them, as long as some have no leader."""
+    found = _partitions(cluster, asked) or []
+    led = [each.id for each in found if each.leader == agent.node]
+    return led if found and all(each.leader >= 0 for each in found) else [-1]
+
+
+def _is_replica_of(
+    cluster: ChaosCluster, asked: Sequence[ChaosAgent], agent: ChaosAgent, partitions: Sequence[int]
+) -> bool:
+    """Whether others lead these, with the agent as a replica."""
+    found = [each for each in _partitions(cluster, asked) or () if each.id in partitions]
+    leaders = {each.node for each in asked}
+    return bool(found) and all(agent.node in each.replicas and each.leader in leaders for each in found)
+
+
+@contextmanager
 def clock_jump(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
     """Its wall clock is an hour ahead, then an hour behind."""
     agent.faults.clock_offset_ms(3_600_000)
@@ -287,6 +346,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "full-disk": full_disk,
     "lose-disk": lose_disk,
     "lose-disk-cut-off": lose_disk_cut_off,
+    "diverge": diverge,
     "clock-jump": clock_jump,
     "drain": drain,
     "transfer": transfer,
@@ -299,6 +359,8 @@ def applicable(level: Level, *, store: str, objects: str) -> list[str]:
     left_out = set()
     if not level.survives_lost_disk:
         left_out |= {"lose-disk", "lose-disk-cut-off"}
+    if level.name != "quorum" or objects == "folder":
+        left_out.add("diverge")
     if store == "sqlite":  # a file, which no connection leads to
         left_out |= {"cut-store", "cut-store-answers"}
     if store == "embedded":  # a further agent would stay as a further member, and count

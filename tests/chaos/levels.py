@@ -6,7 +6,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 from tests.support.server_process import admin
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 NOT_ACCEPTED: Final = "durability=quorum is not accepted by this server yet"
 
@@ -46,6 +46,8 @@ def create(bootstrap: str, topic: str, partitions: int, level: Level, **config: 
     """Create the topic. `UnsupportedLevelError`: the server has no such level."""
     client = admin(bootstrap)
     wanted = NewTopic(topic, partitions, level.replication_factor, config={**level.config, **config})
+    # Agents that have just started do not know each other yet.
+    until(lambda: len(client.list_topics(timeout=WAIT_S).brokers) >= level.replication_factor, what="all are registered")
     try:
         client.create_topics([wanted])[topic].result(WAIT_S)
     except KafkaException as refused:

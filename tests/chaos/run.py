@@ -3,9 +3,10 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from tests.chaos.readers import ChaosMember, ChaosReader
 from tests.chaos.schedule import Pace, Planned, schedule
 from tests.support.waiting import until
 
+BURST_PER_S: Final = 4_000
 NEVER: Final = 1 << 62  # the end of a partition that nobody leads
 TOPIC_CONFIG: Final = {"retention.ms": "-1", "segment.ms": "500"}  # so that something is always being published
 
@@ -101,6 +103,7 @@ def run(directory: Path, plan: Plan, *, told: Callable[[str], None] = lambda _: 
         create(cluster.bootstrap, TOPIC, plan.partitions, LEVELS[plan.level], **TOPIC_CONFIG)
         cluster.topics, cluster.copies_needed = (TOPIC,), LEVELS[plan.level].copies_needed
         clients = Clients(cluster, plan, record)
+        cluster.burst = clients.burst
         with clients.working():
             nemesis = FaultRunner(cluster, plan.schedule(), record=record, told=told)
             nemesis.run()
@@ -122,6 +125,7 @@ class Clients:
 
     def __init__(self, cluster: ChaosCluster, plan: Plan, record: Recorder) -> None:
         self._cluster, self._plan, self._record = cluster, plan, record
+        self._bursts = count()
         bootstrap = cluster.bootstrap
         kinds = [*["idempotent"] * plan.idempotent, *["plain"] * plan.plain]
         self.producers = [
@@ -148,6 +152,25 @@ class Clients:
         return ChaosReader(
             name, self._cluster.bootstrap, TOPIC, partitions=self._plan.partitions, zone=zone, record=self._record
         )
+
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        """A plain producer that sends a lot during the body, and asks for no outcome after it."""
+        producer = ChaosProducer(
+            f"burst-{next(self._bursts)}",
+            "plain",
+            self._cluster.bootstrap,
+            TOPIC,
+            partitions=self._plan.partitions,
+            per_s=BURST_PER_S,
+            record=self._record,
+        )
+        producer.start()
+        try:
+            yield
+        finally:
+            producer.end()
+            producer.flushed(0)
 
     def working(self) -> ExitStack:
         """At work for the body."""

@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.vocabulary.random import SeededRandom
 
 # Faults that no other one may accompany: with a second one a level would have to survive more than it promises.
-ALONE: Final = frozenset({"lose-disk", "lose-disk-cut-off"})
+ALONE: Final = frozenset({"lose-disk", "lose-disk-cut-off", "diverge"})
 # Faults of the whole cluster.
 EVERYWHERE: Final = frozenset({"store-restart", "store-pause", "join"})
 

@@ -137,24 +137,30 @@ class PartitionLeaseHandler:
         async with self._locks.hold(lease.resource):
             which = partition_from_resource(lease.resource)
             partition = self.leading.get(which)
-            if partition is not None:
-                if not self._topics.has(partition.partition_id):
-                    partition.stop_accepting()
-                elif self._waits_for_others(partition):
-                    raise UnavailableError(
-                        f"partition {partition.partition_id}",
-                        "too few of its replicas can be reached: it begins an epoch with others before it moves",
-                    )
-                elif not (isinstance(partition, ReplicatedPartition) and await self._moves_with_tail(which, partition)):
-                    await drain(partition, self._publisher, self._settings)
-                self._counters.drained += 1
-            else:
+            if partition is None:
                 self._unopened.check_movable(which)
+                return
+            if not self._topics.has(partition.partition_id):
+                partition.stop_accepting()
+            elif isinstance(partition, ReplicatedPartition):
+                await self._drain_replicated(which, partition)
+            else:
+                await drain(partition, self._publisher, self._settings)
+            self._counters.drained += 1
 
-    def _waits_for_others(self, partition: LeadingPartition) -> bool:
-        """Whether nothing more can become durable before a new epoch begins here: draining would keep that from happening."""
-        stuck = isinstance(partition, ReplicatedPartition) and not partition.can_advance
-        return stuck and self._upkeep is not None and self._upkeep.is_reopening_due(partition)
+    async def _drain_replicated(self, which: TopicPartition, partition: ReplicatedPartition) -> None:
+        if not partition.can_be_drained and self._upkeep is not None and self._upkeep.is_reopening_due(partition):
+            raise UnavailableError(
+                f"partition {partition.partition_id}",
+                "it cannot be published completely: it begins an epoch with other replicas before it moves",
+            )
+        if await self._moves_with_tail(which, partition):
+            return
+        try:
+            await drain(partition, self._publisher, self._settings)
+        except UnavailableError:
+            partition.drain_failed = True
+            raise
 
     async def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
         """Whether the planned replicas have what is not published, and the topic still wants them to: then it is drained."""

@@ -119,7 +119,7 @@ class ReplicaUpkeep:
             replication.network.wal_id,
             replication.planned_replicas(partition_from_resource(partition.lease.resource)),
         )
-        if not may_reopen_here(planned, own, can_advance=partition.can_advance):
+        if not may_reopen_here(planned, own, can_be_drained=partition.can_be_drained):
             return False  # it is about to move
         wanted = choose_members(planned, own, config.replicas)
         reachable = [each for each in wanted if replication.network.is_connected(each)]

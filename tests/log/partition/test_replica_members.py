@@ -62,7 +62,7 @@ def test_a_tail_moves_with_its_partition_only_to_replicas_that_have_it(
 
 
 @pytest.mark.parametrize(
-    ("planned", "can_advance", "may"),
+    ("planned", "can_be_drained", "may"),
     [
         ("abc", True, True),
         ("abc", False, True),
@@ -72,6 +72,6 @@ def test_a_tail_moves_with_its_partition_only_to_replicas_that_have_it(
     ],
 )
 def test_the_next_epoch_begins_here_if_it_is_planned_here_or_nothing_can_be_drained(
-    planned: str, can_advance: bool, may: bool
+    planned: str, can_be_drained: bool, may: bool
 ) -> None:
-    assert may_reopen_here(tuple(planned), "a", can_advance=can_advance) is may
+    assert may_reopen_here(tuple(planned), "a", can_be_drained=can_be_drained) is may

@@ -23,13 +23,14 @@ def can_hand_over_log(planned: Sequence[str], own: str, in_sync: Collection[str]
     return bool(keeping_up) and keeping_up[0] == planned[0] and len(keeping_up) >= needed
 
 
-def may_reopen_here(planned: Sequence[str], own: str, *, can_advance: bool) -> bool:
+def may_reopen_here(planned: Sequence[str], own: str, *, can_be_drained: bool) -> bool:
     """Whether the next epoch may begin on this agent: it is the planned leader, or nothing can be drained for that one.
 
-    What was appended and cannot become durable, because too many members of the set are gone, keeps a partition from moving: the
-    move would wait for the members, and other members for the move.
+    What was appended and cannot become durable, because too many members of the set are gone, or cannot be published, keeps a
+    partition from moving: the move would wait for the members, and other members for the move. The planned leader as one of
+    them, it moves with its tail.
     """
-    return bool(planned) and (planned[0] == own or not can_advance)
+    return bool(planned) and (planned[0] == own or not can_be_drained)
 
 
 def is_other_set_due(members: Sequence[str], wanted: Sequence[str], reachable: Collection[str], count: int) -> bool:

@@ -34,7 +34,7 @@ class ReplicatedPartition(LeadingPartition):
     """One partition whose tail several agents keep. Made by `takeover.open_partitions`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "_in_sync _leader _matched _needed _own _streams _unannounced in_sync_committed_ms on_ended"
+        "_in_sync _leader _matched _needed _own _streams _unannounced drain_failed in_sync_committed_ms on_ended"
     ).split()
 
     def __init__(
@@ -54,6 +54,7 @@ class ReplicatedPartition(LeadingPartition):
         self._needed = replicas_needed(state.config)
         self._in_sync = self._matched = self._leader.matched
         self.in_sync_committed_ms = self._clock.boot_ms()
+        self.drain_failed = False
         self.on_ended: Callable[[ReplicatedPartition], None] = lambda _: None  # called once, when it is closed
         self._streams.on_progress = self._on_progress
         self._unannounced[self] = None
@@ -131,6 +132,11 @@ class ReplicatedPartition(LeadingPartition):
         """Whether enough members can be reached for an append to become durable."""
         reachable = sum(map(self._streams.is_reachable, self._leader.members))
         return reachable >= self._leader.needed
+
+    @property
+    def can_be_drained(self) -> bool:
+        """Whether it may be published completely: it can advance, and no attempt to drain it has failed in this epoch."""
+        return self.can_advance and not self.drain_failed
 
     def announce(self) -> None:
         """Tell replicas that have everything what is visible and what is published."""
