@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.partition.replicated_partition import ReplicatedPartition
+from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import TopicPartition
@@ -309,3 +311,65 @@ async def test_who_keeps_up_is_in_the_record(cluster: LocalCluster) -> None:
     await cluster.node(follower.name, replica=ReplicaSettings(lag_ms=500))
     while gone not in (await record(cluster, 0)).in_sync:
         await cluster.produce("orders", 0, "c")
+
+
+async def test_a_reopening_that_fails_once_does_not_give_the_only_log_away(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retry = {"open_retry_ms": 2_000}  # longer than a transfer takes, as by default
+    ann, bob, carol = await started(cluster, "ann", "bob", "carol", **retry)
+    await ann.service.create_topic("orders", 9, QUORUM)
+    await async_until(lambda: all(len(getattr(led(cluster, n), "members", ())) == 3 for n in range(9)))
+    kept = sorted(ann.leads())
+    for n in kept:
+        await cluster.produce("orders", n, f"acknowledged {n}")
+    ann.objects.reachable = False
+    for n in kept:
+        await cluster.produce("orders", n, f"acknowledged too {n}")
+    own = ann.agent.replica_network.wal_id
+    muted = True  # those that join answer nobody at first
+    handle = ReplicaHost.handle
+
+    def muting(self: ReplicaHost, message: Any, sender: str, on_answer: Any) -> None:
+        if muted and self.wal_id != own:
+            asyncio.get_running_loop().call_soon(on_answer, None)
+        else:
+            handle(self, message, sender, on_answer)
+
+    await asyncio.gather(bob.drop(), carol.drop())
+    waiting = [asyncio.ensure_future(ann.service.produce("orders", n, batch("unknown outcome"))) for n in kept]
+    monkeypatch.setattr(ReplicaHost, "handle", muting)
+    for name in ("dave", "erin"):
+        await cluster.node(name, **retry)
+    await async_until(lambda: all(n not in ann.leads() for n in kept), within_s=20)
+    await cluster.clock.sleep_ms(2_000)
+    muted = False
+    ann.objects.reachable = True
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await async_until(lambda: all(cluster.leader(n) is not None for n in kept))
+    for n in kept:
+        found = [value for _, value in await cluster.read("orders", n)]
+        assert found[:2] == [f"acknowledged {n}", f"acknowledged too {n}"]
+
+
+async def test_a_level_that_is_lowered_while_an_append_waits_for_lost_replicas_does_not_hang(
+    cluster: LocalCluster,
+) -> None:
+    ann, bob, carol = await started(cluster, "ann", "bob", "carol")
+    await ann.service.create_topic("orders", 1, QUORUM)
+    await async_until(lambda: len(getattr(led(cluster, 0), "members", ())) == 3)
+    leader = cluster.leader(0)
+    assert leader is not None
+    await cluster.produce("orders", 0, "acknowledged")
+    others = [node for node in (ann, bob, carol) if node is not leader]
+    await asyncio.gather(*(node.drop() for node in others))  # with their disks
+    waiting = asyncio.ensure_future(leader.service.produce("orders", 0, batch("unknown outcome")))
+    await cluster.clock.sleep_ms(200)
+    await leader.service.topics.alter("orders", {"durability": "local", "replication_factor": 1})
+    for name in ("dave", "erin"):
+        await cluster.node(name)
+    async with asyncio.timeout(30):
+        await cluster.produce("orders", 0, "after")
+    waiting.cancel()
+    found = [value for _, value in await cluster.read("orders", 0)]
+    assert (found[0], found[-1]) == ("acknowledged", "after")

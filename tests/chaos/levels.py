@@ -47,7 +47,9 @@ def create(bootstrap: str, topic: str, partitions: int, level: Level, **config: 
     client = admin(bootstrap)
     wanted = NewTopic(topic, partitions, level.replication_factor, config={**level.config, **config})
     # Agents that have just started do not know each other yet.
-    until(lambda: len(client.list_topics(timeout=WAIT_S).brokers) >= level.replication_factor, what="all are registered")
+    until(
+        lambda: len(client.list_topics(timeout=WAIT_S).brokers) >= level.replication_factor, what="all are registered"
+    )
     try:
         client.create_topics([wanted])[topic].result(WAIT_S)
     except KafkaException as refused:

@@ -12,12 +12,14 @@ from holdfast.kernel.cluster_move import MOVED_KEY, ClusterMovedError, decode_mo
 
 
 class UnmovedStore(ForwardingStore):
-    """A commit requires that the cluster is still there."""
+    """A commit that changes anything requires that the cluster is still there."""
 
     async def commit(
         self, *, require: Sequence[Requirement] = (), apply: Sequence[Operation] = ()
     ) -> Committed | Conflict:
         """`ClusterMovedError`: the cluster has left this store; nothing was applied."""
+        if not apply:  # a read, of as many keys as a commit may have
+            return await self._store.commit(require=require)
         outcome = await self._store.commit(require=(*require, Absent(MOVED_KEY)), apply=apply)
         if isinstance(outcome, Conflict) and (moved := outcome.found.get(MOVED_KEY)) is not None:
             raise ClusterMovedError(moved=decode_moved(moved), migration=None)

@@ -16,7 +16,7 @@ from holdfast.log.errors import EpochSpentError
 from holdfast.log.led_topics import LedTopics
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
 from holdfast.log.model import QUORUM, PartitionId
-from holdfast.log.partition.drain import drain, drain_to_replicas
+from holdfast.log.partition.drain import drain
 from holdfast.log.partition.ended_logs import EndedLog, EndedLogs
 from holdfast.log.partition.leadership_log import LeadershipLog
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -30,6 +30,7 @@ from holdfast.log.partition.takeover_recovery import PartitionTakeover
 from holdfast.log.partition.unpublished_frames import UnpublishedFrames
 from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replica_upkeep import ReplicaUpkeep
+from holdfast.log.replicated_moves import ReplicatedMoves
 from holdfast.log.retirement import Retirement
 from holdfast.log.rotation.rotator import Rotator
 from holdfast.log.settings import LeadershipCounters, LeadershipSettings
@@ -103,7 +104,20 @@ class PartitionLeaseHandler:
         self._ended_logs = EndedLogs()
         self._retaken_ms: dict[str, float] = {}  # by resource: when a new epoch was asked for last
         self._retry = Notify()
-        self._upkeep = self._replica_upkeep()
+        self._upkeep: ReplicaUpkeep | None = None
+        self._moves: ReplicatedMoves | None = None
+        if self._replication is not None:
+            self._upkeep = ReplicaUpkeep(
+                self._replication,
+                clock=self._clock,
+                watched=self._replicated.values,
+                reopen=self._reopen,
+                on_connected=self._retry.notify,
+                retry_ms=settings.open_retry_ms,
+            )
+            self._moves = ReplicatedMoves(
+                self._replication, self._upkeep, store=self._store, publisher=publisher, settings=settings
+            )
         self._changes = LeadershipLog()
         self._running = False
         self.leading: dict[TopicPartition, LeadingPartition] = {}
@@ -139,35 +153,17 @@ class PartitionLeaseHandler:
             partition = self.leading.get(which)
             if partition is None:
                 self._unopened.check_movable(which)
+                ended, topic = self._ended_logs.get(lease.resource), self._topics.get(which.topic)
+                if ended is not None and topic is not None and self._moves is not None:
+                    await self._moves.check_unopened(topic, which.number, ended)
                 return
             if not self._topics.has(partition.partition_id):
                 partition.stop_accepting()
-            elif isinstance(partition, ReplicatedPartition):
-                await self._drain_replicated(which, partition)
+            elif isinstance(partition, ReplicatedPartition) and self._moves is not None:
+                await self._moves.drain(partition)
             else:
                 await drain(partition, self._publisher, self._settings)
             self._counters.drained += 1
-
-    async def _drain_replicated(self, which: TopicPartition, partition: ReplicatedPartition) -> None:
-        if not partition.can_be_drained and self._upkeep is not None and self._upkeep.is_reopening_due(partition):
-            raise UnavailableError(
-                f"partition {partition.partition_id}",
-                "it cannot be published completely: it begins an epoch with other replicas before it moves",
-            )
-        if await self._moves_with_tail(which, partition):
-            return
-        try:
-            await drain(partition, self._publisher, self._settings)
-        except UnavailableError:
-            partition.drain_failed = True
-            raise
-
-    async def _moves_with_tail(self, which: TopicPartition, partition: ReplicatedPartition) -> bool:
-        """Whether the planned replicas have what is not published, and the topic still wants them to: then it is drained."""
-        if self._replication is None or partition.partition_config.level != QUORUM:
-            return False
-        planned = self._replication.planned_replicas(which)
-        return partition.can_move_to(planned) and await drain_to_replicas(partition, planned, self._settings)
 
     async def resume(self, lease: Lease) -> None:
         """Accept appends again."""
@@ -217,18 +213,6 @@ class PartitionLeaseHandler:
         finally:
             self._running = False
             self.log_changes()
-
-    def _replica_upkeep(self) -> ReplicaUpkeep | None:
-        if self._replication is None:
-            return None
-        return ReplicaUpkeep(
-            self._replication,
-            clock=self._clock,
-            watched=self._replicated.values,
-            reopen=self._reopen,
-            on_connected=self._retry.notify,
-            retry_ms=self._settings.open_retry_ms,
-        )
 
     async def _retry_offline(self) -> None:
         """Open what could not be opened, and reopen what has changed, until cancelled."""
@@ -355,7 +339,10 @@ class PartitionLeaseHandler:
         async with self._locks.hold(lease.resource):
             if self.leading.get(which) is not partition or not partition.accepting:
                 return
-            if isinstance(partition, ReplicatedPartition) and partition.partition_config.level == QUORUM:
+            # What cannot become durable cannot be published: another level begins with the log, too, and the tail keeps its own.
+            if isinstance(partition, ReplicatedPartition) and (
+                partition.partition_config.level == QUORUM or not (partition.is_durable or partition.can_advance)
+            ):
                 partition.stop_accepting()
                 if partition.can_advance:  # otherwise the outcome of what was appended last is unknown
                     with suppress(TimeoutError):

@@ -25,7 +25,9 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `wal_repair` is the number of the last repair of that WAL that was taken into account.
 
     At `quorum` (docs/replication.md): `opened_epoch` is the last epoch that served, `opened_replicas` the WAL ids of its set,
-    `in_sync` those of them that keep up, and `published_epoch` that of the last entry that is published.
+    `in_sync` those of them that keep up, and `published_epoch` that of the last entry that is published. `unclean_epoch`: the first
+    since `opened_epoch` that began without replicas that were needed, and was not opened; 0: none. What was written from it on does
+    not count.
     """
 
     published: int = 0
@@ -40,6 +42,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     opened_replicas: tuple[str, ...] = ()
     in_sync: tuple[str, ...] = ()
     published_epoch: int = 0
+    unclean_epoch: int = 0
 
     @property
     def clean(self) -> bool:

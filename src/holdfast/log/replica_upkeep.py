@@ -92,7 +92,8 @@ class ReplicaUpkeep:
             and now_ms - each.in_sync_committed_ms >= _IN_SYNC_INTERVAL_MS
         ]
         await gather_limited(_commit_in_sync, changed, _COMMITS_MAX)
-        for each in watched:
+        # Those first that were not tried lately: what cannot be published takes long, again and again.
+        for each in sorted(watched, key=lambda each: self._reopened_ms.get(each.lease.resource, -1.0)):
             if (
                 len(self._reopening) < _REOPENINGS_MAX
                 and self._may_reopen(each, now_ms)
@@ -140,6 +141,7 @@ class ReplicaUpkeep:
             _log.info("partition %s keeps its replicas for now: %s", partition.partition_id, error)
         finally:
             self._reopening.discard(partition.lease.resource)
+            self._reopened_ms[partition.lease.resource] = self._clock.boot_ms()  # others have their turn meanwhile
 
 
 async def _commit_in_sync(partition: ReplicatedPartition) -> None:

@@ -33,6 +33,7 @@ def test_a_topic_that_leaves_quorum_needs_no_others() -> None:
         ("abc", "ab", "ab", 3, False),  # one is gone: a smaller set has no smaller quorum
         ("abc", "ab", "ab", 2, True),  # fewer are wanted
         ("abc", "a", "a", 2, False),  # and not even those are there
+        ("abc", "ab", "ac", 2, False),  # and one of those that shall stay cannot be reached
         ("abc", "abc", "abc", 3, False),
     ],
 )

@@ -484,6 +484,55 @@ async def test_an_operator_lets_it_go_on_with_what_one_replica_has_and_no_offset
     assert values(visible(again)) == [f"sequence {n}" for n in range(4)]
 
 
+@pytest.mark.parametrize("still_unclean", [True, False])
+async def test_an_unclean_takeover_that_never_opened_loses_nothing_when_the_replica_is_back(
+    world: ReplicatedWorld, still_unclean: bool
+) -> None:
+    ann, bob, carol = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    await async_until(lambda: log_end(world, carol, partition) == 1)
+    world.cluster.cut(ann.wal_id, carol.wal_id)
+    await append(partition, sent(1))  # acknowledged: ann and bob have it
+    assert log_end(world, bob, partition) == 2
+    await world.kill(ann)
+    await world.kill(bob)
+    dave = await world.owner("dave")
+    dave.disk.full = True  # it answers nobody
+    world.planned = ["carol", "dave"]
+    unclean = replace(replicated(), unclean_takeover=True)
+    lease = await carol.acquire()
+    with pytest.raises(ReplicasUnreachableError) as error:
+        await open_replicated(carol, unclean, lease=lease)
+    assert "to replicate" in str(error.value)  # it was never opened
+    assert (await stored(world)).opened_epoch == 1
+    await world.owner("bob")  # with its disk: two of three can be sealed
+    dave.disk.full = False
+    world.planned = ["carol", "bob", "dave"]
+    config = unclean if still_unclean else replicated()
+    taken = await open_replicated(carol, config, lease=await next_epoch(carol, lease))
+    assert values(visible(taken)) == ["sequence 0", "sequence 1"]
+
+
+async def test_a_reopening_without_the_member_it_was_for_leaves_what_was_acknowledged_on_two_disks(
+    world: ReplicatedWorld,
+) -> None:
+    """Bob and carol are cut off for a moment, dave joins and leaves again: one disk is lost, ann's."""
+    ann, bob, carol = await world.three()
+    partition = await open_replicated(ann)
+    await append(partition, sent(0))
+    await async_until(lambda: log_end(world, bob, partition) == log_end(world, carol, partition) == 1)
+    world.cluster.isolate(ann.wal_id)
+    world.planned = ["ann", "dave"]  # dave is planned, and was connected a moment ago
+    partition.close(FencedError(partition.lease.resource, 1, 2))
+    ended = EndedLog(partition.lease.epoch, partition.log)
+    await asyncio.gather(reopen(ann, ended, await next_epoch(ann, partition.lease)), return_exceptions=True)
+    await world.kill(ann)  # with its disk
+    world.planned = ["bob", "carol"]
+    taken = await open_replicated(bob)
+    assert values(visible(taken)) == ["sequence 0"]
+
+
 async def test_one_that_cannot_be_sealed_holds_up_none_of_the_others(world: ReplicatedWorld) -> None:
     ann, bob, _ = await world.three()
     world.planned = ["ann", "bob"]

@@ -5,12 +5,14 @@ be gone for good: a leader that lives must not be locked out by them. The one ru
 no later epoch has served.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
+from holdfast.log.leader_epochs import epoch_at
 from holdfast.log.metadata import PartitionRecord
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.positions import Position
+from holdfast.log.replication.quorum import seal_quorum
 
 _KEPT_MS: Final = 60_000  # of a partition that is not opened here again
 
@@ -21,9 +23,25 @@ class EndedLog(NamedTuple):
     epoch: int
     log: EntryLog
 
-    def is_last(self, record: PartitionRecord, published: Position) -> bool:
+    def is_last(self, record: PartitionRecord) -> bool:
         """Whether it has everything that was acknowledged: its epoch was the last to serve, and it reaches what is published."""
-        return bool(record.opened_replicas) and self.epoch == record.opened_epoch and self.log.contains(published)
+        is_newest = bool(record.opened_replicas) and self.epoch == record.opened_epoch
+        return is_newest and self.log.contains(published_position(record))
+
+    def is_only_one(self, record: PartitionRecord, is_connected: Callable[[str], bool]) -> bool:
+        """Whether nobody else could begin the next epoch: too few replicas that have what is not published can be reached."""
+        return not record.clean and self.is_last(record) and not can_be_sealed(record, is_connected)
+
+
+def can_be_sealed(record: PartitionRecord, is_connected: Callable[[str], bool]) -> bool:
+    """Whether enough of the set that served last can be reached."""
+    return sum(map(is_connected, record.opened_replicas)) >= seal_quorum(len(record.opened_replicas))
+
+
+def published_position(record: PartitionRecord) -> Position:
+    """The position that is published. Without an epoch, it was published by a leader without replicas: then that one's."""
+    epoch = record.published_epoch or max(epoch_at(record.epochs, record.published - 1), 0)
+    return Position(epoch, record.published)
 
 
 class EndedLogs:

@@ -36,7 +36,8 @@ def may_reopen_here(planned: Sequence[str], own: str, *, can_be_drained: bool) -
 def is_other_set_due(members: Sequence[str], wanted: Sequence[str], reachable: Collection[str], count: int) -> bool:
     """Whether an epoch with other members should begin: one that is wanted and can be reached is none, or there are too many.
 
-    A member that is gone is no reason by itself: a smaller set has no smaller quorum.
+    A member that is gone is no reason by itself: a smaller set has no smaller quorum. Nor are too many, while those that shall
+    stay cannot be reached.
     """
     added = [each for each in wanted if each not in members and each in reachable]
-    return bool(added) or (len(members) > count and len(wanted) >= count)
+    return bool(added) or (len(members) > count and len(set(wanted) & set(reachable)) >= count)

@@ -13,16 +13,17 @@ from typing import Final
 
 import msgspec
 
-from holdfast.contracts.store import Store
+from holdfast.contracts.store import AtVersion, Conflict, Entry, Put, Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.keys import partition_from_resource
-from holdfast.kernel.lease import Lease
+from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.log.batches import RecordBatchLimits, split_batches
 from holdfast.log.errors import EpochSpentError, ReplicasUnreachableError
 from holdfast.log.gaps import gap_batches
 from holdfast.log.keys import WALS
 from holdfast.log.leader_epochs import epoch_at, with_epoch
 from holdfast.log.metadata import PartitionRecord
+from holdfast.log.partition.ended_logs import can_be_sealed, published_position
 from holdfast.log.partition.replica_members import choose_members
 from holdfast.log.partition.resources import PartitionResources, ReplicationResources
 from holdfast.log.partition.tail import Tail, TailBatch
@@ -31,7 +32,6 @@ from holdfast.log.promises_ahead import is_newest, store_behind_error
 from holdfast.log.replica_sets import replicas_needed
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Ended
-from holdfast.log.replication.positions import Position
 from holdfast.log.replication.takeover import Phase, StoredState
 from holdfast.log.replication.takeover import QuorumTakeover as ReplicatedLogTakeover
 from holdfast.log.replication.takeover_run import TakeoverRun
@@ -70,10 +70,14 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
         replication.spent_epochs[lease.resource] = lease.epoch
 
     stored, own = _stored_state(record), EntryLog()
-    if takeover.ended is not None and takeover.ended.is_last(record, stored.published):
-        own = takeover.ended.log
-        stored = replace(stored, handed_over=own.position)
     members = await _reachable_members(recovered, replication, resources.clock)
+    if takeover.ended is not None and takeover.ended.is_last(record):
+        if len(members) >= replicas_needed(takeover.config):
+            own = takeover.ended.log
+            stored = replace(stored, handed_over=own.position)
+        elif not stored.clean and not can_be_sealed(record, replication.network.is_connected):
+            # Those before may still have what was acknowledged, on more disks than a set of these would.
+            raise UnavailableError(f"partition {partition}", "too few replicas can be reached for its next epoch")
     run = TakeoverRun(
         ReplicatedLogTakeover(
             takeover.wal_key,
@@ -92,7 +96,7 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
         if run.takeover.ended is not None:
             raise await _ended_error(partition, lease, run.takeover.ended, replication, resources.store)
         if not run.ready and takeover.config.unclean_takeover and run.takeover.phase is Phase.SEALING:
-            await _go_on_without_others(recovered, run, replication, resources.store)
+            recovered = await _go_on_without_others(recovered, run, resources)
         if not run.ready:
             raise ReplicasUnreachableError(partition, *run.waits_for, unclean=takeover.config.unclean_takeover)
         return _opened(recovered, run)
@@ -102,13 +106,19 @@ async def _replicate(recovered: RecoveredTakeover, resources: PartitionResources
 
 
 async def _go_on_without_others(
-    recovered: RecoveredTakeover, run: TakeoverRun, replication: ReplicationResources, store: Store
-) -> None:
-    """An operator lets the partition go on without replicas whose agents are gone. One whose agent lives is waited for."""
+    recovered: RecoveredTakeover, run: TakeoverRun, resources: PartitionResources
+) -> RecoveredTakeover:
+    """An operator lets the partition go on without replicas whose agents are gone. One whose agent lives is waited for.
+
+    The record says so before anything is sent: if the epoch is not opened, its entries must not win over what those have.
+    """
+    store, replication = resources.store, resources.replication
+    assert replication is not None
     _, needed, sealed, missing = run.waits_for
     live = {entry.key.removeprefix(WALS) for entry in (await store.scan(WALS, prefix_end(WALS))).entries}
     if live.intersection(missing):
-        return
+        return recovered
+    recovered = await _announce_unclean(recovered, resources)
     takeover, record = recovered.takeover, recovered.record
     _log.warning(
         "unclean takeover of partition %s: with %d of %d replicas that are needed (%s), at offset %d, without what only %s had",
@@ -125,6 +135,27 @@ async def _go_on_without_others(
         return gap_batches(start, end, epoch=epoch, bytes_max=_ALL_BYTES)
 
     await run.go_on_without_others(cover, replication.takeover_wait_ms)
+    return recovered
+
+
+async def _announce_unclean(recovered: RecoveredTakeover, resources: PartitionResources) -> RecoveredTakeover:
+    takeover, entry = recovered.takeover, recovered.entry
+    assert entry is not None  # an epoch was opened
+    before = msgspec.json.decode(entry.value, type=PartitionRecord)
+    if before.unclean_epoch:
+        return recovered
+    value = msgspec.json.encode(msgspec.structs.replace(before, unclean_epoch=takeover.lease.epoch))
+    outcome = await commit_fenced(
+        resources.store,
+        takeover.lease,
+        clock=resources.clock,
+        random=resources.random,
+        require=(AtVersion(entry.key, entry.version),),
+        apply=(Put(entry.key, value),),
+    )
+    if isinstance(outcome, Conflict):
+        raise UnavailableError(f"partition {takeover.partition_id}", "its record changed while it was opened")
+    return replace(recovered, entry=Entry(entry.key, value, outcome.version))
 
 
 async def _reachable_members(
@@ -155,13 +186,8 @@ def _stored_state(record: PartitionRecord) -> StoredState:
         reserved=record.reserved,
         opened_epoch=record.opened_epoch,
         opened_replicas=record.opened_replicas,
+        unclean_epoch=record.unclean_epoch,
     )
-
-
-def published_position(record: PartitionRecord) -> Position:
-    """The position that is published. Without an epoch, it was published by a leader without replicas: then that one's."""
-    epoch = record.published_epoch or max(epoch_at(record.epochs, record.published - 1), 0)
-    return Position(epoch, record.published)
 
 
 def _opened(recovered: RecoveredTakeover, run: TakeoverRun) -> RecoveredTakeover:
@@ -177,6 +203,7 @@ def _opened(recovered: RecoveredTakeover, run: TakeoverRun) -> RecoveredTakeover
         opened_epoch=commit.epoch,
         opened_replicas=commit.replicas,
         in_sync=leader.matched,
+        unclean_epoch=0,
     )
     return replace(recovered, record=record, tail=_tail_of(leader.log), run=run)
 

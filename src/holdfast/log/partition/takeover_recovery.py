@@ -144,6 +144,7 @@ async def _recover(
             opened_epoch=takeover.lease.epoch - 1 if record.opened_replicas else record.opened_epoch,
             opened_replicas=(),
             in_sync=(),
+            unclean_epoch=0,
         )
     return RecoveredTakeover(takeover, entry, opened, segments, tail, was_replicated=bool(record.opened_replicas))
 

@@ -16,6 +16,7 @@ same, while the log is sent to them.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.log.replication.entry_log import EntryLog
@@ -33,6 +34,7 @@ from holdfast.log.replication.messages import (
 )
 from holdfast.log.replication.positions import NOWHERE, PartitionKey, Position
 from holdfast.log.replication.quorum import seal_quorum
+from holdfast.log.segments.model import EpochStart
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.errors import CorruptError, InvalidError
 
@@ -52,7 +54,8 @@ class StoredState:
     """What the store knows of a partition, read after the lease was acquired.
 
     `opened_replicas`: the set of the last epoch that served; nobody, if there was none. `handed_over`: where the log of a
-    source ended that was drained and moved the lease here.
+    source ended that was drained and moved the lease here. `unclean_epoch`: entries of it and of later epochs do not count, because
+    it began without what others may have, and was not opened; 0: there is none.
     """
 
     published: Position = NOWHERE
@@ -60,6 +63,7 @@ class StoredState:
     opened_epoch: int = 0
     opened_replicas: tuple[str, ...] = ()
     handed_over: Position | None = None
+    unclean_epoch: int = 0
 
     @property
     def clean(self) -> bool:
@@ -223,8 +227,18 @@ class QuorumTakeover:
 
     def _on_sealed(self, sender: str, answer: Sealed, now_ms: float) -> None:
         if self.phase is Phase.SEALING and sender in self.stored.opened_replicas:
-            self._sealed[sender] = answer.position
+            self._sealed[sender] = self._counted(answer)
             self._choose(now_ms)
+
+    def _counted(self, sealed: Sealed) -> Position:
+        """Where a log ends, without what an unclean takeover added that was not opened."""
+        unclean, at = self.stored.unclean_epoch, sealed.base
+        if not unclean or sealed.position.epoch < unclean:
+            return sealed.position
+        for before, after in pairwise((EpochStart(sealed.base.epoch, sealed.base.offset), *sealed.epochs)):
+            if after.epoch >= unclean:
+                return max(at, Position(before.epoch, after.start_offset))
+        return at
 
     def _choose(self, now_ms: float) -> None:
         """Take the highest position, by epoch first, once enough of the set that served last have promised."""
