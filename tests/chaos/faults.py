@@ -213,11 +213,11 @@ def diverge(cluster: ChaosCluster, agent: ChaosAgent) -> Iterator[None]:
     Whoever leads next finds two logs: a long one of an old epoch, and a short one in which more was acknowledged. Without object
     storage nothing is published meanwhile: a partition without a tail has only one log.
     """
-    if not _is_whole(cluster):
+    led = _led_by(cluster, cluster.agents, agent) if _is_whole(cluster) else []
+    if not led:
         yield
         return
     others = [each for each in cluster.agents if each is not agent]
-    led = _led_by(cluster, cluster.agents, agent)
     with ExitStack() as healed, _held([link for each in cluster.agents for link in each.objects]):
         with cut_peers(cluster, agent):
             with cluster.burst():
