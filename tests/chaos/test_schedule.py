@@ -40,10 +40,11 @@ def test_some_faults_do_overlap() -> None:
 
 def test_a_level_is_spared_what_it_does_not_survive() -> None:
     assert "lose-disk" not in applicable(LEVELS["local"], store="postgres", objects="moto")
-    assert set(applicable(LEVELS["object"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member"}
-    assert set(applicable(LEVELS["object"], store="embedded", objects="moto")) == set(FAULTS) - {"join"}
-    file_only = set(FAULTS) - set(applicable(LEVELS["object"], store="sqlite", objects="folder"))
+    assert "diverge" not in applicable(LEVELS["object"], store="postgres", objects="moto")
+    assert set(applicable(LEVELS["quorum"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member"}
+    assert set(applicable(LEVELS["quorum"], store="embedded", objects="moto")) == set(FAULTS) - {"join"}
+    file_only = set(FAULTS) - set(applicable(LEVELS["quorum"], store="sqlite", objects="folder"))
     assert file_only == {
         *("cut-store", "cut-store-answers", "cut-member"),
-        *("cut-objects", "cut-objects-answers", "slow-down"),
+        *("cut-objects", "cut-objects-answers", "slow-down", "diverge"),
     }
