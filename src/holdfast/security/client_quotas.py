@@ -18,6 +18,7 @@ from holdfast.vocabulary.errors import InvalidError
 DEFAULT: Final = ""  # in the place of a name: of whoever has no limit of their own
 CLIENT_ID_BYTES_MAX: Final = 255
 _CONNECTIONS_MAX: Final = 2**31 - 1  # an INT of Kafka's
+_BYTES_MAX: Final = 2**63 - 1  # a LONG
 
 
 class Quota(StrEnum):
@@ -50,7 +51,7 @@ def check_entity(entity: QuotaEntity) -> None:
     if entity == QuotaEntity():
         raise InvalidError("quota entity", "nobody", "a user, a client id, or both, or an ip")
     if entity.ip is not None and entity != QuotaEntity(ip=entity.ip):
-        raise InvalidError("quota entity", str(entity), "an ip that is not combined with a user or client id")
+        raise InvalidError("quota entity", str(entity)[:80], "an ip that is not combined with a user or client id")
     if entity.ip and canonical_ip(entity.ip) != entity.ip:
         raise InvalidError("ip", entity.ip[:80], "an IP address in its canonical form")
     if entity.user:
@@ -68,8 +69,8 @@ def canonical_ip(text: str) -> str:
 
 
 def _ip(host: str) -> str | None:
-    address = parse_address(host.partition("%")[0])
-    return None if address is None else str(address)
+    address = parse_address(host)
+    return None if address is None else str(address).partition("%")[0]
 
 
 def check_quota(entity: QuotaEntity, quota: Quota) -> None:
@@ -86,8 +87,9 @@ def check_limit(quota: Quota, value: float) -> None:
     if quota is not Quota.REQUEST and value != int(value):
         unit = "connections" if quota is Quota.CONNECTIONS else "bytes"
         raise InvalidError(str(quota), value, f"a whole number of {unit} per second")
-    if quota is Quota.CONNECTIONS and value > _CONNECTIONS_MAX:
-        raise InvalidError(str(quota), value, f"at most {_CONNECTIONS_MAX}")
+    most = _CONNECTIONS_MAX if quota is Quota.CONNECTIONS else _BYTES_MAX
+    if quota is not Quota.REQUEST and value > most:
+        raise InvalidError(str(quota), value, f"at most {most}")
 
 
 class Limit(NamedTuple):

@@ -9,6 +9,7 @@ import math
 from typing import Final
 
 BURST_MS: Final = 10_000
+WAIT_MAX_MS: Final = 2**31 - 1  # an INT of Kafka's, as every response has it
 
 
 class LeakyBucket:
@@ -23,4 +24,4 @@ class LeakyBucket:
         """Something is taken: how long nothing more may be; 0: it is within the limit."""
         drained = (now_ms - self._at_ms) * limit_per_s / 1_000
         self._level, self._at_ms = max(0.0, self._level - drained) + amount, now_ms
-        return max(0, math.ceil(self._level * 1_000 / limit_per_s - BURST_MS))
+        return max(0, math.ceil(min(WAIT_MAX_MS, self._level * 1_000 / limit_per_s - BURST_MS)))

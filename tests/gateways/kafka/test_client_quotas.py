@@ -1,5 +1,6 @@
 """Quotas over the wire: whoever takes too much is told to pause and is not read meanwhile; nobody else notices."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,30 @@ async def test_acks_0_is_muted_without_an_answer(tmp_path: Path) -> None:
         client = await admin.gateway.client()
         await client.send(PRODUCE, 9, produce_request("orders", {0: batch("x" * 100_000)}, acks=0))
         await async_until(lambda: muted(admin.gateway) == 1)
+
+
+@pytest.mark.parametrize("version", [3, 9, 11])
+async def test_a_pause_that_no_response_can_name_is_the_longest_one(tmp_path: Path, version: int) -> None:
+    async with admin_of(tmp_path, topics=ORDERS) as admin:
+        await limit(admin.gateway, QuotaEntity(None, "tests"), produce=1)
+        for _ in range(3):  # connections of one client: each of them is read once
+            answer = await asyncio.wait_for(produced(await admin.gateway.client(), 900_000, version), 10)
+        assert throttle_ms(answer) == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("consumer_byte_rate", 1e18), ("request_percentage", 1e308), ("request_percentage", 5e-324)],
+)
+async def test_limits_that_are_hardly_numbers_break_nothing(tmp_path: Path, key: str, value: float) -> None:
+    async with admin_of(tmp_path, topics=ORDERS) as admin:
+        entries = [altered({"client_id": "tests"}, **{key: value})]
+        (answer,) = (await admin.ask("AlterClientQuotas", entries=entries, validate_only=False)).entries
+        assert code(answer) is ErrorCode.NONE
+        await produced(await admin.gateway.client())
+        client = await admin.gateway.client()
+        fetched = await client.ask(FETCH, 12, fetch_request("orders", {0: 0}))
+        assert fetched.responses[0].partitions[0].records
 
 
 @pytest.mark.parametrize("version", [4, 12])
@@ -259,6 +284,8 @@ async def test_quotas_of_addresses_are_altered_and_described_over_kafkas_own_api
         (altered({"user": "ann"}, controller_mutation_rate=1.0), ErrorCode.INVALID_REQUEST, "one of producer"),
         (altered({"user": "ann"}, producer_byte_rate=-1.0), ErrorCode.INVALID_REQUEST, "more than 0"),
         (altered({"user": "ann"}, producer_byte_rate=1.5), ErrorCode.INVALID_REQUEST, "whole number"),
+        (altered({"user": "ann"}, consumer_byte_rate=1e308), ErrorCode.INVALID_REQUEST, "at most"),
+        (altered({"ip": "10.0.0.0%/8"}, connection_creation_rate=1.0), ErrorCode.INVALID_REQUEST, "an IP address"),
     ],
 )
 async def test_a_quota_that_cannot_be_is_refused_in_words(
@@ -271,6 +298,14 @@ async def test_a_quota_that_cannot_be_is_refused_in_words(
             assert code(refused) is expected
             assert why in refused.error_message
         assert await described(admin) == []
+
+
+async def test_a_refusal_of_a_long_name_fits_every_version(tmp_path: Path) -> None:
+    async with admin_of(tmp_path) as admin:
+        for version in versions("AlterClientQuotas"):
+            entry = altered({"user": "u" * 32_760, "ip": "10.0.0.1"}, connection_creation_rate=1.0)
+            answer = await admin.ask("AlterClientQuotas", version, entries=[entry], validate_only=False)
+            assert code(answer.entries[0]) is ErrorCode.INVALID_REQUEST
 
 
 async def test_a_filter_that_means_nothing_is_refused_in_words(tmp_path: Path) -> None:

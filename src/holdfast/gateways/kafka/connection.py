@@ -97,8 +97,12 @@ class KafkaConnection(FrameReceiver):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self._peer = ClientInfo(str(host), int(port))
+        peer = transport.get_extra_info("peername")
+        if not peer:  # reset already; what it has sent could be read, and no limit or rule of its address would count
+            self._closing = True
+            transport.abort()
+            return
+        self._peer = ClientInfo(str(peer[0]), int(peer[1]))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
         admission = self._server.admission(self._peer.host)
         if not admission.served:

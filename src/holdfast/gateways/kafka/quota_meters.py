@@ -75,7 +75,7 @@ class ClientLimits:
     def fetch_bytes_max(self, wanted: int) -> int:
         """As much as a fetch may bring without a pause that a client takes for a dead server."""
         limit = self._limits.get(Quota.FETCH)
-        return wanted if limit is None else max(1, min(wanted, int(limit.value * BURST_MS / 1_000)))
+        return wanted if limit is None else max(1, int(min(wanted, limit.value * BURST_MS / 1_000)))
 
 
 class RequestMeter:
