@@ -32,7 +32,7 @@ LEVELS: Final = {
             replication_factor=3,
             config={"holdfast.durability": "quorum", "min.insync.replicas": "2"},
             survives_lost_disk=True,
-            copies_needed=2,
+            copies_needed=3,  # with two, a second disk that is lost leaves no majority of the set
         ),
     )
 }
