@@ -18,6 +18,7 @@ from tests.support.stream_pipelines import (
     stream_sink,
     windows,
 )
+from tests.support.waiting import until
 
 from holdfast.client.loop_thread import run
 from holdfast.pipeline.driver.slot_revisions import PermanentError
@@ -107,7 +108,7 @@ def test_a_python_file_is_run_where_the_operator_allows_it_and_large_pieces_go_t
     ]
     assert len({(row["_batch"], row["_piece"], row["_row"]) for row in rows}) == 600
     objects = Path(urlsplit(world.cluster_address.objects).path)
-    assert not list(objects.rglob("*.arrow")), "pieces go when their batch is done"
+    until(lambda: not list(objects.rglob("*.arrow")), what="pieces go when their batch is done")
 
 
 @pytest.mark.parametrize(
