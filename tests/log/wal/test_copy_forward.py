@@ -117,6 +117,10 @@ async def test_copying_writes_no_more_than_it_frees(tmp_path: Path) -> None:
         assert wal.stats.copied_bytes > 0
         # About one byte copied for each that was appended; a little more, because the ends of files stay empty.
         assert wal.stats.copied_bytes <= 1.5 * (wal.stats.bytes - wal.stats.copied_bytes)
+        for offset in range(400, 1_000):  # copying goes on beside the appends, and is behind at times on a busy machine
+            if len(wal._file_references.files) <= 7:
+                break
+            await work(wal, [offset])
         assert len(wal._file_references.files) <= 7
         assert wal.unreleased() == {(TOPIC, STUCK): 20}
     found = await offsets(tmp_path / "wal", settings=COPYING)
