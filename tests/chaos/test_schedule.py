@@ -40,7 +40,8 @@ def test_some_faults_do_overlap() -> None:
 
 def test_a_level_is_spared_what_it_does_not_survive() -> None:
     assert "lose-disk" not in applicable(LEVELS["local"], store="postgres", objects="moto")
-    assert "diverge" not in applicable(LEVELS["object"], store="postgres", objects="moto")
+    assert set(applicable(LEVELS["object"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member", "diverge"}
+    assert set(applicable(LEVELS["object"], store="embedded", objects="moto")) == set(FAULTS) - {"join", "diverge"}
     assert set(applicable(LEVELS["quorum"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member"}
     assert set(applicable(LEVELS["quorum"], store="embedded", objects="moto")) == set(FAULTS) - {"join"}
     file_only = set(FAULTS) - set(applicable(LEVELS["quorum"], store="sqlite", objects="folder"))
