@@ -18,6 +18,8 @@ from bench.kafka.processes import cpu_seconds
 from bench.kafka.targets import ADMIN_TIMEOUT_S, KafkaTarget
 
 ZONES: Final = ("a", "b", "c")
+# A turn writes gigabytes: the objects of its topic go before the disk is full.
+_SOON_COLLECTED: Final = ("--set", "upkeep.grace_ms=1000", "--set", "upkeep.trash_interval_ms=1000")
 
 _names: Final = itertools.count(1)
 
@@ -76,6 +78,7 @@ def holdfast_agents(
     shared = (
         *("--store", f"sqlite:///{directory}/store.db", "--objects", objects or f"file://{directory}/objects"),
         *("--roles", "api,agent"),
+        *_SOON_COLLECTED,
         *(() if http else ("--http", "off")),
     )
     nodes = [

@@ -168,6 +168,35 @@ async def test_an_agent_that_joins_becomes_a_replica_while_producers_write(clust
         await writers.more()
 
 
+async def test_an_agent_is_no_member_before_it_has_the_log_and_nobody_waits_for_one_that_cannot_write(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = await with_topic(cluster, "ann", "bob")
+    await async_until(lambda: sets(cluster) == [2, 2, 2])
+    writable, full, handle = {node.agent.replica_network.wal_id for node in nodes}, True, ReplicaHost.handle
+
+    def answer(self: ReplicaHost, message: Any, sender: str, on_answer: Any) -> None:
+        """Carol answers herself alone: she may lead."""
+        refused = full and self.wal_id not in writable and sender != self.wal_id
+        handle(self, message, sender, (lambda _: on_answer(None)) if refused else on_answer)
+
+    def joined() -> list[bool]:
+        """Of partitions that ann and bob lead: whether carol is a member."""
+        found = [led(cluster, partition) for partition in range(PARTITIONS) if cluster.leader(partition) in nodes]
+        return [len(each.members) == 3 for each in found if isinstance(each, ReplicatedPartition)]
+
+    monkeypatch.setattr(ReplicaHost, "handle", answer)
+    async with writing(cluster) as writers:
+        await writers.more()
+        await cluster.node("carol")
+        for _ in range(10):
+            await writers.more(20)
+            assert not any(joined())
+        full = False
+        await async_until(lambda: sets(cluster) == [3, 3, 3])
+        await writers.more()
+
+
 async def test_a_topic_becomes_replicated_and_local_again_while_producers_write(cluster: LocalCluster) -> None:
     nodes = await with_topic(cluster, "ann", "bob", "carol", durability="local")
     async with writing(cluster) as writers:

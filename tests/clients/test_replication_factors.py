@@ -133,12 +133,12 @@ async def test_kafkas_tools_create_reassign_and_elect(tmp_path: Path, tools: run
         for targets in ([nodes, nodes[::-1]], [[nodes[2], nodes[0]], [nodes[1], nodes[2]]], [[nodes[1]], [nodes[0]]]):
             await write(f"before {targets}")
             told = await reassigned(*targets)
-            started = await tool("ReassignPartitionsCommand", *told, "--execute")
+            started = await tool("ReassignPartitionsCommand", *told, "--execute", "--throttle", "50000000")
             assert "Successfully started partition reassignments for orders-0,orders-1" in started, started
             await write(f"while {targets} is under way")
 
             async def completed(told: tuple[str, ...] = told) -> bool:
-                shown = await tool("ReassignPartitionsCommand", *told, "--verify", "--preserve-throttles")
+                shown = await tool("ReassignPartitionsCommand", *told, "--verify")
                 return len(re.findall(r"Reassignment of partition orders-\d is completed", shown)) == 2
 
             async def shown_to_clients(targets: Sequence[Sequence[int]] = targets) -> bool:

@@ -245,6 +245,7 @@ class LocalLog:
             planned_replicas=found.planned,
             drop_log=partial(drop_log, found.host),
             lag_ms=found.lag_ms,
+            catch_up_rate=found.host.catch_up_rate,
         )
 
     def stop(self) -> None:

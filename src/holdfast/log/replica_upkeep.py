@@ -94,10 +94,12 @@ class ReplicaUpkeep:
         await gather_limited(_commit_in_sync, changed, _COMMITS_MAX)
         # Those first that were not tried lately: what cannot be published takes long, again and again.
         for each in sorted(watched, key=lambda each: self._reopened_ms.get(each.lease.resource, -1.0)):
+            due = self.is_reopening_due(each)
             if (
-                len(self._reopening) < _REOPENINGS_MAX
+                self._have_log(each, self._newcomers(each) if due else (), now_ms)
+                and due
+                and len(self._reopening) < _REOPENINGS_MAX
                 and self._may_reopen(each, now_ms)
-                and self.is_reopening_due(each)
             ):
                 self._reopening.add(each.lease.resource)
                 self._reopened_ms[each.lease.resource] = now_ms
@@ -116,15 +118,29 @@ class ReplicaUpkeep:
             return config.level == QUORUM
         if config.level != QUORUM:
             return True
-        own, planned = (
-            replication.network.wal_id,
-            replication.planned_replicas(partition_from_resource(partition.lease.resource)),
-        )
-        if not may_reopen_here(planned, own, can_be_drained=partition.can_be_drained):
+        planned = replication.planned_replicas(partition_from_resource(partition.lease.resource))
+        if not may_reopen_here(planned, replication.network.wal_id, can_be_drained=partition.can_be_drained):
             return False  # it is about to move
-        wanted = choose_members(planned, own, config.replicas)
-        reachable = [each for each in wanted if replication.network.is_connected(each)]
+        wanted, reachable = self._wanted(partition)
         return is_other_set_due(partition.members, wanted, reachable, config.replicas)
+
+    def _wanted(self, partition: LeadingPartition) -> tuple[tuple[str, ...], list[str]]:
+        """The members that the plan wants, and which of them can be reached."""
+        network = self._replication.network
+        planned = self._replication.planned_replicas(partition_from_resource(partition.lease.resource))
+        wanted = choose_members(planned, network.wal_id, partition.partition_config.replicas)
+        return wanted, [each for each in wanted if network.is_connected(each)]
+
+    def _newcomers(self, partition: LeadingPartition) -> Sequence[str]:
+        """Who gets the log of this epoch before the next one begins with it. Nobody, where appends wait for that."""
+        if not isinstance(partition, ReplicatedPartition) or partition.partition_config.level != QUORUM:
+            return ()
+        _, reachable = self._wanted(partition)
+        return [each for each in reachable if each not in partition.members] if partition.can_be_drained else ()
+
+    @staticmethod
+    def _have_log(partition: LeadingPartition, newcomers: Sequence[str], now_ms: float) -> bool:
+        return not isinstance(partition, ReplicatedPartition) or partition.teach(newcomers, now_ms)
 
     def _may_reopen(self, partition: LeadingPartition, now_ms: float) -> bool:
         resource = partition.lease.resource

@@ -127,6 +127,40 @@ def test_a_learner_gets_everything_and_is_not_counted() -> None:
     assert lead.acked("d") == at(5, 1)
 
 
+def test_learners_come_and_go_during_an_epoch_and_are_never_counted() -> None:
+    lead = serving()
+    lead.append(1, (b"x",))
+    lead.teach(["d", "a"])  # a member is none
+    assert lead.learners == {"d"}
+    assert not lead.has_taught(0, 1_000)
+    acked(lead, "a", at(5, 1))
+    acked(lead, "d", at(5, 1))
+    assert lead.hw == 0
+    assert lead.has_taught(0, 1_000)
+    lead.teach([])
+    acked(lead, "d", at(5, 1))  # late
+    assert lead.learners == set()
+    acked(lead, "b", at(5, 1))
+    assert lead.hw == 1
+
+
+def test_a_learner_has_the_log_while_it_follows_closely_and_not_when_it_falls_behind() -> None:
+    lead = serving()
+    lead.teach(["d"])
+    acked(lead, "d", at(5, 0), now_ms=100)
+    assert lead.has_taught(5_000, 1_000)  # nothing was appended since
+    lead.append(1, (b"x",))
+    for member in ABC:
+        acked(lead, member, at(5, 1), now_ms=5_000)
+    assert not lead.has_taught(7_000, 1_000)
+    acked(lead, "d", at(5, 1), now_ms=7_000)
+    lead.append(1, (b"y",))
+    for member in ABC:
+        acked(lead, member, at(5, 2), now_ms=7_100)
+    assert lead.has_taught(7_200, 1_000)
+    assert not lead.has_taught(8_200, 1_000)
+
+
 def test_a_reject_ends_leading_and_nothing_is_acknowledged_any_more() -> None:
     lead = serving()
     lead.append(1, (b"x",))

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 
+import pytest
 from tests.support.replication.logs import P
 from tests.support.wal import turns
 
+from holdfast.log.replication.catch_up_rate import CatchUpRate
 from holdfast.log.replication.entry_log import EntryLog
 from holdfast.log.replication.leader import Leader
 from holdfast.log.replication.member_streams import UNANSWERED_MAX, MemberStreams
 from holdfast.log.replication.messages import Ack, Announce, Append, Reject, Request
 from holdfast.log.replication.network import OnAnswer, ReplicaListener
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.settings import MIB
 
 
 class Wires:
@@ -19,7 +22,7 @@ class Wires:
     wal_id = "a"
 
     def __init__(self) -> None:
-        self.sent: dict[str, list[tuple[Request, OnAnswer]]] = {"a": [], "b": [], "c": []}
+        self.sent: dict[str, list[tuple[Request, OnAnswer]]] = {"a": [], "b": [], "c": [], "d": []}
         self.away: set[str] = set()
         self.listeners: list[ReplicaListener] = []
 
@@ -159,3 +162,56 @@ async def test_a_higher_promise_ends_the_leader_and_nothing_more_is_sent() -> No
     led.wires.take("c")
     led.streams.announce()
     assert [led.wires.take(member) for member in "bc"] == [[], []]
+
+
+async def test_a_learner_gets_the_log_and_what_is_appended_and_nobody_waits_for_it() -> None:
+    led = await Led().opened()
+    await led.append(3)
+    led.streams.teach(["d"], CatchUpRate(1 << 30))
+    await turns()
+    assert entries(led.wires.sent["d"]) == [4]  # the first is the start of the epoch
+    led.wires.answer_all("d")
+    for member in "ab":
+        led.wires.answer_all(member)
+    assert led.leader.hw == 3
+    await led.append()
+    assert entries(led.wires.take("d")) == [1]
+
+
+@pytest.mark.parametrize(("bytes_per_s", "messages"), [(100_000, 1), (1 << 40, 3 * (1 + UNANSWERED_MAX))])
+async def test_learners_of_all_leaders_together_are_sent_no_more_than_the_rate_allows(
+    bytes_per_s: int, messages: int
+) -> None:
+    rate, sent = CatchUpRate(bytes_per_s), 0
+    for _ in range(3):
+        led = await Led().opened()
+        for _ in range(8):
+            led.leader.append(1, [bytes(MIB)])
+        led.streams.teach(["d"], rate)
+        await turns()
+        sent += len(entries(led.wires.sent["d"]))
+        led.wires.answer_all("d")
+        led.streams.wake()
+        await turns()
+        sent += len(entries(led.wires.sent["d"]))
+        assert [len(entries(led.wires.sent[member])) for member in "bc"] == [UNANSWERED_MAX, UNANSWERED_MAX]
+    assert sent == messages
+    assert rate.bytes_sent == messages * MIB
+
+
+async def test_a_learner_that_is_none_any_more_is_sent_nothing_and_its_late_answer_changes_nothing() -> None:
+    led = await Led().opened()
+    await led.append()
+    led.streams.teach(["d"], CatchUpRate(1 << 30))
+    await turns()
+    ((message, on_answer),) = led.wires.take("d")
+    assert isinstance(message, Append)
+    led.streams.teach([], CatchUpRate(1 << 30))
+    on_answer(Ack(partition=P, epoch=1, matched=message.last))
+    on_answer(None)
+    await led.append()
+    assert led.wires.take("d") == []
+    led.streams.teach(["d"], CatchUpRate(1 << 30))  # it begins again
+    on_answer(None)
+    await turns()
+    assert entries(led.wires.take("d")) != []

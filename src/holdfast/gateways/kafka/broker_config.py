@@ -1,10 +1,44 @@
-"""A broker's settings under Kafka's names, for tools that read them. Read-only: command line and configuration file set them."""
+"""A broker's settings under Kafka's names, for tools that read them. Read-only: command line and configuration file set them.
+
+One kind is accepted without effect: throttles, which `kafka-reassign-partitions --throttle` sets before it moves anything, and
+removes afterwards. `replica.catch_up_bytes_per_s` is the limit here.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
 
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.config_names import MAPPED, ConfigEntry, config_text
 from holdfast.kafka.enums import ConfigType
 from holdfast.log.topic_config import TopicConfig
 from holdfast.vocabulary.host_port import join_host_port
+
+_log: Final = logging.getLogger(__name__)
+
+_THROTTLES: Final = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+
+
+def are_throttles(configs: Iterable[Any]) -> bool:
+    """Whether these changes are of throttles alone."""
+    return all(each.name in _THROTTLES for each in configs)
+
+
+def note_throttles(broker: str, configs: Iterable[Any]) -> None:
+    """Changes that are accepted without effect."""
+    for each in configs:
+        _log.info(
+            "%s=%s of broker %s accepted, without effect: replica.catch_up_bytes_per_s is the limit",
+            each.name,
+            each.value,
+            broker or "(default)",
+        )
 
 
 def broker_config_entries(backend: KafkaBackend, broker: Broker) -> tuple[ConfigEntry, ...]:

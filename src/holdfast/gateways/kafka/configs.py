@@ -6,7 +6,7 @@
     ListConfigResources     74   versions 0–1   (version 0 lists client metrics, of which there are none)
 
 Levels of loggers (`broker_loggers`) are those of the node that is asked. Not implemented: changing a broker's settings (the command
-line and the configuration file set them). Groups and client metrics have no settings, nor has the cluster-wide default of brokers
+line and the configuration file set them), but for throttles, which are accepted without effect. Groups and client metrics have no settings, nor has the cluster-wide default of brokers
 (the broker with the empty name).
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
-from holdfast.gateways.kafka.broker_config import broker_config_entries
+from holdfast.gateways.kafka.broker_config import are_throttles, broker_config_entries, note_throttles
 from holdfast.gateways.kafka.broker_loggers import alter_loggers, logger_entries
 from holdfast.gateways.kafka.config_encoding import DescribedResource, encode_described_configs
 from holdfast.gateways.kafka.config_names import (
@@ -90,6 +90,12 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
                 _check_unique(resource, duplicates)
                 _check_is_here(call.backend, resource.resource_name)
                 alter_loggers(resource.configs, validate_only=request.validate_only)
+                responses.append(_result(resource, ErrorCode.NONE, None))
+                continue
+            if resource.resource_type == ConfigResourceType.BROKER and are_throttles(resource.configs):
+                _check_unique(resource, duplicates)
+                await _rows(call.backend, resource)  # there is such a broker
+                note_throttles(resource.resource_name, resource.configs)
                 responses.append(_result(resource, ErrorCode.NONE, None))
                 continue
             _check_alterable(resource, duplicates)

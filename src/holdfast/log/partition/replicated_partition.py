@@ -9,7 +9,8 @@ Its rules (docs/replication.md, docs/safety.md rule 11):
 What is sent to whom is the `Leader`'s to say, and is sent by its `MemberStreams`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import msgspec
 from crc32c import crc32c
@@ -29,12 +30,14 @@ from holdfast.log.replication.takeover_run import TakeoverRun
 from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
 
+_CAUGHT_UP_MS: Final = 1_000  # a learner that had the log so lately has it
+
 
 class ReplicatedPartition(LeadingPartition):
     """One partition whose tail several agents keep. Made by `takeover.open_partitions`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "_in_sync _leader _matched _needed _own _streams _unannounced drain_failed in_sync_committed_ms on_ended"
+        "_catch_up_rate _in_sync _leader _matched _needed _own _streams _unannounced drain_failed in_sync_committed_ms on_ended"
     ).split()
 
     def __init__(
@@ -51,6 +54,7 @@ class ReplicatedPartition(LeadingPartition):
         assert resources.replication is not None
         self._leader, self._streams = run.takeover.committed(), run.streams
         self._own, self._unannounced = resources.replication.network.wal_id, resources.replication.unannounced
+        self._catch_up_rate = resources.replication.catch_up_rate
         self._needed = replicas_needed(state.config)
         self._in_sync = self._matched = self._leader.matched
         self.in_sync_committed_ms = self._clock.boot_ms()
@@ -137,6 +141,16 @@ class ReplicatedPartition(LeadingPartition):
     def can_be_drained(self) -> bool:
         """Whether it may be published completely: it can advance, and no attempt to drain it has failed in this epoch."""
         return self.can_advance and not self.drain_failed
+
+    def teach(self, learners: Collection[str], now_ms: float) -> bool:
+        """Send the log to these, too, and to no others beside the members; whether all of them have it, but for what is on its way.
+
+        Called again and again: the rate is limited.
+        """
+        if not learners and not self._leader.learners:
+            return True
+        self._streams.teach(learners, self._catch_up_rate)
+        return self._leader.has_taught(now_ms, _CAUGHT_UP_MS)
 
     def announce(self) -> None:
         """Tell replicas that have everything what is visible and what is published."""

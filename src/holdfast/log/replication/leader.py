@@ -8,8 +8,9 @@ The leader's own disk is a member like any other: its messages go to the replica
 takes a new epoch: it may have sent entries that its own disk lost. So does one whose own write was refused.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.log.replication.entry_log import EntryLog, find_fork
 from holdfast.log.replication.messages import Ack, Announce, Answer, Append, Base, Mismatch, Reject
@@ -28,6 +29,9 @@ class Ended:
 
     reason: str
     promised: int = 0
+
+
+_NEVER_MS: Final = float("-inf")
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ class Leader:
             raise InvalidError("epoch of a leader", epoch, f"above that of its log, {log.position.epoch}")
         self.partition, self.epoch, self.log = partition, epoch, log
         self.members = tuple(members)  # fixed for the epoch
-        self.learners = frozenset(learners) - set(members)  # get everything, and are not counted
+        self.learners = set(learners) - set(members)  # get everything, and are not counted
         self.hw = log.base.offset
         self.ended: Ended | None = None
         self.opened = False
@@ -79,7 +83,8 @@ class Leader:
         self.start = log.position  # where the epoch begins: on w members before it serves
         # Everybody is taken to have the whole log until it says otherwise.
         self._recovered = recovered
-        self._members = {each: _Member(recovered, now_ms) for each in (*members, *self.learners)}
+        self._members = {each: _Member(recovered, now_ms) for each in members}
+        self._members |= {each: _Member(recovered, _NEVER_MS) for each in self.learners}
 
     @property
     def published(self) -> Position:
@@ -182,6 +187,22 @@ class Leader:
         """The members that keep up: out after `lag_ms` below the high watermark, in again when they reach it."""
         return tuple(each for each in self.members if now_ms - self._members[each].caught_up_at_ms < lag_ms)
 
+    def has_taught(self, now_ms: float, lag_ms: float) -> bool:
+        """Whether every learner has the log up to the high watermark, or had it less than `lag_ms` ago: then it is on its way."""
+        return all(
+            state.acked.epoch == self.epoch
+            and (state.acked.offset >= self.hw or now_ms - state.caught_up_at_ms < lag_ms)
+            for state in map(self._members.__getitem__, self.learners)
+        )
+
+    def teach(self, learners: Collection[str]) -> None:
+        """These are its learners from now on, and no others. Whoever may become a member gets the log first."""
+        for gone in self.learners.difference(learners):
+            del self._members[gone]
+        self.learners = set(learners) - set(self.members)
+        for each in self.learners - self._members.keys():
+            self._members[each] = _Member(self._recovered, _NEVER_MS)
+
     def heard(self, member: str, now_ms: float) -> None:
         """Its connection is alive: a member that has everything and is sent nothing is in sync all the same."""
         state = self._members[member]
@@ -200,7 +221,8 @@ class Leader:
         if state.acked > answer.position:
             if member not in self.learners:
                 return  # late: it has matched since
-            state.acked = NOWHERE  # or it has dropped its log, as only a replica may that is not counted
+            # or it has dropped its log, as only a replica may that is not counted
+            state.acked, state.caught_up_at_ms = NOWHERE, _NEVER_MS
         state.probing, state.waiting = True, False
         fork = find_fork(self.log, answer.base, answer.position, answer.epochs)
         if fork is None or fork < self.log.base:

@@ -8,12 +8,13 @@ The agent's own disk is a member like any other, but for one thing: if a write i
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from holdfast.log.replication.catch_up_rate import CatchUpRate
 from holdfast.log.replication.leader import Ended, Leader
-from holdfast.log.replication.messages import Announce, Answer
+from holdfast.log.replication.messages import Announce, Answer, Append
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.settings import MIB
@@ -32,6 +33,7 @@ class MemberStreams:
         "_attempts",
         "_clock",
         "_leader",
+        "_learner_rate",
         "_lost",
         "_network",
         "_stop_listening",
@@ -49,6 +51,7 @@ class MemberStreams:
         self._attempts = dict.fromkeys(everybody, 0)  # what was sent before the last one is not waited for
         self._unanswered = dict.fromkeys(everybody, 0)
         self._lost = {each for each in everybody if not network.is_connected(each)}
+        self._learner_rate: CatchUpRate | None = None
         self._woken = False
         self._stop_listening = network.listen(self)
         self.wake()
@@ -72,6 +75,22 @@ class MemberStreams:
         """Ask those again that lost a message, as far as they can be reached."""
         for member in [each for each in self._lost if self._network.is_connected(each)]:
             self._begin_again(member)
+
+    def teach(self, learners: Collection[str], rate: CatchUpRate) -> None:
+        """These are the learners from now on, and no others. Together, and with those of other leaders, they are sent so much."""
+        self._learner_rate = rate
+        for gone in self._leader.learners.difference(learners):
+            self._attempts[gone] += 1  # whatever it still answers is late
+            del self._unanswered[gone]
+            self._lost.discard(gone)
+        self._leader.teach(learners)
+        for each in self._leader.learners - self._unanswered.keys():
+            self._attempts.setdefault(each, 0)
+            self._unanswered[each] = 0
+            if not self._network.is_connected(each):
+                self._lost.add(each)
+        if self._leader.learners:
+            self.wake()
 
     def close(self) -> None:
         """Send nothing more, and listen to nobody."""
@@ -106,15 +125,20 @@ class MemberStreams:
             self._send(member)
 
     def _send(self, member: str, *, announce: bool = False) -> None:
-        if member in self._lost:
+        if member in self._lost or member not in self._unanswered:
             return
+        rate = self._learner_rate if member in self._leader.learners else None
         while self._unanswered[member] < UNANSWERED_MAX:
+            if rate is not None and not rate.may_send(self._clock.boot_ms()):
+                return  # until it is woken: `teach` is called again and again
             message = self._leader.next_message(member, BYTES_MAX, announce=announce)
             if message is None:
                 return
             if isinstance(message, Announce):
                 self._network.send(member, message, _no_answer)
                 continue
+            if rate is not None and isinstance(message, Append):
+                rate.sent(sum(len(part) for entry in message.entries for part in entry.payload))
             self._unanswered[member] += 1
             self._network.send(member, message, partial(self._answered, member, self._attempts[member]))
 

@@ -12,16 +12,19 @@ class ReplicaSettings:
     `lag_ms`: a replica that has not reached the high watermark for so long leaves the in-sync set, and one whose leader's agent was
     silent for so long serves no fetches. `entries_bytes_max`: unpublished entries in memory that other agents' leaders have sent,
     of all partitions; `entries_wait_ms`: how long a message with more of them waits before it is left unanswered.
+    `catch_up_bytes_per_s`: how fast this agent's leaders send their logs to replicas that are not members yet, all together.
     `check_ms`: how often the store is asked which logs nobody counts any more.
     """
 
     lag_ms: int = 10_000
     entries_bytes_max: int = 512 * MIB
     entries_wait_ms: int = 1_000
+    catch_up_bytes_per_s: int = 64 * MIB
     check_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        check_at_least("entries_bytes_max", self.entries_bytes_max, KIB)
+        for name in ("entries_bytes_max", "catch_up_bytes_per_s"):
+            check_at_least(name, getattr(self, name), KIB)
         for name in ("lag_ms", "entries_wait_ms", "check_ms"):
             check_at_least(name, getattr(self, name), 1)
 
