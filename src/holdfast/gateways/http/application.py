@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Litestar, Request, Response
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.routes import HTTPRoute
@@ -55,7 +56,7 @@ from holdfast.gateways.http.routes import (
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
 from holdfast.gateways.http.routes.bodies import JsonRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes
-from holdfast.gateways.http.routes.log_dependencies import LogRoutes
+from holdfast.gateways.http.routes.log_dependencies import STATE, LogRoutes
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
 from holdfast.gateways.http.security import REFUSED
 from holdfast.pipeline.service.service import PipelineService
@@ -110,6 +111,7 @@ def make_application(backend: HttpBackend, pipelines: PipelineService) -> Applic
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
+        state=State({STATE: routes} if backend.log is not None else {}),
     )
     check_routes(routes_of(inner))
     return RequestMiddleware(

@@ -17,6 +17,14 @@ def header_map(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
+def header_value(scope: Mapping[str, Any], wanted: bytes) -> str | None:
+    """The first header of a name in small letters."""
+    for name, value in scope["headers"]:
+        if name == wanted:
+            return str(value.decode("latin-1"))
+    return None
+
+
 def replay_body(body: bytes, receive: Receive) -> Receive:
     """`receive` for an application whose request body has been read already."""
     replayed = False

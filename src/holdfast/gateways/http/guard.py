@@ -13,7 +13,7 @@ from typing import Any, Final
 from litestar.types import ASGIApp
 
 from holdfast.gateways.http.access import ACCESS, RequestAccess
-from holdfast.gateways.http.asgi import Scope
+from holdfast.gateways.http.asgi import Scope, header_value
 from holdfast.gateways.http.errors import CsrfError
 from holdfast.gateways.http.route_rules import RULES, NameSource
 from holdfast.gateways.http.security import HttpSecurity
@@ -60,7 +60,7 @@ class Guard:
     async def _identity(self, scope: Scope, method: str) -> Identity:
         host = client_host(scope)
         authenticator = self._authenticator
-        header = _header(scope, b"authorization")
+        header = header_value(scope, b"authorization")
         if header is not None:
             kind, _, given = header.partition(" ")
             match kind.lower():
@@ -74,7 +74,7 @@ class Guard:
             raise AuthenticationError("no credentials")
         identity = authenticator.session(token, host)
         if method not in _SAFE_METHODS:
-            given = _header(scope, CSRF_HEADER) or ""
+            given = header_value(scope, CSRF_HEADER) or ""
             if not hmac.compare_digest(given.encode(), identity.csrf.encode()):
                 raise CsrfError
         return identity
@@ -86,16 +86,9 @@ def client_host(scope: Mapping[str, Any]) -> str:
     return str(client[0]) if client else ""
 
 
-def _header(scope: Scope, wanted: bytes) -> str | None:
-    for name, value in scope["headers"]:
-        if name == wanted:
-            return str(value.decode("latin-1"))
-    return None
-
-
 def _session_token(scope: Scope) -> str | None:
     """The session in the cookies."""
-    header = _header(scope, b"cookie")
+    header = header_value(scope, b"cookie")
     if header is None:
         return None
     try:

@@ -1,7 +1,8 @@
 """The OpenAPI document, and an HTML page of it.
 
 Litestar derives paths, parameters and bodies from the handlers. The rest is added here: every error response is a problem, and
-bodies that a service decodes itself (`opt={"body": …}`) have the type the service decodes them into.
+bodies that a service decodes itself (`opt={"body": …}`) have the type the service decodes them into. Hot routes that encode their
+own answers and read their own headers declare those in the same way.
 """
 
 import html
@@ -83,7 +84,7 @@ class OpenApiDocument:
             msgspec.json.decode(msgspec.json.encode(application.openapi_schema.to_schema()))
         )
         bodies, answers = _declared_types(application, "body"), _declared_types(application, "answer")
-        raw = _declared_types(application, "media_types")
+        raw, headers = _declared_types(application, "media_types"), _declared_types(application, "header")
         kinds = [Problem, *bodies.values(), *answers.values(), *structs.seen.values()]
         _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
         document.setdefault("components", {}).setdefault("schemas", {}).update(schemas)
@@ -91,6 +92,9 @@ class OpenApiDocument:
             for method, operation in operations.items():
                 if method in _METHODS:
                     _complete_operation(operation, bodies.get((path, method)), answers.get((path, method)))
+                    if header := headers.get((path, method)):
+                        parameter = {"name": header, "in": "header", "required": False, "schema": {"type": "string"}}
+                        operation.setdefault("parameters", []).append(parameter)
                     if media_types := raw.get((path, method)):
                         content = {media: {"schema": {"type": "string"}} for media in media_types}
                         operation["requestBody"] = {"required": True, "content": content}

@@ -6,8 +6,8 @@
     ListConfigResources     74   versions 0–1   (version 0 lists client metrics, of which there are none)
 
 Levels of loggers (`broker_loggers`) are those of the node that is asked. Not implemented: changing a broker's settings (the command
-line and the configuration file set them), but for throttles, which are accepted without effect. Groups and client metrics have no settings, nor has the cluster-wide default of brokers
-(the broker with the empty name).
+line and the configuration file set them), but for throttles, which are accepted without effect. Groups and client metrics have no
+settings, nor has the cluster-wide default of brokers (the broker with the empty name).
 """
 
 from collections.abc import Iterable, Mapping

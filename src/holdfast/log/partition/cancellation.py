@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,9 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait((task,))
+        while not task.done():  # cancelled once more, as by a group that ends and by a deadline: it is still not left behind
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
         if not task.cancelled():
             task.exception()  # retrieved: the caller gets the cancellation
         raise

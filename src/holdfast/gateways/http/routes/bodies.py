@@ -1,4 +1,4 @@
-"""What request bodies have in common."""
+"""What request and response bodies have in common."""
 
 from typing import Any, TypeVar
 
@@ -6,6 +6,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import ValidationException
 
+from holdfast.gateways.http.asgi import Receive, Scope, Send
 from holdfast.gateways.http.errors import MalformedBodyError
 
 T = TypeVar("T")
@@ -13,6 +14,21 @@ T = TypeVar("T")
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A request body: fields are in camel case, and an unknown one is an error."""
+
+
+class JsonAnswer:
+    """A response of a hot route, encoded by its handler. The framework's own costs as much as the append of a record."""
+
+    __slots__ = ("_body",)
+
+    def __init__(self, answer: msgspec.Struct) -> None:
+        self._body = msgspec.json.encode(answer)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = str(len(self._body)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body, "more_body": False})
 
 
 class JsonRequest(Request[Any, Any, Any]):

@@ -11,11 +11,12 @@ from litestar.response import Stream
 
 from holdfast.client.admin.positions import AtOffset, Beginning, EndPosition, Position, parse_position
 from holdfast.gateways.http.access import RequestAccess, access_of, require
+from holdfast.gateways.http.asgi import header_value
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
 from holdfast.gateways.http.log.tail import parse_event_id, tail_events
-from holdfast.gateways.http.routes.bodies import RequestBody, decoded_body
+from holdfast.gateways.http.routes.bodies import JsonAnswer, RequestBody, decoded_body
 from holdfast.gateways.http.routes.dependencies import HttpRequest
-from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes
+from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes, log_routes
 from holdfast.gateways.http.routes.topics import TOPIC_PATH
 from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.gateways.log_access.topic_tail import PARTITIONS_MAX
@@ -109,17 +110,18 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tags=["records"],
     summary="Produce a record",
     status_code=200,
-    opt={"body": ProduceRequest},
+    opt={"body": ProduceRequest, "answer": Produced, "header": "Idempotency-Key"},
 )
-async def produce(log: LogDependency, request: HttpRequest, key: IdempotencyKey = None) -> Produced:
+async def produce(request: HttpRequest) -> JsonAnswer:
     """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
+    log, key = log_routes(request), header_value(request.scope, b"idempotency-key")
     data = decoded_body(_ONE, await request.body())
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     acks = _ACKS[data.ack_mode or data.acks]
     record = _named(data, log.backend.clock.now_ms())
     found = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
     ((partition, offset),) = found.offsets.items()
-    return Produced(partition=partition, offset=offset)
+    return JsonAnswer(Produced(partition=partition, offset=offset))
 
 
 @post(
