@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.wal import turns
 
 from holdfast.log.partition.cancellation import run_to_completion
 from holdfast.vocabulary.errors import ClosedError
@@ -25,14 +26,13 @@ async def test_work_comes_to_its_end_however_often_its_caller_is_cancelled_and_l
 
     caller = asyncio.ensure_future(run_to_completion(work()))
     for _ in range(cancellations):
-        await asyncio.sleep(0)
+        await turns(1)
         caller.cancel()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     assert not caller.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert ended
-    await asyncio.sleep(0)
+    await turns()
     assert left_behind == []
