@@ -43,6 +43,7 @@ _access: Final = logging.getLogger("holdfast.http.access")
 _log: Final = logging.getLogger(__name__)
 
 REQUEST_ID: Final = "holdfast.request_id"  # in the scope
+BODY: Final = "holdfast.body"  # in the scope: what the application could receive as well
 PROBE_PATHS: Final = frozenset({"/live", "/ready", "/metrics"})
 _PATH_CHARS_MAX: Final = 300
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")  # of a client: nothing in it can end a line
@@ -133,7 +134,7 @@ class RequestMiddleware:
     async def _respond(self, scope: Scope, method: str, receive: Receive, response: "_ResponseRecorder") -> None:
         try:
             self._check_access(scope, method)
-            body = await self._body(header_map(scope), receive)
+            body = scope[BODY] = await self._body(header_map(scope), receive)
             async with asyncio.timeout(self._settings.request_ms / 1000):
                 await self._inner(scope, replay_body(body, receive), response)
         except RequestRejected as refused:

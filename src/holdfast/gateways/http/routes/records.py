@@ -14,6 +14,7 @@ from holdfast.gateways.http.access import RequestAccess, access_of, require
 from holdfast.gateways.http.asgi import header_value
 from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
 from holdfast.gateways.http.log.tail import parse_event_id, tail_events
+from holdfast.gateways.http.middleware import BODY
 from holdfast.gateways.http.routes.bodies import JsonAnswer, RequestBody, decoded_body
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes, log_routes
@@ -115,7 +116,7 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def produce(request: HttpRequest) -> JsonAnswer:
     """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
     log, key = log_routes(request), header_value(request.scope, b"idempotency-key")
-    data = decoded_body(_ONE, await request.body())
+    data = decoded_body(_ONE, request.scope[BODY])  # type: ignore[typeddict-item]
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     acks = _ACKS[data.ack_mode or data.acks]
     record = _named(data, log.backend.clock.now_ms())
