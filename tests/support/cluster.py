@@ -1,6 +1,9 @@
 """Agents in one process: one store and one object storage for all, a WAL folder each, timings at second scale."""
 
 import asyncio
+import errno
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.support.partitions import batch, records
@@ -19,7 +22,9 @@ from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.service import LogService
 from holdfast.log.settings import LogSettings
 from holdfast.log.topics import UnknownTopicError
-from holdfast.log.wal import WalSettings
+from holdfast.log.wal import Wal, WalSettings
+from holdfast.log.wal.disk import WalDisk
+from holdfast.log.wal.frames import Buffer
 from holdfast.objects.memory import MemoryObjects
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.faulty_objects import FaultyObjects
@@ -52,6 +57,28 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
     return AgentSettings(**{**settings, **changes})  # type: ignore[arg-type]
 
 
+class FillableDisk(WalDisk):
+    """A disk that a test can fill."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        self._check()
+        return super().write(descriptor, buffers, position)
+
+    def write_blocks(self, descriptor: int, buffers: Sequence[Buffer], memory: memoryview, position: int) -> int:
+        self._check()
+        return super().write_blocks(descriptor, buffers, memory, position)
+
+    def free_bytes(self, directory: Path) -> int:
+        return 0 if self.full else super().free_bytes(directory)
+
+    def _check(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "full on purpose")
+
+
 class Node:
     """One agent: a task that is stopped gracefully, dropped, or cut off."""
 
@@ -59,6 +86,7 @@ class Node:
         self.world, self.name = world, name
         self.store = FaultyStore(world.store, random=world.random)
         self.objects = FaultyObjects(world.objects, clock=world.clock, random=world.random)
+        self.disk = FillableDisk()
         self.agent: Agent
         self.serving = False  # whether what stands on the agent runs: its gateways
         self._changes = changes
@@ -76,6 +104,7 @@ class Node:
                 clock=self.world.clock,
                 random=self.world.random,
                 peers=self._endpoint() if self.world.streams else None,
+                open_wal=partial(Wal.open, disk=self.disk),
             ) as self.agent:
                 self.serving = True
                 self._up.set()

@@ -167,6 +167,7 @@ class Agent:
             clock=clock,
             random=random,
             wal_id=replicas.wal_id,
+            is_disk_full=lambda: replicas.wal.full,
             peers=peers,
         )
         cluster.on_topics = self._topics_changed

@@ -7,11 +7,12 @@ a lease means is its handler's.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from holdfast.agent.cluster import Cluster
+from holdfast.agent.full_disk import FullDiskWatch
 from holdfast.agent.lease_handlers import LeaseHandlerFactory, LeaseRouter, SessionLeaseHandler
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.settings import AgentCounters, AgentSettings
@@ -50,6 +51,7 @@ class SessionLoop:
         clock: Clock,
         random: Random,
         wal_id: str = "",
+        is_disk_full: Callable[[], bool] = lambda: False,
         peers: Peers | None = None,
     ) -> None:
         self.member: Member | None = None
@@ -69,6 +71,15 @@ class SessionLoop:
         )
         if peers is not None:
             peers.listeners.append(self._suspicions)
+        self._full_disk = FullDiskWatch(
+            settings.id,
+            is_full=is_disk_full,
+            is_leaving=lambda: self._leaving.is_set(),
+            wait_ms=settings.full_disk_ms,
+            store=store,
+            clock=clock,
+            random=random,
+        )
         self._leaving, self._handed_over, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hand_over(self) -> None:
@@ -168,7 +179,7 @@ class SessionLoop:
             for kind, handler in handlers.items()
         )
         async with (
-            background_tasks(planner, self._suspicions.run(session.id), *serving),
+            background_tasks(planner, self._suspicions.run(session.id), self._full_disk.run(session.id), *serving),
             execute_plan(
                 store,
                 router,

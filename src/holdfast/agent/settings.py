@@ -25,7 +25,7 @@ class AgentSettings(LeadershipSettings):
 
     `hand_over_ms`: how long a graceful stop lets other agents take leases over one by one; then the rest is flushed and released,
     which takes at most `drain_ms`. `rejoin_ms`: the pause before a new session, except for the first
-    one after a while.
+    one after a while. `full_disk_ms`: an agent whose disk has been full for so long asks to be drained.
     """
 
     id: str
@@ -36,6 +36,7 @@ class AgentSettings(LeadershipSettings):
     hand_over_ms: int = 15_000
     drain_ms: int = 15_000
     rejoin_ms: int = 1_000
+    full_disk_ms: int = 10_000
     session: SessionSettings = field(default_factory=SessionSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     planner: PlannerSettings = field(default_factory=PlannerSettings)
@@ -55,6 +56,7 @@ class AgentSettings(LeadershipSettings):
         if not self.id or not self.id.isprintable() or "/" in self.id:
             raise InvalidError("agent id", self.id, "printable text without /")
         check_at_least("rejoin_ms", self.rejoin_ms, 1)
+        check_at_least("full_disk_ms", self.full_disk_ms, 1)
         check_at_least("hand_over_ms", self.hand_over_ms, 0)
         check_at_least("drain_ms", self.drain_ms, 0)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.contracts.commits import commit_resolved
 from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
-from holdfast.contracts.store import Absent, AtVersion, Delete, Entry, Operation, Put, Store
+from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import (
     ASSIGNMENTS,
     DRAINS,
@@ -91,10 +91,24 @@ async def drain_agent(store: Store, agent: str, *, clock: Clock, random: Random)
     return msgspec.json.decode(kept, type=DrainRecord)
 
 
-async def drain_until_session_ends(store: Store, agent: str, *, session: str, clock: Clock, random: Random) -> None:
-    """The agent itself asks, because it is about to leave. What an operator has asked for stays."""
+async def drain_until_session_ends(
+    store: Store, agent: str, *, session: str, clock: Clock, random: Random
+) -> int | None:
+    """The agent itself asks, because it is about to leave or cannot write: the version of that. None: somebody else has asked."""
     key, asked = drain_key(agent), msgspec.json.encode(DrainRecord(clock.now_ms()))
-    await commit_resolved(store, clock=clock, random=random, require=(Absent(key),), apply=(Put(key, asked, session),))
+    outcome = await commit_resolved(
+        store, clock=clock, random=random, require=(Absent(key),), apply=(Put(key, asked, session),)
+    )
+    if isinstance(outcome, Committed):
+        return outcome.version
+    found = outcome.found.get(key)
+    return found.version if found is not None and found.session == session else None
+
+
+async def withdraw_drain(store: Store, agent: str, version: int, *, clock: Clock, random: Random) -> None:
+    """The agent itself withdraws what it has asked for; what anybody has asked for since stays."""
+    key = drain_key(agent)
+    await commit_resolved(store, clock=clock, random=random, require=(AtVersion(key, version),), apply=(Delete(key),))
 
 
 async def undrain_agent(store: Store, agent: str, *, clock: Clock, random: Random) -> None:

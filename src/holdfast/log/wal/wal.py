@@ -140,6 +140,11 @@ class Wal:
             with _stopped_by(wal.failed):
                 yield wal
 
+    @property
+    def full(self) -> bool:
+        """Whether appends were refused, and there is still no space for another file. A quota below that is not seen."""
+        return self._full and not self._opened.files.has_space()
+
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
         """Queue `frame`; the future is its LSN once it is durable. Fails as `append_with_callback` does."""
         return self._append_future(frame)

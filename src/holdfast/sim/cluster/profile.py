@@ -95,6 +95,7 @@ def agent_settings(name: str, profile: ClusterProfile) -> AgentSettings:
             segment_keys_max=6,
             check_batches="headers",
         ),
+        full_disk_ms=ttl_ms // 2,
         wal=WalSettings(file_bytes=16 * KIB, files_spare_max=2, read_bytes=4 * KIB, copy_forward_files=2),
         upkeep=MaintenanceSettings(
             grace_ms=ttl_ms // 2,
