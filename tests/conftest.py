@@ -34,8 +34,8 @@ Serve = Callable[[str], NewStoreHarness]
 
 TESTS = Path(__file__).parent
 SERVER_PATHS = (
-    *("bench/", "chaos/test_chaos", "clients/", "upgrade/", "testing/", "clickhouse/embedded/", "gateways/http/"),
-    "observability/",
+    *("app/", "bench/", "chaos/test_chaos", "clients/", "clickhouse/embedded/", "fuzz/", "gateways/", "heaps/"),
+    *("observability/", "sdk/", "spark/clickhouse/", "testing/", "upgrade/"),
     *("scenarios/test_scenarios", "log/crash/", "objects/", "pipeline/kills/", "pipeline/sinks/"),
     *("stores/test_postgres", "stores/test_redis", "stores/test_etcd", "stores/test_sqlite_processes"),
 )

@@ -17,6 +17,8 @@ from holdfast.log.topics import UnknownTopicError
 from holdfast.log.wal.set_aside import list_tails
 from holdfast.vocabulary.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 
 async def with_topic(cluster: LocalCluster, partitions: int = 1, **config: object) -> Node:
     ann = await cluster.node("ann")

@@ -9,6 +9,8 @@ from holdfast.contracts.store import Store
 from holdfast.testing import store_contract as contract
 from holdfast.testing.harness import StoreHarness
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> str:

@@ -4,6 +4,10 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 
 BLOCKING = "the same for asyncio and, in `sync`, without"

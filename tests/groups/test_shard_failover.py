@@ -18,6 +18,8 @@ from holdfast.groups.settings import GroupSettings
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 SHARDS = 4

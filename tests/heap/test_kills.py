@@ -9,6 +9,8 @@ from tests.support.failpoints import FailpointFolder
 from tests.support.heap_process import HeapProcess
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class Lives:
     """One data directory, one process after another."""

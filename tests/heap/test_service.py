@@ -28,6 +28,8 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError
 from holdfast.vocabulary.settings import MIB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[HeapWorld]:

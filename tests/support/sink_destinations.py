@@ -53,7 +53,7 @@ class ClickHouseDatabase:
 
     def ask(self, statement: str) -> list[dict[str, Any]]:
         text = self.server.query(statement + " FORMAT JSONEachRow")
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line.decode(errors="surrogateescape")) for line in text.splitlines()]
 
     def run(self, statement: str) -> None:
         self.server.query(statement)

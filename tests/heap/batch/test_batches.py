@@ -32,6 +32,8 @@ from holdfast.heap.settings import HeapSettings
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("begun", "prepared", "decided", "resolved", "key-deleted")
 COMMITTED = ("decided", "resolved", "key-deleted")
 

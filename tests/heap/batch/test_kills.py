@@ -7,6 +7,8 @@ import pytest
 from tests.support.failpoints import FailpointFolder
 from tests.support.heap_process import PARTITIONS, HeapProcess
 
+pytestmark = pytest.mark.slow
+
 NOTHING, ALL = [[0, 0, 0]] * PARTITIONS, [[1, 1, 0]] * PARTITIONS
 
 

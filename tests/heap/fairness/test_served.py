@@ -16,6 +16,8 @@ from holdfast.heap.model import NewMessage, PoppedMessage
 from holdfast.heap.service import HeapService
 from holdfast.vocabulary.errors import InvalidError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[HeapWorld]:

@@ -9,6 +9,8 @@ from tests.support.heap_process import PARTITIONS, HeapProcess
 
 from holdfast.heap.routing import partition_of_key
 
+pytestmark = pytest.mark.slow
+
 GROWN = 7
 KEYS = [key for key in map(str, range(40)) if partition_of_key(key, GROWN) >= PARTITIONS][:6]
 

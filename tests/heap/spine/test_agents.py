@@ -16,6 +16,8 @@ from holdfast.heap.service import HeapService
 from holdfast.log.errors import NotLeaderError
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
+pytestmark = pytest.mark.slow
+
 SCRAMBLED = [(number * 37) % 101 for number in range(60)]
 
 

@@ -38,6 +38,8 @@ from holdfast.log.settings import LeadershipSettings
 from holdfast.vocabulary.errors import FencedError, HoldfastError, OutcomeUnknownError
 from holdfast.vocabulary.settings import KIB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[ReplicatedWorld]:

@@ -21,6 +21,8 @@ from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import SeededRandom
 from holdfast.vocabulary.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 NAMES = ("ann", "bob", "carol")
 STEPS = 60

@@ -24,6 +24,7 @@ RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 PARSED: Final = "_parsed"
 BAD: Final = "_bad"
 _CORRUPT: Final = "_holdfast_corrupt"
+_OF_TEXTS: Final = ("csv", "raw")  # formats whose fields are texts
 
 
 def metric_name(source: StreamSource) -> str:
@@ -82,16 +83,38 @@ def decoded(frame: "DataFrame", source: StreamSource) -> "DataFrame":
     else:
         schema = StructType(list(frame.schema.fields)).add(TEXT, "string").add(REASON, "string")
         frame = frame.mapInArrow(DecodeValues(decoder_config(source)), schema)
-    frame = frame.withColumn(PARSED, _parsed(frame[TEXT], value_schema(source)))
+    frame = frame.withColumn(PARSED, _parsed(frame[TEXT], value_schema(source), source))
     return frame.withColumn(BAD, frame[PARSED].isNull() | frame[PARSED][_CORRUPT].isNotNull())
 
 
-def _parsed(text: "Column", schema: "StructType") -> "Column":
+def _parsed(text: "Column", schema: "StructType", source: StreamSource) -> "Column":
+    """The fields of a value, with one more that is not null if they do not fit."""
+    return _cast(text, schema) if source.format in _OF_TEXTS else _from_json(text, schema)
+
+
+def _from_json(text: "Column", schema: "StructType") -> "Column":
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     marked = StructType(list(schema.fields)).add(_CORRUPT, "string")
     return f.from_json(text, marked, {"columnNameOfCorruptRecord": _CORRUPT})
+
+
+def _cast(text: "Column", schema: "StructType") -> "Column":
+    """The same of a value whose fields are all texts: a text that its type cannot be made of does not fit."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+    texts = _from_json(text, StructType([StructField(each.name, StringType()) for each in schema.fields]))
+    fields, misfits = [], f.lit(False)
+    for each in schema.fields:
+        nested = isinstance(each.dataType, ArrayType | MapType | StructType)
+        given = texts[each.name]
+        typed = f.from_json(given, each.dataType) if nested else given.try_cast(each.dataType)  # type: ignore[arg-type]
+        fields.append(typed.alias(each.name))
+        misfits = misfits | (given.isNotNull() & typed.isNull())
+    corrupt = f.coalesce(texts[_CORRUPT], f.when(misfits, text))
+    return f.when(texts.isNotNull(), f.struct(*fields, corrupt.alias(_CORRUPT)))
 
 
 def fingerprint_of(frame: "DataFrame") -> tuple["Column", "Column"]:
@@ -107,7 +130,7 @@ def rejected(frame: "DataFrame", source: StreamSource) -> "DataFrame":
     from pyspark.sql import functions as f
 
     misfits = [
-        f.when(_parsed(frame[TEXT], _alone(field))[_CORRUPT].isNotNull(), f.lit(field.name))
+        f.when(_parsed(frame[TEXT], _alone(field), source)[_CORRUPT].isNotNull(), f.lit(field.name))
         for field in value_schema(source).fields
     ]
     is_json = f.get_json_object(frame[TEXT], "$").isNotNull()
