@@ -18,7 +18,7 @@ import uvloop
 from rich.console import Console
 
 from bench.figures import Figure, table
-from bench.heap import beanstalkd, ours, postgres, valkey
+from bench.heap import beanstalkd, ours, postgres, rabbitmq, valkey
 from bench.heap.queue import OURS, Clients, Queue
 from bench.heap.runs import Latencies, latencies, rates
 from holdfast.vocabulary.errors import UnavailableError
@@ -32,6 +32,7 @@ QUEUES: Final = (
     Queue("pgmq", "PostgreSQL, pgmq's statements", partial(postgres.serving, pgmq=True)),
     Queue("valkey", "Valkey, sorted set", valkey.serving),
     Queue("beanstalkd", "beanstalkd -f 0", beanstalkd.serving, batches=False),
+    Queue("rabbitmq", "RabbitMQ, quorum queue", rabbitmq.serving),
 )
 
 
