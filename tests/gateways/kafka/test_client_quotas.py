@@ -69,11 +69,11 @@ async def test_a_pause_ends_by_itself(tmp_path: Path) -> None:
     async with admin_of(tmp_path, topics=ORDERS) as admin:
         await limit(admin.gateway, QuotaEntity(None, "tests"), produce=1_000_000)
         client = await admin.gateway.client()
-        told_ms = throttle_ms(await produced(client, 10_050_000))
-        assert 0 < told_ms < 1_000
         started_ms = admin.backend.clock.boot_ms()
+        told_ms = throttle_ms(await produced(client, 10_500_000))
+        assert 300 < told_ms < 1_000
         await client.ask(METADATA, 9, {"topics": None})
-        assert admin.backend.clock.boot_ms() - started_ms >= told_ms - 20  # the answer took a moment to arrive
+        assert admin.backend.clock.boot_ms() - started_ms >= told_ms
         assert muted(admin.gateway) == 0
 
 
