@@ -1,8 +1,11 @@
 """Heaps as gateways use them, on a real agent: WAL, store, log."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,6 +54,35 @@ async def test_the_best_comes_first_and_an_ack_is_the_end(world: HeapWorld, mode
     assert await heaps.ack("jobs", [each.lease_token for each in popped]) == [None] * 5
     (stats,) = await heaps.stats("jobs")
     assert (stats.ready, stats.inflight, stats.enqueued, stats.acked) == (0, 0, 5, 5)
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "extend", "cancel", "purge"])
+async def test_nobody_is_told_that_a_message_is_gone_before_that_is_durable(world: HeapWorld, how: str) -> None:
+    """Whoever asks again, because an answer was late, takes it for done; and it may come back, if its leader dies now."""
+    node = await world.node()
+    heaps = await world.heap(node)
+    (message,) = await enqueue(heaps, 1)
+    (popped,) = await pop(heaps)
+    token = popped.lease_token
+    node.disk.gate = threading.Event()
+    questions: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+        "ack": lambda: heaps.ack("jobs", [token]),
+        "nack": lambda: heaps.nack("jobs", [token]),
+        "extend": lambda: heaps.extend("jobs", [token], 1_000),
+        "cancel": lambda: heaps.cancel("jobs", message),
+        "purge": lambda: heaps.purge("jobs"),
+    }
+    try:
+        first = asyncio.ensure_future(heaps.ack("jobs", [token]))
+        await async_until(lambda: world.view(node).state.counters.acked == 1)
+        again = asyncio.ensure_future(questions[how]())
+        done, _ = await asyncio.wait({first, again}, timeout=0.2)
+        assert not done
+    finally:
+        node.disk.gate.set()
+    assert await first == [None]
+    with suppress(MessageNotFoundError):  # a cancel
+        await again
 
 
 async def test_a_pop_waits_for_the_next_message_and_pops_are_served_in_their_order(world: HeapWorld) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -58,10 +59,11 @@ def fast_settings(name: str, **changes: object) -> AgentSettings:
 
 
 class FillableDisk(WalDisk):
-    """A disk that a test can fill."""
+    """A disk that a test can fill, or hold back: nothing is written before `gate` is set."""
 
     def __init__(self) -> None:
         self.full = False
+        self.gate: threading.Event | None = None
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         self._check()
@@ -75,6 +77,8 @@ class FillableDisk(WalDisk):
         return 0 if self.full else super().free_bytes(directory)
 
     def _check(self) -> None:
+        if self.gate is not None:
+            self.gate.wait(30)
         if self.full:
             raise OSError(errno.ENOSPC, "full on purpose")
 

@@ -84,7 +84,7 @@ class InspectedPartition(PartitionCore):
         here = list(dict.fromkeys(offset for offset in offsets if offset in self.state))
         if here:
             self._add((operation(here),))
-            await self._answerable()
+        await (self._answerable() if here else self._journal.durable())
         return here
 
     async def purge(self) -> int:
@@ -93,7 +93,7 @@ class InspectedPartition(PartitionCore):
         count = len(self.state)
         if count:
             self._add((Purge(self.state.next_offset),))
-            await self._journal.durable()
+        await self._journal.durable()
         return count
 
     async def move(self, moves: Sequence[Move]) -> int:
@@ -102,7 +102,7 @@ class InspectedPartition(PartitionCore):
         here = [move for move in moves if move.offset in self.state]
         if here:
             self._add(here)
-            await self._journal.durable()
+        await self._journal.durable()
         return len(here)
 
     async def moved(self, moves: Sequence[int]) -> None:

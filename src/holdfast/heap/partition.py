@@ -232,13 +232,16 @@ class HeapPartition(InspectedPartition):
                 self._add((Retry(Op.RELEASE, mine),))
 
     async def ack(self, tokens: Sequence[LeaseToken]) -> list[LeaseLostError | None]:
-        """The messages are done. For each token: None, or why its lease is not the current one."""
+        """The messages are done. For each token: None, or why its lease is not the current one.
+
+        That a message is gone is not told either before it is durable: whoever asks again would take it for done.
+        """
         held, results = self._current(tokens)
         if held:
             offsets = tuple([token.offset for token in held])
             self._add((Ack(offsets),))
             self._reader.forget(offsets)
-            await self._journal.durable()
+        await self._journal.durable()
         return results
 
     async def nack(
@@ -258,7 +261,7 @@ class HeapPartition(InspectedPartition):
                 reason=reason,
             )
             self._add(operations)
-            await self._answerable()
+        await (self._answerable() if held else self._journal.durable())
         return results
 
     async def extend(self, tokens: Sequence[LeaseToken], extension_ms: int) -> list[int | LeaseLostError]:
@@ -270,7 +273,7 @@ class HeapPartition(InspectedPartition):
             extension = decide_extension(self.state, self.rules, held, extension_ms, self._journal.now_ms())
             deadlines = dict(extension.entries)
             self._add((extension,))
-            await self._journal.durable()
+        await self._journal.durable()
         for token, error in zip(tokens, lost, strict=True):
             results.append(deadlines[token.offset] if error is None else error)
         return results
