@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.contracts.store import Store
-from holdfast.kernel.placement_requests import drain_until_session_ends, withdraw_drain
+from holdfast.kernel.placement_requests import asked_drain, drain_until_session_ends, withdraw_drain
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
@@ -36,13 +36,17 @@ class FullDiskWatch:
     ) -> None:
         self._agent, self._is_full, self._is_leaving, self._wait_ms = agent, is_full, is_leaving, wait_ms
         self._store, self._clock, self._random = store, clock, random
+        self._may_have_asked = False  # the outcome is unknown
 
     async def run(self, session: str) -> None:
         """Until cancelled, under this session."""
         asked: int | None = None
+        self._may_have_asked = False
         since_ms = self._clock.boot_ms()  # when it was last otherwise
         while True:
             now_ms, full = self._clock.boot_ms(), self._is_full()
+            if self._may_have_asked and not full:
+                asked = await self._found(session)
             if full == (asked is not None):
                 since_ms = now_ms
             elif full and now_ms - since_ms >= self._wait_ms:
@@ -60,9 +64,20 @@ class FullDiskWatch:
                 self._store, self._agent, session=session, clock=self._clock, random=self._random
             )
         except (UnavailableError, OutcomeUnknownError):
-            return None  # asked again later, or found
+            self._may_have_asked = True
+            return None  # asked again, or looked for
+        self._may_have_asked = False
         if asked is not None:
             _log.warning("agent %s asks to be drained: its disk has been full for %d ms", self._agent, self._wait_ms)
+        return asked
+
+    async def _found(self, session: str) -> int | None:
+        """What was asked for although the answer was lost."""
+        try:
+            asked = await asked_drain(self._store, self._agent, session=session)
+        except UnavailableError:
+            return None
+        self._may_have_asked = False
         return asked
 
     async def _withdraw(self, asked: int) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, put_if_absent
-from holdfast.contracts.store import Absent, AtVersion, Committed, Delete, Entry, Operation, Put, Store
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
+from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import (
     ASSIGNMENTS,
     DRAINS,
@@ -23,7 +23,7 @@ from holdfast.kernel.keys import (
 from holdfast.kernel.mirror import scan_all
 from holdfast.kernel.placement import Placement, TopicAssignment, Workload
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import ExpiredError, InvalidError
 from holdfast.vocabulary.random import Random
 
 
@@ -85,24 +85,43 @@ def read_assignment(entry: Entry) -> TopicAssignment:
 
 
 async def drain_agent(store: Store, agent: str, *, clock: Clock, random: Random) -> DrainRecord:
-    """Ask that an agent gets no work; asking again changes nothing."""
-    asked = msgspec.json.encode(DrainRecord(clock.now_ms()))
-    kept = await put_if_absent(store, drain_key(agent), asked, clock=clock, random=random)
-    return msgspec.json.decode(kept, type=DrainRecord)
+    """Ask that an agent gets no work; asking again changes nothing. What the agent itself has asked for is replaced: it lasts."""
+
+    async def decide(entry: Entry | None) -> Swap[DrainRecord]:
+        if entry is not None and entry.session is None:
+            return Swap(read_drain(entry))
+        asked = DrainRecord(clock.now_ms())
+        return Swap(asked, (Put(drain_key(agent), msgspec.json.encode(asked)),))
+
+    asked, _ = await compare_and_swap(store, drain_key(agent), decide, clock=clock, random=random)
+    return asked
 
 
 async def drain_until_session_ends(
     store: Store, agent: str, *, session: str, clock: Clock, random: Random
 ) -> int | None:
-    """The agent itself asks, because it is about to leave or cannot write: the version of that. None: somebody else has asked."""
-    key, asked = drain_key(agent), msgspec.json.encode(DrainRecord(clock.now_ms()))
-    outcome = await commit_resolved(
-        store, clock=clock, random=random, require=(Absent(key),), apply=(Put(key, asked, session),)
-    )
-    if isinstance(outcome, Committed):
-        return outcome.version
-    found = outcome.found.get(key)
-    return found.version if found is not None and found.session == session else None
+    """The agent itself asks, because it is about to leave or cannot write: the version of that. None: somebody else has asked.
+
+    What it has asked for before is written again, so that nothing that was under way withdraws it.
+    """
+    key = drain_key(agent)
+
+    async def decide(entry: Entry | None) -> Swap[bool]:
+        if entry is not None and entry.session != session:
+            return Swap(False)
+        return Swap(True, (Put(key, msgspec.json.encode(DrainRecord(clock.now_ms())), session),))
+
+    try:
+        is_own, version = await compare_and_swap(store, key, decide, clock=clock, random=random)
+    except ExpiredError:
+        return None  # with the session everything it has asked for is gone
+    return version if is_own else None
+
+
+async def asked_drain(store: Store, agent: str, *, session: str) -> int | None:
+    """The version of what the agent itself has asked for under this session, if it has."""
+    entry = await store.get(drain_key(agent))
+    return entry.version if entry is not None and entry.session == session else None
 
 
 async def withdraw_drain(store: Store, agent: str, version: int, *, clock: Clock, random: Random) -> None:

@@ -136,7 +136,9 @@ class ReplicaUpkeep:
         if not isinstance(partition, ReplicatedPartition) or partition.partition_config.level != QUORUM:
             return ()
         _, reachable = self._wanted(partition)
-        return [each for each in reachable if each not in partition.members] if partition.can_be_drained else ()
+        if not partition.can_be_drained or partition.awaits_members:
+            return ()
+        return [each for each in reachable if each not in partition.members]
 
     @staticmethod
     def _have_log(partition: LeadingPartition, newcomers: Sequence[str], now_ms: float) -> bool:

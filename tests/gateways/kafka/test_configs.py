@@ -402,13 +402,19 @@ async def test_brokers_cannot_be_altered_and_a_resource_is_named_once(tmp_path: 
 async def test_throttles_of_brokers_are_accepted_without_effect_as_tools_set_them_before_they_move_anything(
     tmp_path: Path,
 ) -> None:
-    rates = {"leader.replication.throttled.rate": "1000000", "follower.replication.throttled.rate": "1000000"}
+    throttle = "leader.replication.throttled.rate"
+    rates: dict[str, str | None] = {throttle: "1000000", "follower.replication.throttled.rate": "1000000"}
     async with admin_of(tmp_path) as admin:
         for name, configs, expected in (
             (str(admin.node), setting(rates), ErrorCode.NONE),
             ("", setting(rates), ErrorCode.NONE),
             (str(admin.node), [{"name": each, "config_operation": 1, "value": None} for each in rates], ErrorCode.NONE),
             ("777", setting(rates), ErrorCode.INVALID_REQUEST),
+            *(
+                (str(admin.node), setting({**rates, throttle: value}), ErrorCode.INVALID_CONFIG)
+                for value in ("fast", "-5", None)
+            ),
+            (str(admin.node), [{"name": throttle, "config_operation": 2, "value": "5"}], ErrorCode.INVALID_CONFIG),
             (str(admin.node), setting({**rates, "num.partitions": "3"}), ErrorCode.INVALID_REQUEST),
         ):
             asked = resource(name, ConfigResourceType.BROKER, configs=configs)

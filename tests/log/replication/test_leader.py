@@ -132,11 +132,14 @@ def test_learners_come_and_go_during_an_epoch_and_are_never_counted() -> None:
     lead.append(1, (b"x",))
     lead.teach(["d", "a"])  # a member is none
     assert lead.learners == {"d"}
-    assert not lead.has_taught(0, 1_000)
+    assert lead.taught(0, 1_000) == set()
+    message = lead.next_message("d", ALL)
+    assert isinstance(message, Append)
+    assert message.entries == ()  # first it is asked what it has
     acked(lead, "a", at(5, 1))
     acked(lead, "d", at(5, 1))
     assert lead.hw == 0
-    assert lead.has_taught(0, 1_000)
+    assert lead.taught(0, 1_000) == {"d"}
     lead.teach([])
     acked(lead, "d", at(5, 1))  # late
     assert lead.learners == set()
@@ -148,17 +151,17 @@ def test_a_learner_has_the_log_while_it_follows_closely_and_not_when_it_falls_be
     lead = serving()
     lead.teach(["d"])
     acked(lead, "d", at(5, 0), now_ms=100)
-    assert lead.has_taught(5_000, 1_000)  # nothing was appended since
+    assert lead.taught(5_000, 1_000) == {"d"}  # nothing was appended since
     lead.append(1, (b"x",))
     for member in ABC:
         acked(lead, member, at(5, 1), now_ms=5_000)
-    assert not lead.has_taught(7_000, 1_000)
+    assert lead.taught(7_000, 1_000) == set()
     acked(lead, "d", at(5, 1), now_ms=7_000)
     lead.append(1, (b"y",))
     for member in ABC:
         acked(lead, member, at(5, 2), now_ms=7_100)
-    assert lead.has_taught(7_200, 1_000)
-    assert not lead.has_taught(8_200, 1_000)
+    assert lead.taught(7_200, 1_000) == {"d"}
+    assert lead.taught(8_200, 1_000) == set()
 
 
 def test_a_reject_ends_leading_and_nothing_is_acknowledged_any_more() -> None:

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from holdfast.gateways.kafka.backend import Broker, KafkaBackend
 from holdfast.gateways.kafka.config_names import MAPPED, ConfigEntry, config_text
-from holdfast.kafka.enums import ConfigType
+from holdfast.kafka.enums import AlterConfigOperation, ConfigType
 from holdfast.log.topic_config import TopicConfig
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.host_port import join_host_port
 
 _log: Final = logging.getLogger(__name__)
@@ -31,8 +32,13 @@ def are_throttles(configs: Iterable[Any]) -> bool:
 
 
 def note_throttles(broker: str, configs: Iterable[Any]) -> None:
-    """Changes that are accepted without effect."""
+    """Changes that are accepted without effect. `InvalidError`: Kafka would refuse them."""
     for each in configs:
+        if each.config_operation == AlterConfigOperation.SET:
+            if not (each.value and each.value.isascii() and each.value.isdecimal() and int(each.value[:30]) < 1 << 63):
+                raise InvalidError(each.name, each.value, "bytes a second, a whole number")
+        elif each.config_operation != AlterConfigOperation.DELETE:
+            raise InvalidError(f"operation on {each.name}", each.config_operation, "SET (0) or DELETE (1)")
         _log.info(
             "%s=%s of broker %s accepted, without effect: replica.catch_up_bytes_per_s is the limit",
             each.name,

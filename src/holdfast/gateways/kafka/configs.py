@@ -95,7 +95,7 @@ async def incremental_alter_configs(call: RequestContext, request: Any) -> Respo
             if resource.resource_type == ConfigResourceType.BROKER and are_throttles(resource.configs):
                 _check_unique(resource, duplicates)
                 await _rows(call.backend, resource)  # there is such a broker
-                note_throttles(resource.resource_name, resource.configs)
+                _note_throttles(resource)
                 responses.append(_result(resource, ErrorCode.NONE, None))
                 continue
             _check_alterable(resource, duplicates)
@@ -198,6 +198,13 @@ def _check_alterable(resource: Any, duplicates: set[object]) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "levels of loggers are changed by IncrementalAlterConfigs alone")
     if kind != ConfigResourceType.TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"unsupported resource type {kind}: must be one of {_KINDS}")
+
+
+def _note_throttles(resource: Any) -> None:
+    try:
+        note_throttles(resource.resource_name, resource.configs)
+    except InvalidError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _read(given: Iterable[tuple[str, str | None]]) -> dict[str, object]:

@@ -31,13 +31,16 @@ from holdfast.log.wal import WalFrame
 from holdfast.vocabulary.errors import FencedError, HoldfastError, InvalidError
 
 _CAUGHT_UP_MS: Final = 1_000  # a learner that had the log so lately has it
+_SILENT_MS: Final = 3_000  # a member that has not kept up for so long is missing
+_TEACHING_MS: Final = 5_000  # as long as one that does not keep up is waited for
 
 
 class ReplicatedPartition(LeadingPartition):
     """One partition whose tail several agents keep. Made by `takeover.open_partitions`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "_catch_up_rate _in_sync _leader _matched _needed _own _streams _unannounced drain_failed in_sync_committed_ms on_ended"
+        "_catch_up_rate "
+        "_in_sync _leader _matched _needed _own _streams _teaching_since_ms _unannounced drain_failed in_sync_committed_ms on_ended"
     ).split()
 
     def __init__(
@@ -59,6 +62,7 @@ class ReplicatedPartition(LeadingPartition):
         self._in_sync = self._matched = self._leader.matched
         self.in_sync_committed_ms = self._clock.boot_ms()
         self.drain_failed = False
+        self._teaching_since_ms = 0.0
         self.on_ended: Callable[[ReplicatedPartition], None] = lambda _: None  # called once, when it is closed
         self._streams.on_progress = self._on_progress
         self._unannounced[self] = None
@@ -138,19 +142,32 @@ class ReplicatedPartition(LeadingPartition):
         return reachable >= self._leader.needed
 
     @property
+    def awaits_members(self) -> bool:
+        """Whether appends are refused until more members keep up."""
+        return len(self._in_sync) < self._needed
+
+    @property
     def can_be_drained(self) -> bool:
         """Whether it may be published completely: it can advance, and no attempt to drain it has failed in this epoch."""
         return self.can_advance and not self.drain_failed
 
     def teach(self, learners: Collection[str], now_ms: float) -> bool:
-        """Send the log to these, too, and to no others beside the members; whether all of them have it, but for what is on its way.
+        """Send the log to these, too, and to no others beside the members; whether an epoch with them may begin.
 
-        Called again and again: the rate is limited.
+        That is when they have it, but for what is on its way, or when one of them has not kept up for a while and nothing is gained
+        by waiting: another one has it, or a member is missing. Only where none is, their rate is limited.
         """
-        if not learners and not self._leader.learners:
+        leader = self._leader
+        if not learners and not leader.learners:
             return True
-        self._streams.teach(learners, self._catch_up_rate)
-        return self._leader.has_taught(now_ms, _CAUGHT_UP_MS)
+        if not leader.learners.issuperset(learners):
+            self._teaching_since_ms = now_ms
+        is_complete = leader.in_sync(now_ms, _SILENT_MS) == leader.members
+        self._streams.teach(learners, self._catch_up_rate if is_complete else None)
+        taught = leader.taught(now_ms, _CAUGHT_UP_MS)
+        return taught == leader.learners or (
+            now_ms - self._teaching_since_ms >= _TEACHING_MS and (bool(taught) or not is_complete)
+        )
 
     def announce(self) -> None:
         """Tell replicas that have everything what is visible and what is published."""

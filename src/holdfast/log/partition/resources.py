@@ -24,7 +24,6 @@ from holdfast.log.settings import LeadershipCounters, LogSettings
 from holdfast.log.wal import Wal
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import LoopTurns
 from holdfast.vocabulary.types import TopicPartition
 
@@ -39,7 +38,8 @@ class ReplicationResources:
 
     `lag_ms`: a replica that has not reached the high watermark for so long leaves the in-sync set. `takeover_wait_ms`: a takeover
     that nobody has answered for so long fails. `drop_log`: of the own replica, if the record says that nobody counts it.
-    `connect_wait_ms`: how long it waits for planned replicas that are not connected. `catch_up_rate`: of what learners are sent.
+    `connect_wait_ms`: how long it waits for planned replicas that are not connected. `catch_up_rate`: what learners are sent; None:
+    as fast as members.
     """
 
     network: ReplicaNetwork
@@ -48,7 +48,7 @@ class ReplicationResources:
     lag_ms: int = 10_000
     takeover_wait_ms: int = 2_000
     connect_wait_ms: int = 300
-    catch_up_rate: CatchUpRate = field(default_factory=lambda: CatchUpRate(64 * MIB))
+    catch_up_rate: CatchUpRate | None = None
     spent_epochs: dict[str, int] = field(default_factory=dict)  # by resource: nothing may be replicated under it again
     promises: PromisesAhead = field(default_factory=PromisesAhead)
     unannounced: "dict[ReplicatedPartition, None]" = field(

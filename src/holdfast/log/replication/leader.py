@@ -141,7 +141,9 @@ class Leader:
                 return None
             state.announced = news
             return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=self.published)
-        previous, entries = state.sent, self.log.after(state.sent, bytes_max)
+        previous = state.sent
+        # What a learner has is asked without entries: one that answers nothing would be sent them again and again.
+        entries = () if state.probing and member in self.learners else self.log.after(previous, bytes_max)
         if entries:
             state.sent = entries[-1].position
         state.announced = news
@@ -187,13 +189,15 @@ class Leader:
         """The members that keep up: out after `lag_ms` below the high watermark, in again when they reach it."""
         return tuple(each for each in self.members if now_ms - self._members[each].caught_up_at_ms < lag_ms)
 
-    def has_taught(self, now_ms: float, lag_ms: float) -> bool:
-        """Whether every learner has the log up to the high watermark, or had it less than `lag_ms` ago: then it is on its way."""
-        return all(
-            state.acked.epoch == self.epoch
+    def taught(self, now_ms: float, lag_ms: float) -> set[str]:
+        """The learners that have the log up to the high watermark, or had it less than `lag_ms` ago: the rest is on its way."""
+        states = ((each, self._members[each]) for each in self.learners)
+        return {
+            each
+            for each, state in states
+            if state.acked.epoch == self.epoch
             and (state.acked.offset >= self.hw or now_ms - state.caught_up_at_ms < lag_ms)
-            for state in map(self._members.__getitem__, self.learners)
-        )
+        }
 
     def teach(self, learners: Collection[str]) -> None:
         """These are its learners from now on, and no others. Whoever may become a member gets the log first."""

@@ -37,6 +37,7 @@ class MemberStreams:
         "_lost",
         "_network",
         "_stop_listening",
+        "_turns",
         "_unanswered",
         "_woken",
         "on_progress",
@@ -52,6 +53,7 @@ class MemberStreams:
         self._unanswered = dict.fromkeys(everybody, 0)
         self._lost = {each for each in everybody if not network.is_connected(each)}
         self._learner_rate: CatchUpRate | None = None
+        self._turns: dict[str, Callable[[], int]] = {}
         self._woken = False
         self._stop_listening = network.listen(self)
         self.wake()
@@ -76,13 +78,14 @@ class MemberStreams:
         for member in [each for each in self._lost if self._network.is_connected(each)]:
             self._begin_again(member)
 
-    def teach(self, learners: Collection[str], rate: CatchUpRate) -> None:
-        """These are the learners from now on, and no others. Together, and with those of other leaders, they are sent so much."""
+    def teach(self, learners: Collection[str], rate: CatchUpRate | None) -> None:
+        """These are the learners from now on, and no others. Those of all leaders take turns at `rate`; None: like members."""
         self._learner_rate = rate
         for gone in self._leader.learners.difference(learners):
             self._attempts[gone] += 1  # whatever it still answers is late
             del self._unanswered[gone]
             self._lost.discard(gone)
+            self._stop_turns(gone)
         self._leader.teach(learners)
         for each in self._leader.learners - self._unanswered.keys():
             self._attempts.setdefault(each, 0)
@@ -97,6 +100,8 @@ class MemberStreams:
         self._stop_listening()
         self._stop_listening = _nobody_listens
         self._lost = set(self._unanswered)
+        for learner in list(self._turns):
+            self._stop_turns(learner)
         self.on_progress = _nobody_listens
 
     def connected(self, wal_id: str) -> None:
@@ -127,20 +132,39 @@ class MemberStreams:
     def _send(self, member: str, *, announce: bool = False) -> None:
         if member in self._lost or member not in self._unanswered:
             return
-        rate = self._learner_rate if member in self._leader.learners else None
-        while self._unanswered[member] < UNANSWERED_MAX:
-            if rate is not None and not rate.may_send(self._clock.boot_ms()):
-                return  # until it is woken: `teach` is called again and again
-            message = self._leader.next_message(member, BYTES_MAX, announce=announce)
-            if message is None:
-                return
-            if isinstance(message, Announce):
-                self._network.send(member, message, _no_answer)
-                continue
-            if rate is not None and isinstance(message, Append):
-                rate.sent(sum(len(part) for entry in message.entries for part in entry.payload))
-            self._unanswered[member] += 1
-            self._network.send(member, message, partial(self._answered, member, self._attempts[member]))
+        if self._learner_rate is not None and member in self._leader.learners:
+            self._learner_rate.ask(self._turns.setdefault(member, partial(self._send_in_turn, member)))
+            return
+        while self._send_one(member, announce=announce) is not None:
+            pass
+
+    def _send_one(self, member: str, *, announce: bool = False) -> int | None:
+        """Send the next message: the bytes of its entries; None: there is none, or too many are unanswered."""
+        if self._unanswered[member] >= UNANSWERED_MAX:
+            return None
+        message = self._leader.next_message(member, BYTES_MAX, announce=announce)
+        if message is None:
+            return None
+        if isinstance(message, Announce):
+            self._network.send(member, message, _no_answer)
+            return 0
+        self._unanswered[member] += 1
+        self._network.send(member, message, partial(self._answered, member, self._attempts[member]))
+        return sum(entry.size_bytes for entry in message.entries) if isinstance(message, Append) else 0
+
+    def _send_in_turn(self, member: str) -> int:
+        """A learner's turn: one message, and the next one in its next turn."""
+        if member in self._lost or member not in self._unanswered:
+            return 0
+        size = self._send_one(member, announce=True)
+        if size is not None:
+            self._send(member)
+        return size or 0
+
+    def _stop_turns(self, member: str) -> None:
+        turn = self._turns.pop(member, None)
+        if turn is not None and self._learner_rate is not None:
+            self._learner_rate.withdraw(turn)
 
     def _answered(self, member: str, attempt: int, answer: Answer | None) -> None:
         if attempt == self._attempts[member]:

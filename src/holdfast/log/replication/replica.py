@@ -85,6 +85,11 @@ class ReplicaStep:
     undo: tuple[int, LogSnapshot] | None = None
 
     @property
+    def drops(self) -> bool:
+        """Whether the log is dropped: nobody counts it, and nobody has asked."""
+        return self.answer is None and any(isinstance(each, ReplicaState) and each.reset for each in self.records)
+
+    @property
     def released(self) -> Position | None:
         """The new base: what the WAL has up to it can go once this step is durable."""
         return next((each.base for each in reversed(self.records) if isinstance(each, ReplicaState)), None)
@@ -149,6 +154,8 @@ class Replica:
         """The oldest step that was not is durable now. The answer to send, if there is one."""
         step = self._steps.popleft()
         if step.matched is None:
+            if step.drops:
+                self._matched = (0, NOWHERE)  # whoever asks again is told what is there now
             return step.answer
         self._matched = max(self._matched, step.matched)
         epoch, matched = self._matched

@@ -32,7 +32,7 @@ class ReplicaHost:
         self.wal, self.settings, self.counters = wal, settings, ReplicaCounters()
         self.wal_id = replica_id(wal_id, wal.repairs.last_repair)  # by which the replicas are counted
         self.budget = EntriesBudget(settings.entries_bytes_max)
-        self.catch_up_rate = CatchUpRate(settings.catch_up_bytes_per_s)  # of this agent's leaders
+        self.catch_up_rate = CatchUpRate(settings.catch_up_bytes_per_s, clock=clock)  # of this agent's leaders
         self._tasks: set[asyncio.Task[None]] = set()
         self._resources = HostResources(
             wal=wal,

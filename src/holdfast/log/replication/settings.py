@@ -23,8 +23,8 @@ class ReplicaSettings:
     check_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        for name in ("entries_bytes_max", "catch_up_bytes_per_s"):
-            check_at_least(name, getattr(self, name), KIB)
+        check_at_least("entries_bytes_max", self.entries_bytes_max, KIB)
+        check_at_least("catch_up_bytes_per_s", self.catch_up_bytes_per_s, MIB)
         for name in ("lag_ms", "entries_wait_ms", "check_ms"):
             check_at_least(name, getattr(self, name), 1)
 

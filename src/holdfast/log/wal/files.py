@@ -166,14 +166,18 @@ class WalFiles:
             path.unlink()  # another size was configured when it was made
         return None
 
-    def has_space(self) -> bool:
-        """Whether there is room for another file."""
+    def has_room(self) -> bool:
+        """Whether there is another file, or space for one."""
+        spares = (path for _, path in spare_files(self.directory))
+        return self._has_space() or any(path.stat().st_size == self._settings.file_bytes for path in spares)
+
+    def _has_space(self) -> bool:
         return self._disk.free_bytes(self.directory) >= self._settings.file_bytes
 
     def _create(self) -> Path:
         """A file written with zeros once, so that later writes allocate nothing and change no metadata."""
         size = self._settings.file_bytes
-        if not self.has_space():
+        if not self._has_space():
             raise OSError(min(NO_SPACE), "not enough space for another WAL file")
         making = self.directory / "spare.tmp"
         descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -142,8 +142,8 @@ class Wal:
 
     @property
     def full(self) -> bool:
-        """Whether appends were refused, and there is still no space for another file. A quota below that is not seen."""
-        return self._full and not self._opened.files.has_space()
+        """Whether appends were refused, and there is still no room for another file. A quota below that is not seen."""
+        return self._full and not self._opened.files.has_room()
 
     def append(self, frame: WalFrame) -> "asyncio.Future[int]":
         """Queue `frame`; the future is its LSN once it is durable. Fails as `append_with_callback` does."""
