@@ -1,14 +1,20 @@
 """An agent whose disk is full: others lead what they can, until it has space again."""
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.support.cluster import LocalCluster, Node
+from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
+from holdfast.agent import full_disk
 from holdfast.agent.full_disk import FullDiskWatch
-from holdfast.kernel.placement_requests import drain_agent, drained_agents
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.contracts.store import Store
+from holdfast.kernel.placement_requests import drain_agent, drain_until_session_ends, drained_agents, withdraw_drain
+from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError
+from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import background_tasks
 
 pytestmark = pytest.mark.slow
@@ -60,19 +66,24 @@ async def test_others_lead_what_an_agent_with_a_full_disk_led_and_it_gets_work_a
     ]
 
 
-async def test_it_withdraws_only_what_it_has_asked_for_itself_and_not_while_it_leaves(cluster: LocalCluster) -> None:
-    full, leaving, store = True, False, cluster.store
-    session = await store.open_session(60_000)
-    watch = FullDiskWatch(
+def watching(
+    cluster: LocalCluster, store: Store, is_full: Callable[[], bool], is_leaving: Callable[[], bool] = lambda: False
+) -> FullDiskWatch:
+    return FullDiskWatch(
         "ann",
-        is_full=lambda: full,
-        is_leaving=lambda: leaving,
+        is_full=is_full,
+        is_leaving=is_leaving,
         wait_ms=20,
         store=store,
         clock=cluster.clock,
         random=cluster.random,
     )
-    async with background_tasks(watch.run(session.id)):
+
+
+async def test_it_withdraws_only_what_it_has_asked_for_itself_and_not_while_it_leaves(cluster: LocalCluster) -> None:
+    full, leaving, store = True, False, cluster.store
+    session = await store.open_session(60_000)
+    async with background_tasks(watching(cluster, store, lambda: full, lambda: leaving).run(session.id)):
         await async_until(lambda: drained(cluster))
         leaving, full = True, False
         await cluster.clock.sleep_ms(200)
@@ -85,6 +96,75 @@ async def test_it_withdraws_only_what_it_has_asked_for_itself_and_not_while_it_l
         full = False
         await cluster.clock.sleep_ms(200)
         assert await drained(cluster) == {"ann"}
+
+
+async def test_what_an_operator_asks_for_lasts_although_the_agent_has_asked_before(cluster: LocalCluster) -> None:
+    full, store = True, cluster.store
+    session = await store.open_session(60_000)
+    async with background_tasks(watching(cluster, store, lambda: full).run(session.id)):
+        await async_until(lambda: drained(cluster))
+        await drain_agent(store, "ann", clock=cluster.clock, random=cluster.random)
+        full = False
+        await cluster.clock.sleep_ms(200)
+        assert await drained(cluster) == {"ann"}
+    await store.close_session(session.id)
+    assert await drained(cluster) == {"ann"}
+
+
+async def test_what_was_asked_for_with_an_unknown_outcome_is_withdrawn_too(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, store = True, cluster.store
+    session = await store.open_session(60_000)
+
+    async def asked_in_vain(*args: object, **options: object) -> int | None:
+        nonlocal full
+        await drain_until_session_ends(*args, **options)  # type: ignore[arg-type]
+        full = False  # before it is asked for again
+        raise OutcomeUnknownError("drain", "no answer")
+
+    monkeypatch.setattr(full_disk, "drain_until_session_ends", asked_in_vain)
+    async with background_tasks(watching(cluster, store, lambda: full).run(session.id)):
+        await async_until(lambda: not full)
+        await async_until(lambda: is_drained_by_nobody(cluster))
+
+
+async def test_a_withdrawal_under_way_does_not_take_away_what_a_stop_asks_for(cluster: LocalCluster) -> None:
+    store, session = cluster.store, await cluster.store.open_session(60_000)
+    options: dict[str, Any] = {"clock": cluster.clock, "random": cluster.random}
+    asked = await drain_until_session_ends(store, "ann", session=session.id, **options)
+    assert asked is not None
+    assert await drain_until_session_ends(store, "ann", session=session.id, **options) != asked  # the stop
+    await withdraw_drain(store, "ann", asked, **options)
+    assert await drained(cluster) == {"ann"}
+
+
+async def test_a_disk_whose_wal_has_spare_files_is_not_full(cluster: LocalCluster) -> None:
+    """It filled during an outage of object storage; then everything is published, and the files are spares, not free space."""
+    cluster.streams = True
+    nodes = [await cluster.node(name, full_disk_ms=FULL_DISK_MS) for name in ("ann", "bob")]
+    ann = nodes[0]
+    await ann.service.create_topic("orders", 4, {"durability": "local"})
+    await async_until(lambda: all(node.leads() for node in nodes) and sum(len(node.leads()) for node in nodes) == 4)
+    for node in nodes:
+        node.objects.reachable = False
+    files = cluster.directory / "ann"
+    ann.disk.limit_bytes = 6 * 256 * KIB
+    number = min(ann.leads())
+
+    async def fill() -> None:
+        while True:
+            await ann.service.produce("orders", number, batch("v" * 50_000))
+
+    with pytest.raises(HoldfastError):
+        await fill()
+    await async_until(lambda: drained(cluster))
+    for node in nodes:
+        node.objects.reachable = True
+    await async_until(lambda: not ann.leads())
+    assert sum(each.stat().st_size for each in files.glob("*.wal")) > 5 * 256 * KIB
+    await async_until(lambda: is_drained_by_nobody(cluster))
+    await async_until(lambda: bool(ann.leads()))
 
 
 async def is_drained_by_nobody(cluster: LocalCluster) -> bool:

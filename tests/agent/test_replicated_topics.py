@@ -18,6 +18,7 @@ from holdfast.log.partition.replicated_partition import ReplicatedPartition
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.types import TopicPartition
 
 pytestmark = pytest.mark.slow
@@ -195,6 +196,39 @@ async def test_an_agent_is_no_member_before_it_has_the_log_and_nobody_waits_for_
         full = False
         await async_until(lambda: sets(cluster) == [3, 3, 3])
         await writers.more()
+
+
+async def test_a_dead_member_is_replaced_although_its_successor_does_not_keep_up_with_the_rate(
+    cluster: LocalCluster,
+) -> None:
+    """The rate is for reassignments: where a copy is missing, nobody is limited. One that cannot write keeps no other out."""
+
+    def in_sync_of_first() -> int:
+        partition = led(cluster, 0)
+        return len(partition.in_sync) if isinstance(partition, ReplicatedPartition) else 0
+
+    cluster.streams = True
+    slow = ReplicaSettings(catch_up_bytes_per_s=MIB)
+    nodes = [await cluster.node(name, replica=slow) for name in ("ann", "bob", "carol")]
+    await nodes[0].service.create_topic("orders", 1, QUORUM)
+    await async_until(lambda: in_sync_of_first() == 3)
+    for node in nodes:
+        node.objects.reachable = False  # nothing is published: the log grows
+    value = "v" * 900_000
+    await cluster.node("dave", replica=slow)
+    await next(node for node in nodes if node is not cluster.leader(0)).drop()
+
+    async def write() -> None:
+        while True:
+            await cluster.produce("orders", 0, value)
+
+    writing = asyncio.ensure_future(write())
+    try:
+        await async_until(lambda: in_sync_of_first() == 3)
+    finally:
+        writing.cancel()
+    for node in nodes:
+        node.objects.reachable = True
 
 
 async def test_a_topic_becomes_replicated_and_local_again_while_producers_write(cluster: LocalCluster) -> None:

@@ -64,6 +64,7 @@ class FillableDisk(WalDisk):
     def __init__(self) -> None:
         self.full = False
         self.gate: threading.Event | None = None
+        self.limit_bytes = 0  # of the files of a WAL; 0: none
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         self._check()
@@ -74,6 +75,8 @@ class FillableDisk(WalDisk):
         return super().write_blocks(descriptor, buffers, memory, position)
 
     def free_bytes(self, directory: Path) -> int:
+        if self.limit_bytes:
+            return max(0, self.limit_bytes - sum(each.stat().st_size for each in directory.glob("*.wal")))
         return 0 if self.full else super().free_bytes(directory)
 
     def _check(self) -> None:

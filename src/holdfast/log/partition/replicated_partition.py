@@ -39,8 +39,8 @@ class ReplicatedPartition(LeadingPartition):
     """One partition whose tail several agents keep. Made by `takeover.open_partitions`."""
 
     __slots__ = (  # noqa: SIM905 - a list would fill the screen
-        "_catch_up_rate "
-        "_in_sync _leader _matched _needed _own _streams _teaching_since_ms _unannounced drain_failed in_sync_committed_ms on_ended"
+        "_catch_up_rate _in_sync _leader _matched _needed _own _seen_durable _streams _teaching_since_ms _unannounced "
+        "drain_failed in_sync_committed_ms on_ended"
     ).split()
 
     def __init__(
@@ -62,7 +62,7 @@ class ReplicatedPartition(LeadingPartition):
         self._in_sync = self._matched = self._leader.matched
         self.in_sync_committed_ms = self._clock.boot_ms()
         self.drain_failed = False
-        self._teaching_since_ms = 0.0
+        self._teaching_since_ms, self._seen_durable = 0.0, (0, 0.0)
         self.on_ended: Callable[[ReplicatedPartition], None] = lambda _: None  # called once, when it is closed
         self._streams.on_progress = self._on_progress
         self._unannounced[self] = None
@@ -162,7 +162,11 @@ class ReplicatedPartition(LeadingPartition):
             return True
         if not leader.learners.issuperset(learners):
             self._teaching_since_ms = now_ms
-        is_complete = leader.in_sync(now_ms, _SILENT_MS) == leader.members
+            self._seen_durable = (self._durable, now_ms)
+        if self.is_durable or self._durable > self._seen_durable[0]:
+            self._seen_durable = (self._durable, now_ms)
+        advances = now_ms - self._seen_durable[1] < _SILENT_MS  # whoever has what nobody else has counts as keeping up
+        is_complete = advances and leader.in_sync(now_ms, _SILENT_MS) == leader.members
         self._streams.teach(learners, self._catch_up_rate if is_complete else None)
         taught = leader.taught(now_ms, _CAUGHT_UP_MS)
         return taught == leader.learners or (
