@@ -149,7 +149,7 @@ def test_the_commands_of_a_block_that_is_not_run_parse(snippet: Snippet) -> None
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
-    node = ServeProcess(tmp_path_factory.mktemp("server"))
+    node = ServeProcess(tmp_path_factory.mktemp("server"), "--text", "127.0.0.1:0")
     with started(node):
         yield node
 
@@ -161,6 +161,7 @@ def replaced(code: str, server: ServeProcess, folder: Path) -> str:
     changes = {
         ".venv/bin/holdfast": "holdfast",
         "127.0.0.1:9092": server.kafka,
+        "127.0.0.1:9095": json.loads(server.addresses.read_text()).get("text", "127.0.0.1:9095"),
         "localhost:8080": http,
         "postgresql://me@localhost/mydb": f"sqlite:///{folder}/check.db",
         "postgresql://holdfast@db/holdfast": f"sqlite:///{folder}/check.db",
