@@ -49,8 +49,9 @@ async def test_others_lead_what_an_agent_with_a_full_disk_led_and_it_gets_work_a
     victim.disk.full = True
     for number in range(PARTITIONS):
         await cluster.produce("orders", number, "while it is full")
-    await async_until(lambda: not victim.leads())
+    await async_until(lambda: drained(cluster))
     assert await drained(cluster) == {victim.name}
+    await async_until(lambda: not victim.leads())
     for number in range(PARTITIONS):
         await cluster.produce("orders", number, "elsewhere")
     victim.disk.full = False

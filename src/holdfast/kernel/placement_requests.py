@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.contracts.commits import commit_resolved
-from holdfast.contracts.compare_and_swap import Swap, compare_and_swap
-from holdfast.contracts.store import AtVersion, Delete, Entry, Operation, Put, Store
+from holdfast.contracts.compare_and_swap import Swap, compare_and_swap, unchanged
+from holdfast.contracts.store import AtVersion, Committed, Delete, Entry, Operation, Put, Store
 from holdfast.kernel.keys import (
     ASSIGNMENTS,
     DRAINS,
@@ -23,7 +23,7 @@ from holdfast.kernel.keys import (
 from holdfast.kernel.mirror import scan_all
 from holdfast.kernel.placement import Placement, TopicAssignment, Workload
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import ExpiredError, InvalidError
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.random import Random
 
 
@@ -104,18 +104,16 @@ async def drain_until_session_ends(
 
     What it has asked for before is written again, so that nothing that was under way withdraws it.
     """
-    key = drain_key(agent)
-
-    async def decide(entry: Entry | None) -> Swap[bool]:
-        if entry is not None and entry.session != session:
-            return Swap(False)
-        return Swap(True, (Put(key, msgspec.json.encode(DrainRecord(clock.now_ms())), session),))
-
-    try:
-        is_own, version = await compare_and_swap(store, key, decide, clock=clock, random=random)
-    except ExpiredError:
-        return None  # with the session everything it has asked for is gone
-    return version if is_own else None
+    key, require = drain_key(agent), unchanged(drain_key(agent), None)
+    while True:
+        asked = Put(key, msgspec.json.encode(DrainRecord(clock.now_ms())), session)
+        outcome = await commit_resolved(store, clock=clock, random=random, require=(require,), apply=(asked,))
+        if isinstance(outcome, Committed):
+            return outcome.version
+        found = outcome.found.get(key)
+        if outcome.dead_session is not None or (found is not None and found.session != session):
+            return None
+        require = unchanged(key, found)
 
 
 async def asked_drain(store: Store, agent: str, *, session: str) -> int | None:

@@ -246,6 +246,7 @@ class LocalLog:
             drop_log=partial(drop_log, found.host),
             lag_ms=found.lag_ms,
             catch_up_rate=found.host.catch_up_rate,
+            has_learners=found.host.settings.catch_up_bytes_per_s > 0,
         )
 
     def stop(self) -> None:

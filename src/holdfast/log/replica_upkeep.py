@@ -136,7 +136,7 @@ class ReplicaUpkeep:
         if not isinstance(partition, ReplicatedPartition) or partition.partition_config.level != QUORUM:
             return ()
         _, reachable = self._wanted(partition)
-        if not partition.can_be_drained or partition.awaits_members:
+        if not self._replication.has_learners or not partition.can_be_drained or partition.awaits_members:
             return ()
         return [each for each in reachable if each not in partition.members]
 

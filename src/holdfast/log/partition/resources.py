@@ -39,7 +39,7 @@ class ReplicationResources:
     `lag_ms`: a replica that has not reached the high watermark for so long leaves the in-sync set. `takeover_wait_ms`: a takeover
     that nobody has answered for so long fails. `drop_log`: of the own replica, if the record says that nobody counts it.
     `connect_wait_ms`: how long it waits for planned replicas that are not connected. `catch_up_rate`: what learners are sent; None:
-    as fast as members.
+    as fast as members. `has_learners`: whether whoever becomes a member gets the log first.
     """
 
     network: ReplicaNetwork
@@ -49,6 +49,7 @@ class ReplicationResources:
     takeover_wait_ms: int = 2_000
     connect_wait_ms: int = 300
     catch_up_rate: CatchUpRate | None = None
+    has_learners: bool = True
     spent_epochs: dict[str, int] = field(default_factory=dict)  # by resource: nothing may be replicated under it again
     promises: PromisesAhead = field(default_factory=PromisesAhead)
     unannounced: "dict[ReplicatedPartition, None]" = field(

@@ -20,6 +20,7 @@ from holdfast.log.replication.settings import ReplicaCounters, ReplicaSettings
 from holdfast.log.wal import Wal
 from holdfast.log.wal.frames import STATE_BIT
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import gather_limited
 
 _READS_MAX: Final = 8  # concurrent
@@ -32,7 +33,7 @@ class ReplicaHost:
         self.wal, self.settings, self.counters = wal, settings, ReplicaCounters()
         self.wal_id = replica_id(wal_id, wal.repairs.last_repair)  # by which the replicas are counted
         self.budget = EntriesBudget(settings.entries_bytes_max)
-        self.catch_up_rate = CatchUpRate(settings.catch_up_bytes_per_s, clock=clock)  # of this agent's leaders
+        self.catch_up_rate = CatchUpRate(settings.catch_up_bytes_per_s or MIB, clock=clock)  # of this agent's leaders
         self._tasks: set[asyncio.Task[None]] = set()
         self._resources = HostResources(
             wal=wal,

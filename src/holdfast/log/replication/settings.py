@@ -12,7 +12,8 @@ class ReplicaSettings:
     `lag_ms`: a replica that has not reached the high watermark for so long leaves the in-sync set, and one whose leader's agent was
     silent for so long serves no fetches. `entries_bytes_max`: unpublished entries in memory that other agents' leaders have sent,
     of all partitions; `entries_wait_ms`: how long a message with more of them waits before it is left unanswered.
-    `catch_up_bytes_per_s`: how fast this agent's leaders send their logs to replicas that are not members yet, all together.
+    `catch_up_bytes_per_s`: how fast this agent's leaders send their logs to replicas that are not members yet, all together;
+    0: they become members at once, and get it as such.
     `check_ms`: how often the store is asked which logs nobody counts any more.
     """
 
@@ -24,7 +25,8 @@ class ReplicaSettings:
 
     def __post_init__(self) -> None:
         check_at_least("entries_bytes_max", self.entries_bytes_max, KIB)
-        check_at_least("catch_up_bytes_per_s", self.catch_up_bytes_per_s, MIB)
+        if self.catch_up_bytes_per_s:
+            check_at_least("catch_up_bytes_per_s", self.catch_up_bytes_per_s, MIB)
         for name in ("lag_ms", "entries_wait_ms", "check_ms"):
             check_at_least(name, getattr(self, name), 1)
 

@@ -20,7 +20,7 @@ from holdfast.log.replication.settings import ReplicaSettings
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.random import SeededRandom
-from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.settings import KIB, MIB
 
 TTL_MS: Final = 500
 
@@ -113,5 +113,11 @@ def agent_settings(name: str, profile: ClusterProfile) -> AgentSettings:
         groups=GroupSettings(shards=2),
         cursors=CursorSettings(shards=1, save_ms=ttl_ms),
         heaps=HeapSettings(spine_shards=1, tell_spine_ms=5 * ttl_ms),
-        replica=ReplicaSettings(lag_ms=ttl_ms, entries_wait_ms=ttl_ms // 4, check_ms=2 * ttl_ms),
+        replica=ReplicaSettings(
+            lag_ms=ttl_ms,
+            entries_wait_ms=ttl_ms // 4,
+            check_ms=2 * ttl_ms,
+            # Learners hide what only a member with another log can show, so that most worlds have none.
+            catch_up_bytes_per_s=64 * MIB if profile.orphan_grace_ms else 0,
+        ),
     )
