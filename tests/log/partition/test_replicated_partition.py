@@ -616,16 +616,18 @@ async def test_a_leader_without_replicas_drops_the_log_of_the_replica_in_its_own
     await append(partition, sent(0))
     hosted = world.hosts["ann"].get(partition.wal_key)
     assert hosted is not None
-    assert hosted.replica is not None
+    replica = hosted.replica
+    assert replica is not None
+    await async_until(lambda: replica.log.size_bytes > 0)  # it is durable when two others have it
     world.planned = ["bob", "carol"]
     await ann.lose_session()
     moved = await open_replicated(bob, replicated(2))
     moved.stop_accepting()
     assert await bob.publisher.publish([moved], closing=True) == []
-    assert hosted.replica.log.size_bytes
+    assert replica.log.size_bytes
     await bob.lose_session()
     local = await ann.open()
-    assert (type(local), hosted.size_bytes, len(hosted.replica.log)) == (LeadingPartition, 0, 0)
+    assert (type(local), hosted.size_bytes, len(replica.log)) == (LeadingPartition, 0, 0)
 
 
 async def test_a_topic_that_leaves_quorum_and_returns_loses_nothing_in_restarts(world: ReplicatedWorld) -> None:
