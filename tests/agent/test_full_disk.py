@@ -177,8 +177,9 @@ async def test_an_agent_alone_keeps_what_it_leads(cluster: LocalCluster) -> None
     await cluster.produce("orders", 0, "before")
     ann.disk.full = True
     with pytest.raises(HoldfastError):
-        await ann.service.produce("orders", 0, b"")
-    await cluster.clock.sleep_ms(3 * FULL_DISK_MS)
+        await ann.service.produce("orders", 0, batch("refused"))
+    await async_until(lambda: drained(cluster))
+    await cluster.clock.sleep_ms(2 * FULL_DISK_MS)
     assert ann.leads() == {0, 1, 2}
     ann.disk.full = False
     await cluster.produce("orders", 0, "after")

@@ -11,6 +11,7 @@ from tests.support.cluster import LocalCluster, Node
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
+from holdfast.kernel.placement_requests import assign_partitions
 from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.keys import state_key
 from holdfast.log.metadata import PartitionRecord
@@ -201,7 +202,7 @@ async def test_an_agent_is_no_member_before_it_has_the_log_and_nobody_waits_for_
 async def test_a_dead_member_is_replaced_although_its_successor_does_not_keep_up_with_the_rate(
     cluster: LocalCluster,
 ) -> None:
-    """The rate is for reassignments: where a copy is missing, nobody is limited. One that cannot write keeps no other out."""
+    """The rate is for reassignments: where a copy is missing, nobody is limited."""
 
     def in_sync_of_first() -> int:
         partition = led(cluster, 0)
@@ -229,6 +230,35 @@ async def test_a_dead_member_is_replaced_although_its_successor_does_not_keep_up
         writing.cancel()
     for node in nodes:
         node.objects.reachable = True
+
+
+async def test_a_learner_that_cannot_write_keeps_no_other_one_out(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.streams = True
+    nodes = {name: await cluster.node(name) for name in ("ann", "bob", "carol", "dave", "eve")}
+    wals = {node.agent.replica_network.wal_id: name for name, node in nodes.items()}
+
+    def members() -> set[str]:
+        partition = led(cluster, 0)
+        return {wals[each] for each in partition.members} if isinstance(partition, ReplicatedPartition) else set()
+
+    async def assign(*names: str) -> None:
+        await assign_partitions(cluster.store, "orders", {0: names}, clock=cluster.clock, random=cluster.random)
+
+    await nodes["ann"].service.create_topic("orders", 1, QUORUM)
+    await assign("ann", "bob", "carol")
+    await async_until(lambda: members() == {"ann", "bob", "carol"} and cluster.leader(0) is nodes["ann"])
+    handle = ReplicaHost.handle
+
+    def answer(self: ReplicaHost, message: Any, sender: str, on_answer: Any) -> None:
+        refused = wals.get(self.wal_id) == "dave" and sender != self.wal_id
+        handle(self, message, sender, (lambda _: on_answer(None)) if refused else on_answer)
+
+    monkeypatch.setattr(ReplicaHost, "handle", answer)
+    await nodes["bob"].drop()
+    await assign("ann", "dave", "eve")
+    await async_until(lambda: "eve" in members())
 
 
 async def test_a_topic_becomes_replicated_and_local_again_while_producers_write(cluster: LocalCluster) -> None:

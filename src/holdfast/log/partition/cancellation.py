@@ -14,9 +14,8 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while (
-            not task.done()
-        ):  # cancelled once more, as by a group that ends and by a deadline: it is still not left behind
+        # Cancelled once more, as by a group that ends and by a deadline, it is still not left behind.
+        while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait((task,))
         if not task.cancelled():

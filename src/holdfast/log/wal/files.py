@@ -12,6 +12,7 @@ The one rule: a file's header is on stable storage before its live name is, and 
 import fcntl
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -167,9 +168,14 @@ class WalFiles:
         return None
 
     def has_room(self) -> bool:
-        """Whether there is another file, or space for one."""
-        spares = (path for _, path in spare_files(self.directory))
-        return self._has_space() or any(path.stat().st_size == self._settings.file_bytes for path in spares)
+        """Whether there is another file, or space for one. May be called beside the thread that takes and retires files."""
+        if self._has_space():
+            return True
+        for _, path in spare_files(self.directory):
+            with suppress(FileNotFoundError):  # it was just taken
+                if path.stat().st_size == self._settings.file_bytes:
+                    return True
+        return False
 
     def _has_space(self) -> bool:
         return self._disk.free_bytes(self.directory) >= self._settings.file_bytes

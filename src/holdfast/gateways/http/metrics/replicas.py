@@ -32,7 +32,7 @@ def replica_families(host: ReplicaHost) -> Iterable[MetricFamily]:
         counter("holdfast_replica_waits_total", "Messages that waited for the WAL or for memory.", counters.waits),
         counter(
             "holdfast_replica_catch_up_bytes_total",
-            "Bytes that leaders here have sent to replicas that were not members yet: replica.catch_up_bytes_per_s limits them.",
+            "Bytes sent to replicas that were not members yet, as far as replica.catch_up_bytes_per_s limits them.",
             host.catch_up_rate.bytes_sent,
         ),
         counter("holdfast_replica_dropped_logs_total", "Logs dropped: nobody counts them.", counters.dropped_logs),
