@@ -1,9 +1,12 @@
 """The command: exit codes, transcripts, kept seeds, JSON."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.waiting import until
 
 from holdfast.sim.run import main
 from holdfast.sim.run_summary import merge_summaries, run_seeds
@@ -85,6 +88,30 @@ def test_seeds_are_spread_over_processes_and_reported_as_they_run(
     alone = msgspec.json.decode(capsys.readouterr().out)["summary"]
     assert (told["seeds"], told["events"], told["failures"]) == (30, alone["events"], alone["failures"])
     assert msgspec.json.decode(report.read_bytes())["events"] == told["events"]
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_worker_behind() -> None:
+    command = [sys.executable, "-m", "holdfast.sim", "--seeds", "100000", "--processes", "2", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+        try:
+            workers = until(lambda: _workers_of(run.pid), what="workers")
+        finally:
+            run.kill()
+    until(lambda: not any(_alive(worker) for worker in workers), what="the end of every worker")
+
+
+def _workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    spawned = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return spawned if len(spawned) == 2 else []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_line_that_is_no_seed_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ The one rule: a seed's run is the same in whichever process it happens, so the p
 wanted, is written anew after each part: a run that is ended early has said what it found.
 """
 
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import msgspec
@@ -42,11 +44,23 @@ def run_parts(
 @contextmanager
 def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that are begun anew: a progress bar is a thread, and a forked process would have its locks."""
-    pool = ProcessPoolExecutor(max_workers=processes, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(max_workers=processes, mp_context=get_context("spawn"), initializer=_end_with_the_parent)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_parent() -> None:
+    """A worker whose parent was killed would run its part, and then wait for ever."""
+    parent = parent_process()
+    assert parent is not None, "a worker of a pool has a parent"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def write_report(path: Path, summary: RunSummary) -> None:
