@@ -2,7 +2,7 @@
 
 One process with 1 or 64 clients, messages of 256 bytes with 1,000 priorities, one by one or 100 to a call. A peer's clients have a
 connection each; ours share the client of their process. Ratios are ours to the peer, of one run. `--cluster` measures latencies of
-20 partitions with three replicas on three agent processes. `--quick` is a smoke run.
+20 partitions with three replicas on three agent processes, `--waiting` a heap with a backlog. `--quick` is a smoke run.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from rich.console import Console
 
 from bench.figures import Figure, table
 from bench.heap import beanstalkd, ours, postgres, rabbitmq, valkey
+from bench.heap.backlog import backlog
 from bench.heap.queue import OURS, Clients, Queue
 from bench.heap.runs import Latencies, latencies, rates
 from holdfast.vocabulary.errors import UnavailableError
@@ -112,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--peers", default=",".join(peers), help=f"which of {', '.join(peers)}; empty: none")
     parser.add_argument("--cluster", action="store_true", help="20 partitions with replicas on three agents")
+    parser.add_argument(
+        "--waiting", type=int, default=0, metavar="N", help="rates with N messages that wait, of those of an empty heap"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
@@ -121,7 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-heap-") as folder:
         for queue in QUEUES:
             Path(folder, queue.name).mkdir()
-        if given.cluster:
+        if given.waiting:
+            work = backlog(Path(folder, OURS), seconds, given.waiting)
+        elif given.cluster:
             work = replicated(Path(folder, OURS), seconds, partitions=3 if given.quick else 20)
         else:
             work = compare(Path(folder), seconds, given.peers.split(","), CASES, console.print)

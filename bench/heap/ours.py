@@ -57,7 +57,7 @@ async def serving(
             topic = f"heap-{next(_names)}"
             await create(f"sqlite:///{directory}/store.db", topic, partitions, log)
             async with heaps.connect(cluster.bootstrap) as client:
-                await _usable(client, topic)
+                await usable(client, topic)
                 yield [OurClient(client, topic) for _ in range(number)]
 
         yield clients
@@ -71,7 +71,7 @@ async def create(store_url: str, topic: str, partitions: int, log: Mapping[str, 
         await HeapAdministration(topics).create(topic, partitions, {}, log)
 
 
-async def _usable(client: heaps.HeapClient, topic: str) -> None:
+async def usable(client: heaps.HeapClient, topic: str) -> None:
     """Return when every partition has taken and given a message."""
     clock = RealClock()
     until_ms = clock.boot_ms() + _WAIT_S * 1_000

@@ -68,3 +68,14 @@ def test_replicas_on_agents_are_measured(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["--quick", "--json", "--cluster"]) == 0
     figures = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [figure["what"] for figure in figures] == ["enqueue p50", "enqueue p95", "pop p50", "pop p95"]
+
+
+@pytest.mark.long
+def test_a_backlog_is_measured_against_an_empty_heap(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quick", "--json", "--waiting", "20000"]) == 0
+    figures = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rates = [figure for figure in figures if figure["ratio"] is not None]
+    assert [figure["what"] for figure in rates] == [
+        f"{what}, {calls}" for calls in ("one by one", "100 a call") for what in ("enqueue", "pop + ack")
+    ]
+    assert [figure["what"] for figure in figures[len(rates) :]] == ["resident memory, grown", "takeover"]
