@@ -216,14 +216,17 @@ class Reader(Client):
             history.actor_crashed(self.name, f"what was read before {position} is gone: {told}")
 
     async def finish(self, which: TopicPartition) -> None:
-        """Read to the end at its leader, however often it takes."""
+        """Read to the end at its leader, however often it takes.
+
+        The end is where a read finds nothing: what comes with records may be all that a former leader knew.
+        """
         while not await self._read(which, self._serve):
             await self.rest(self._shared.ttl_ms / 20)
         history = self._shared.history
         history.take(ReadingFinished(history.now_ms, self.name, str(which)))
 
     async def _read(self, which: TopicPartition, serve: _Serve, asked: AgentHost | None = None) -> bool:
-        """Read once; whether the end was reached."""
+        """Read once; whether it began at the end."""
         history, start = self._shared.history, self.positions[which]
         host = asked or (self.leader(which) if serve == self._serve else self._rng.choice(self._hosts))
         try:
@@ -250,7 +253,7 @@ class Reader(Client):
                 self._epochs[which] = epochs[-1][1]
             history.take(RecordsRead(history.now_ms, self.name, str(which), start, end, tuple(records), tuple(epochs)))
             self.positions[which] = end
-        return end >= high_watermark
+        return end == start >= high_watermark
 
     async def _serve_published(
         self, agent: Agent, host: AgentHost, which: TopicPartition, start: int
