@@ -99,12 +99,29 @@ async def test_a_snapshot_and_the_records_since_are_the_state(world: HeapWorld) 
 
 
 async def test_snapshots_are_taken_by_themselves(world: HeapWorld) -> None:
-    node = await world.node(heaps=HeapSettings(snapshot_interval_ms=100, snapshot_records_min=3))
+    node = await world.node(heaps=HeapSettings(snapshot_interval_ms=100, snapshot_records_min=3, snapshot_pause_ms=0))
     heaps = await world.heap(node)
     await enqueue(heaps, 1, 2, 3)
     keeper = world.view(node).snapshots
     assert keeper is not None
     await async_until(lambda: keeper.newest is not None and keeper.newest.offset == 3)
+
+
+async def test_what_a_successor_has_to_read_again_is_bounded(world: HeapWorld) -> None:
+    node = await world.node(heaps=HeapSettings(snapshot_records_min=5, snapshot_records_max=20, snapshot_pause_ms=0))
+    heaps = await world.heap(node)
+    keeper = world.view(node).snapshots
+    assert keeper is not None
+    await enqueue(heaps, *range(19))
+    await world.clock.sleep_ms(50)
+    assert keeper.newest is None
+
+    def covered() -> int:
+        return 0 if keeper.newest is None else keeper.newest.offset
+
+    for end in (39, 59, 79):  # minutes before the next one is due by the clock
+        await enqueue(heaps, *range(20))
+        await async_until(lambda: covered() > end - 20)  # noqa: B023
 
 
 async def test_a_message_outlives_the_log_it_was_written_to(world: HeapWorld) -> None:

@@ -199,15 +199,20 @@ class PartitionCore:
         self._tell_opened()
         if any(isinstance(operation, Move) for operation in operations):
             self.outbox_changed.notify()
-        self._schedule_timers()
+        self._added()
         return first
 
     def _add_messages(self, messages: Sequence[Enqueue], now_ms: int) -> int:
         ranks = ready_ranks(self.state, messages) if self.spine is not None else ()
         first = self._journal.add_messages(messages, self._journal.checked_bytes(messages), now_ms)
         self._held = self.spine.ready(ranks) if self.spine is not None and ranks else None
-        self._schedule_timers()
+        self._added()
         return first
+
+    def _added(self) -> None:
+        self._schedule_timers()
+        if self.snapshots is not None:
+            self.snapshots.added(self.state.next_offset)
 
     async def _answerable(self) -> None:
         """The operation just added may be answered: it is durable, and no spine would have to know of it first."""

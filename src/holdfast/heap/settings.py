@@ -21,6 +21,9 @@ class HeapSettings:
     spine_shards             Leases that the spines of a store are spread over; fixed by the first agent that serves heaps.
     snapshot_interval_ms     Between two snapshots of a partition, if enough has happened.
     snapshot_records_min     Records since the last snapshot that are worth another one.
+    snapshot_records_max     After so many one is taken before its time: the next leader reads them again, about three
+                             microseconds each.
+    snapshot_pause_ms        Between two snapshots of a partition at least.
     trim_interval_ms         Between two looks at what of a partition's history may go.
     copy_bytes_per_s         Messages that outlive their history are written again at this rate at most, for each partition.
     reserved_messages_max    Messages of batches that are not decided, in one partition. Beyond it batches are refused.
@@ -46,6 +49,8 @@ class HeapSettings:
     batch_resolve_ms: int = 1_000
     snapshot_interval_ms: int = 600_000
     snapshot_records_min: int = 1_000
+    snapshot_records_max: int = 500_000
+    snapshot_pause_ms: int = 5_000
     trim_interval_ms: int = 60_000
     copy_bytes_per_s: int = 8 * MIB
 
@@ -66,5 +71,7 @@ class HeapSettings:
         check_at_least("batch_resolve_ms", self.batch_resolve_ms, 1)
         check_at_least("snapshot_interval_ms", self.snapshot_interval_ms, 100)
         check_at_least("snapshot_records_min", self.snapshot_records_min, 1)
+        check_at_least("snapshot_records_max", self.snapshot_records_max, self.snapshot_records_min)
+        check_between("snapshot_pause_ms", self.snapshot_pause_ms, 0, self.snapshot_interval_ms)
         check_at_least("trim_interval_ms", self.trim_interval_ms, 100)
         check_at_least("copy_bytes_per_s", self.copy_bytes_per_s, KIB)

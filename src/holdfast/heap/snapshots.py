@@ -17,6 +17,7 @@ from holdfast.log.partition_snapshots import SnapshotRecord
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import Random
+from holdfast.vocabulary.tasks import Notify
 
 _log: Final = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class SnapshotKeeper:
     ) -> None:
         self.figures = SnapshotFigures()
         self._source, self._settings, self._turn, self._clock, self._random = source, settings, turn, clock, random
+        self._due = Notify()
+        self._due_at = self._next_due()  # the length of the log at which one is due before its time
 
     @property
     def newest(self) -> SnapshotRecord | None:
@@ -75,9 +78,13 @@ class SnapshotKeeper:
         return listed[-1] if listed else None
 
     async def run(self) -> None:
-        """Take one every `snapshot_interval_ms`, if enough has happened since, until the view has ended."""
+        """Take one every `snapshot_interval_ms`, or as soon as very much has happened, until the view has ended."""
         while self._source.ended is None:
-            await self._clock.sleep_ms(self._random.jitter(self._settings.snapshot_interval_ms, share=0.2))
+            await self._clock.sleep_ms(self._settings.snapshot_pause_ms)
+            left_ms = self._random.jitter(self._settings.snapshot_interval_ms, share=0.2)
+            left_ms = max(0, left_ms - self._settings.snapshot_pause_ms)
+            if self._records_since() < self._settings.snapshot_records_max:
+                await self._due.wait_ms(self._clock, left_ms)
             if self._records_since() < self._settings.snapshot_records_min:
                 continue
             try:
@@ -86,6 +93,16 @@ class SnapshotKeeper:
                 self.figures.failed += 1
                 if self._source.ended is None:
                     _log.warning("snapshot of %s failed, retrying later: %s", self._source.log.partition_id, error)
+
+    def added(self, next_offset: int) -> None:
+        """The log is so long now. Called for every operation."""
+        if next_offset >= self._due_at:
+            self._due_at = next_offset + self._settings.snapshot_records_max  # said once
+            self._due.notify()
+
+    def _next_due(self) -> int:
+        newest = self.newest
+        return (newest.offset if newest is not None else 0) + self._settings.snapshot_records_max
 
     def _records_since(self) -> int:
         newest = self.newest
@@ -105,5 +122,6 @@ class SnapshotKeeper:
             subject = SnapshotSubject(log.partition_id.topic_id, log.partition_id.number)
             body = await asyncio.to_thread(encode_image, image, subject)
             taken = await log.snapshots.put(image.next_offset, body)
+            self._due_at = self._next_due()
             self.figures.taken += 1
             return taken
