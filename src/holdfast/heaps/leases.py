@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError, MessageNotFoundError
 from holdfast.heap.wire import AckRequest, ExtendRequest, HeapRequest, LostLease, MoveRequest, ReleaseRequest
@@ -27,11 +27,15 @@ _PARTITION: Final[Callable[["Message"], tuple[str, int]]] = attrgetter("topic", 
 _REQUESTS_MAX: Final = 8  # in flight for one partition: more of them make smaller ones
 
 
-class _Acks(NamedTuple):
-    """Tokens whose acks are awaited together."""
+AckOutcome: TypeAlias = "LostLease | OutcomeUnknownError | None"
+"""None: the message is acknowledged."""
 
-    tokens: list[bytes]
-    answer: "asyncio.Future[list[LostLease | None]]"
+
+class _Acks(NamedTuple):
+    """Messages whose acks are awaited together."""
+
+    messages: "Sequence[Message]"
+    answer: "asyncio.Future[list[AckOutcome]]"
 
 
 class _Lane:
@@ -67,15 +71,20 @@ class Leases:
         self.changed.notify()
 
     async def ack(self, message: "Message") -> LostLease | None:
-        """Acknowledge a message that is being settled."""
-        (found,) = await self._ack(message.topic, message.partition, [message.lease_token])
+        """Acknowledge a message that is being settled. `OutcomeUnknownError`."""
+        (found,) = await self._ack(message.topic, message.partition, [message])
+        if isinstance(found, OutcomeUnknownError):
+            raise found
         return found
 
     async def ack_many(self, messages: Sequence["Message"]) -> None:
-        """Acknowledge messages; those of one partition leave together. `LeaseLostError`: of the first that was lost."""
+        """Acknowledge messages; those of one partition leave together. `LeaseLostError`: of the first that was lost.
+
+        `OutcomeUnknownError`: of the first of which nobody knows whether it was.
+        """
         groups: dict[tuple[str, int], list[Message]] = defaultdict(list)
         settling: list[Message] = []
-        failure: LeaseLostError | None = None
+        failure: HoldfastError | None = None
         for message in messages:
             try:
                 message.begin_settling()
@@ -85,7 +94,7 @@ class Leases:
                 settling.append(message)
         for group, several in groupby(settling, _PARTITION):
             groups[group] += several
-        answers = [self._ack(*group, [message.lease_token for message in mine]) for group, mine in groups.items()]
+        answers = [self._ack(*group, mine) for group, mine in groups.items()]
         try:
             results = await asyncio.gather(*answers)
         finally:
@@ -94,20 +103,22 @@ class Leases:
             if not any(found):
                 continue
             for message, lost in zip(mine, found, strict=True):
-                if lost is not None:
+                if isinstance(lost, OutcomeUnknownError):
+                    failure = failure or lost
+                elif lost is not None:
                     message.mark_lost(lost)
                     failure = failure or lost.error(message.topic)
         if failure is not None:
             raise failure
 
-    async def _ack(self, topic: str, partition: int, tokens: list[bytes]) -> "list[LostLease | None]":
+    async def _ack(self, topic: str, partition: int, messages: "Sequence[Message]") -> "list[AckOutcome]":
         lane = self._lanes.get((topic, partition))
         if lane is None:
             lane = self._lanes[topic, partition] = _Lane()
         loop = asyncio.get_running_loop()
         if not lane.waiting:
             loop.call_soon(self._send_acks, topic, partition, lane)
-        acks = _Acks(tokens, loop.create_future())
+        acks = _Acks(messages, loop.create_future())
         lane.waiting.append(acks)
         return await acks.answer
 
@@ -151,28 +162,33 @@ class Leases:
     def _send_acks(self, topic: str, partition: int, lane: _Lane) -> None:
         while lane.waiting and lane.in_flight < _REQUESTS_MAX:
             chosen = [lane.waiting.popleft()]
-            size = len(chosen[0].tokens)
-            while lane.waiting and size + len(lane.waiting[0].tokens) <= _TOKENS_MAX:
+            size = len(chosen[0].messages)
+            while lane.waiting and size + len(lane.waiting[0].messages) <= _TOKENS_MAX:
                 chosen.append(lane.waiting.popleft())
-                size += len(chosen[-1].tokens)
+                size += len(chosen[-1].messages)
             lane.in_flight += 1
             task = asyncio.ensure_future(self._settle_acks(topic, partition, lane, chosen))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _acked(self, request: AckRequest) -> list[LostLease | None]:
-        """Acks are sent again when an answer is lost: a message that is gone then was acknowledged by the first one."""
+    async def _acked(self, topic: str, partition: int, messages: "Sequence[Message]") -> "Sequence[AckOutcome]":
+        """Acks are sent again when an answer is lost: a message that is gone then was acknowledged by the first one.
+
+        Unless it was its last try: then it is as gone when its lease has ended, as a dead letter.
+        """
+        tokens = [message.lease_token for message in messages]
+        request = AckRequest(topic=topic, partition=partition, tokens=tokens)
         try:
             found: list[LostLease | None] = await self._nodes.call(request, again=False)
         except OutcomeUnknownError:
             found = await self._nodes.call(request, again=True)
-            return [None if each is not None and each.reason == MESSAGE_GONE else each for each in found]
+            return list(map(_outcome_again, messages, found))
         return found
 
     async def _settle_acks(self, topic: str, partition: int, lane: _Lane, chosen: list[_Acks]) -> None:
-        tokens = [token for acks in chosen for token in acks.tokens]
+        messages = [message for acks in chosen for message in acks.messages]
         try:
-            found = await self._acked(AckRequest(topic=topic, partition=partition, tokens=tokens))
+            found = await self._acked(topic, partition, messages)
         except BaseException as error:
             for acks in chosen:
                 if not acks.answer.done():
@@ -183,8 +199,17 @@ class Leases:
             at = 0
             for acks in chosen:
                 if not acks.answer.done():
-                    acks.answer.set_result(found[at : at + len(acks.tokens)])
-                at += len(acks.tokens)
+                    acks.answer.set_result(list(found[at : at + len(acks.messages)]))
+                at += len(acks.messages)
         finally:
             lane.in_flight -= 1
             self._send_acks(topic, partition, lane)
+
+
+def _outcome_again(message: "Message", lost: LostLease | None) -> AckOutcome:
+    """What became of an ack that was sent again, the first answer to which was lost."""
+    if lost is None or lost.reason != MESSAGE_GONE:
+        return lost
+    if message.attempts < message.max_retries:
+        return None
+    return OutcomeUnknownError(f"ack of message {message.id}", "it was the last try: it is done, or a dead letter")

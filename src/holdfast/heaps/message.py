@@ -125,7 +125,10 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return self._settled
 
     async def ack(self) -> None:
-        """The work is done: the message is gone. Returns when that is durable. `LeaseLostError`."""
+        """The work is done: the message is gone. Returns when that is durable. `LeaseLostError`.
+
+        `OutcomeUnknownError`: answers were lost, and it was the last try: it is gone, or a dead letter.
+        """
         self.begin_settling()
         await self._settle(self._leases.ack(self))
 
