@@ -99,7 +99,7 @@ async def test_a_snapshot_and_the_records_since_are_the_state(world: HeapWorld) 
 
 
 async def test_snapshots_are_taken_by_themselves(world: HeapWorld) -> None:
-    node = await world.node(heaps=HeapSettings(snapshot_interval_ms=100, snapshot_records_min=3, snapshot_pause_ms=0))
+    node = await world.node(heaps=HeapSettings(snapshot_interval_ms=100, snapshot_records_min=3))
     heaps = await world.heap(node)
     await enqueue(heaps, 1, 2, 3)
     keeper = world.view(node).snapshots

@@ -79,13 +79,14 @@ class SnapshotKeeper:
 
     async def run(self) -> None:
         """Take one every `snapshot_interval_ms`, or as soon as very much has happened, until the view has ended."""
+        settings = self._settings
         while self._source.ended is None:
-            await self._clock.sleep_ms(self._settings.snapshot_pause_ms)
-            left_ms = self._random.jitter(self._settings.snapshot_interval_ms, share=0.2)
-            left_ms = max(0, left_ms - self._settings.snapshot_pause_ms)
-            if self._records_since() < self._settings.snapshot_records_max:
-                await self._due.wait_ms(self._clock, left_ms)
-            if self._records_since() < self._settings.snapshot_records_min:
+            interval_ms = self._random.jitter(settings.snapshot_interval_ms, share=0.2)
+            pause_ms = min(interval_ms, settings.snapshot_pause_ms)
+            await self._clock.sleep_ms(pause_ms)
+            if self._records_since() < settings.snapshot_records_max:
+                await self._due.wait_ms(self._clock, interval_ms - pause_ms)
+            if self._records_since() < min(settings.snapshot_records_min, settings.snapshot_records_max):
                 continue
             try:
                 await self.take()
