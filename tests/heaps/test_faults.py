@@ -6,20 +6,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import pytest_asyncio
 from tests.support.kafka_wire import KafkaGateway
 from tests.support.replicas import admins_of
 from tests.support.waiting import async_until
 
 from holdfast import heaps
+from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
-from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest
+from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest, StatsRequest
 from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
+from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
+from holdfast.vocabulary.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -64,6 +68,26 @@ async def _answered(call: Callable[[], Awaitable[list[T]]]) -> list[T]:
     while True:
         with suppress(OutcomeUnknownError):
             return await call()
+
+
+async def test_a_connection_that_came_too_late_for_a_call_is_there_for_the_next_one(
+    node: KafkaGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, opened = FakeClock(), list[HeapConnection]()
+    nodes = HeapNodes(f"127.0.0.1:{node.port}", timeout_ms=1_000, runtime=Runtime(clock=clock))
+    real = open_heap_connection
+
+    async def slow(*address: Any, **options: Any) -> HeapConnection:
+        opened.append(await real(*address, **options))
+        clock.advance_ms(2_000)
+        return opened[-1]
+
+    monkeypatch.setattr("holdfast.heaps.nodes.open_heap_connection", slow)
+    with pytest.raises(UnavailableError, match="when it was connected"):
+        await nodes.call(StatsRequest(topic="jobs"), again=True)
+    assert len(await nodes.call(StatsRequest(topic="jobs"), again=True)) == 1
+    assert len(opened) == 1
+    nodes.close()
 
 
 class _Nodes:

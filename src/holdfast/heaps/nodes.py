@@ -47,7 +47,10 @@ class HeapNodes:
         while True:
             try:
                 connection = await self._connected(self._leader(request))
-                return await self._in_time(connection, request, deadline_ms - self.clock.boot_ms())
+                left_ms = deadline_ms - self.clock.boot_ms()
+                if left_ms <= 0:
+                    raise UnavailableError("node", "the time of the call was over when it was connected")
+                return await self._in_time(connection, request, left_ms)
             except LoginRefusedError:
                 raise
             except (NotLeaderError, UnavailableError, BatchAbortedError):  # nothing happened
