@@ -43,6 +43,11 @@ def main() -> int:
     parser.add_argument(
         "--planted", choices=(*BUGS, *HEAP_BUGS), default="", help="plant a bug: the run must not be clean"
     )
+    parser.add_argument(
+        "--without-learners",
+        action="store_true",
+        help="who becomes a replica counts at once: without, one with a full disk is none, and nothing can diverge",
+    )
     parser.add_argument("--folder", type=Path, help="keep everything there (default: a folder that is removed)")
     parser.add_argument("--export", action="store_true", help="write the history for Elle and Porcupine, too")
     args = parser.parse_args()
@@ -80,7 +85,7 @@ def main() -> int:
                     if args.heaps:
                         report = run_heaps(folder, HeapPlan(bound=bound, growths=args.growths, **chosen), told=told)
                     else:
-                        report = run(folder, Plan(**chosen), told=told)
+                        report = run(folder, Plan(learners=not args.without_learners, **chosen), told=told)
                 except UnsupportedLevelError as refused:
                     console.log(f"{title}: skipped: {refused}")
                     continue

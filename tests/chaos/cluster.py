@@ -17,6 +17,7 @@ from tests.support.object_engines.moto import MotoServer
 from tests.support.object_engines.s3 import s3_url
 from tests.support.object_engines.seaweedfs import SeaweedServer
 from tests.support.server_process import BROKER_ONLY, ServeProcess, environment
+from tests.support.waiting import until
 
 from holdfast.testing.server_process import ServerProcess, free_port
 
@@ -67,6 +68,7 @@ class ChaosAgent:
             env=self.faults.environment,
             keep_logs=True,
         )
+        self._node: int | None = None
         self.process.port, self._options = kafka_port, self.process.options
         self.alive = False
 
@@ -77,8 +79,11 @@ class ChaosAgent:
 
     @property
     def node(self) -> int:
-        """Its number, as Kafka's clients know it."""
-        return int(self.process.out.partition(", node ")[2].partition(" ")[0])
+        """Its number, as Kafka's clients know it, from the first time that it started."""
+        if self._node is None:
+            told = until(lambda: self.process.out.partition(", node ")[2].partition(" ")[0], what="it says its number")
+            self._node = int(told)
+        return self._node
 
     @property
     def inbound(self) -> tuple[Link, Link]:

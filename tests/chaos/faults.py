@@ -354,12 +354,15 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-def applicable(level: Level, *, store: str, objects: str) -> list[str]:
-    """The faults that mean something at this level, on this store and these objects."""
+def applicable(level: Level, *, store: str, objects: str, learners: bool = True) -> list[str]:
+    """The faults that mean something at this level, on this store and these objects.
+
+    With `learners`, an agent whose disk is full becomes no replica.
+    """
     left_out = set()
     if not level.survives_lost_disk:
         left_out |= {"lose-disk", "lose-disk-cut-off"}
-    if level.name != "quorum" or objects == "folder":
+    if level.name != "quorum" or objects == "folder" or learners:
         left_out.add("diverge")
     if store == "sqlite":  # a file, which no connection leads to
         left_out |= {"cut-store", "cut-store-answers"}

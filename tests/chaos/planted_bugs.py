@@ -111,7 +111,7 @@ SHOWN_BY: Final = {
     "sweeper-without-doom": Shown(level="object", faults=("freeze-publishing",), lasting_s=(4.0, 6.0), ttl_ms=20_000),
     "ack-before-majority": Shown(level="quorum", faults=("lose-disk-cut-off",)),
     "serve-before-seal": Shown(level="quorum", faults=("kill", "freeze-past-ttl")),
-    "longest-tail": Shown(level="quorum", faults=("diverge",), lasting_s=(5.0, 6.0)),
+    "longest-tail": Shown(level="quorum", faults=("diverge",), lasting_s=(5.0, 6.0), learners=False),
 }
 
 

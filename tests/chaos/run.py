@@ -28,9 +28,15 @@ NEVER: Final = 1 << 62  # the end of a partition that nobody leads
 TOPIC_CONFIG: Final = {"retention.ms": "-1", "segment.ms": "500"}  # so that something is always being published
 
 
+WITHOUT_LEARNERS: Final = ("--set", "replica.catch_up_bytes_per_s=0")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run does. `faults`: of these kinds only; `planted`: a bug in every agent."""
+    """What a run does. `faults`: of these kinds only; `planted`: a bug in every agent.
+
+    `learners`: whoever becomes a replica gets the log first; without, it counts at once.
+    """
 
     seconds: float = 60
     seed: int = 1
@@ -47,11 +53,12 @@ class Plan:
     gap_s: tuple[float, float] = (1.0, 4.0)
     lasting_s: tuple[float, float] = (0.5, 4.0)
     planted: str = ""
+    learners: bool = True
     heal_s: float = 120  # how long everybody may take to come to an end once all is healed
 
     def schedule(self) -> list[Planned]:
         """The faults, from the seed."""
-        possible = applicable(LEVELS[self.level], store=self.store, objects=self.objects)
+        possible = applicable(LEVELS[self.level], store=self.store, objects=self.objects, learners=self.learners)
         kinds = [kind for kind in possible if not self.faults or kind in self.faults]
         pace = Pace(seconds=self.seconds, ttl_s=self.ttl_ms / 1000, gap_s=self.gap_s, lasting_s=self.lasting_s)
         return schedule(self.seed, kinds, pace)
@@ -97,6 +104,7 @@ def run(directory: Path, plan: Plan, *, told: Callable[[str], None] = lambda _: 
             store=plan.store,
             objects=plan.objects,
             ttl_ms=plan.ttl_ms,
+            options=() if plan.learners else WITHOUT_LEARNERS,
             planted=plan.planted,
         ) as cluster,
     ):

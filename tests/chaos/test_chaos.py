@@ -43,6 +43,7 @@ def test_a_planted_bug_is_caught(tmp_path: Path, bug: str) -> None:
     """Within a few seeds: a fault may come when nothing is under way that it could spoil."""
     shown = SHOWN_BY[bug]
     asked = replace(SHORT, level=shown.level, faults=shown.faults, lasting_s=shown.lasting_s, ttl_ms=shown.ttl_ms)
+    asked = replace(asked, learners=shown.learners)
     plan = replace(asked, seconds=20, planted=bug, plain=0, heal_s=15)
     for seed in range(1, SEEDS_MAX + 1):
         report = run(tmp_path / str(seed), replace(plan, seed=seed))

@@ -42,8 +42,11 @@ def test_a_level_is_spared_what_it_does_not_survive() -> None:
     assert "lose-disk" not in applicable(LEVELS["local"], store="postgres", objects="moto")
     assert set(applicable(LEVELS["object"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member", "diverge"}
     assert set(applicable(LEVELS["object"], store="embedded", objects="moto")) == set(FAULTS) - {"join", "diverge"}
-    assert set(applicable(LEVELS["quorum"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member"}
-    assert set(applicable(LEVELS["quorum"], store="embedded", objects="moto")) == set(FAULTS) - {"join"}
+    assert set(applicable(LEVELS["quorum"], store="etcd", objects="moto")) == set(FAULTS) - {"cut-member", "diverge"}
+    for store, left_out in (("etcd", "cut-member"), ("embedded", "join")):
+        assert set(applicable(LEVELS["quorum"], store=store, objects="moto", learners=False)) == set(FAULTS) - {
+            left_out
+        }
     file_only = set(FAULTS) - set(applicable(LEVELS["quorum"], store="sqlite", objects="folder"))
     assert file_only == {
         *("cut-store", "cut-store-answers", "cut-member"),
