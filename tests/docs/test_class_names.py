@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ REASONS = {
 }
 
 
+@cache
 def repeated() -> dict[str, list[str]]:
     """Public class → its files, where there are several."""
     found: dict[str, list[str]] = defaultdict(list)

@@ -23,7 +23,7 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 
-SETTINGS: Final = SqliteSettings()
+SETTINGS: Final = SqliteSettings(timeout_ms=2_000)
 _PAST_TIMEOUT_S: Final = (SETTINGS.timeout_ms + 200) / 1000
 
 # Writes in short transactions until it is killed; with a second argument, once. Leaves no version and no key behind.
