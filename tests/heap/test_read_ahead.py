@@ -90,7 +90,7 @@ async def test_without_a_budget_nothing_is_read_ahead(world: HeapWorld) -> None:
     assert len(view._reader.ahead) == 0
 
 
-async def test_a_small_budget_is_not_exceeded_by_more_than_an_excerpt(world: HeapWorld) -> None:
+async def test_a_small_budget_is_not_exceeded_by_more_than_a_batch(world: HeapWorld) -> None:
     heaps, view = await filled(world, read_ahead_bytes_max=20_000)
     for first in range(0, COUNT, 30):
         assert await popped(heaps, 30) == ORDER[first : first + 30]
@@ -143,7 +143,7 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
     log = view.log
     best = list(range(COUNT)) + list(range(1_000_000, 1_010_000))  # far behind the end: nothing to read there
     ahead = PayloadReadAhead(
-        log, AheadBudget(2**30), best=lambda _: [best], place=place, leased=lambda _: False, kept=lambda: ()
+        log, AheadBudget(2**30), best=lambda _: [best], place=place, leased=lambda _: False, kept=dict
     )
     neighbour = asyncio.ensure_future(others())
     begun = ahead.begin()

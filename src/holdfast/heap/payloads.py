@@ -12,9 +12,9 @@ from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead
-from holdfast.heap.records import Copy, Enqueue, Reserve, decode_operation
-from holdfast.log.batches import Record, decode, decode_chosen, parse_header
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, message_of
+from holdfast.heap.records import Enqueue
+from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import KIB
@@ -155,10 +155,10 @@ class MessageReader:
         kept = self._cache.of(self._owner)
         found = {offset: message for offset in offsets if (message := kept.get(offset)) is not None}
         if len(found) < len(offsets) and len(self.ahead):
-            for offset, record in self.ahead.records([offset for offset in offsets if offset not in found]).items():
-                read = _message(record)
-                if read is not None and read[0] == offset:
-                    found[offset] = read[1]
+            get = self.ahead.get
+            found.update(
+                {offset: read for offset in offsets if offset not in found and (read := get(offset)) is not None}
+            )
         return found
 
     async def read_first(self, offsets: Sequence[int], bytes_max: int, *, popped: bool = False) -> list[StoredMessage]:
@@ -211,7 +211,7 @@ class MessageReader:
                 needed = record.offset in missing
                 if not needed and not self._waits(record.offset):
                     continue
-                read = _message(record)
+                read = message_of(record)
                 if read is None:
                     continue
                 offset, message = read
@@ -224,15 +224,3 @@ class MessageReader:
                 self._cache.put(self._owner, list(others), list(others.values()))
         if at in missing:
             raise CorruptError(f"partition {self._log.partition_id}", f"there is no message at offset {at}")
-
-
-def _message(record: Record) -> tuple[int, StoredMessage] | None:
-    """The message of a record, and its offset; None: it is a record of something else."""
-    operation = decode_operation(record.key, record.value, record.headers)
-    if isinstance(operation, Enqueue):
-        return record.offset, StoredMessage(operation, record.timestamp_ms)
-    if isinstance(operation, Reserve):
-        return record.offset, StoredMessage(operation.enqueue, record.timestamp_ms)
-    if isinstance(operation, Copy):
-        return operation.offset, StoredMessage(operation.enqueue, operation.enqueued_ms)
-    return None

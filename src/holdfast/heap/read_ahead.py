@@ -3,19 +3,20 @@
 Priorities scatter what comes next over the whole log, and a batch that is read for one message costs as much as one that is read
 for ten. So the next thousands are found in the index at once, and their batches are read in the order of the log.
 
-The one rule: what is kept here is bytes, an excerpt of each batch, within a budget that all partitions of a process share. It is a
-copy: what is not here is read by those who need it.
+The one rule: what is kept here is within a budget of bytes that all partitions of a process share. It is a copy: what is not here
+is read by those who need it.
 """
 
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
-from holdfast.log.batches import Record, decode_chosen, encode, parse_header
-from holdfast.log.batches.header import HEADER_BYTES
-from holdfast.log.batches.kernels import BEST
+from holdfast.heap.model import StoredMessage
+from holdfast.heap.records import Copy, Enqueue, Reserve, decode_operation
+from holdfast.log.batches import Record, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.settings import MIB
@@ -28,10 +29,8 @@ _GROWTH: Final = 4
 _ROUND_MAX: Final = 131_072
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 2  # a round begins when half of the last one is left: it has to be read before the rest is gone
-_ENTRY_BYTES: Final = 140  # of Python's objects around a record
-_EXCERPT_BYTES: Final = 900  # the same around an excerpt
+_ENTRY_BYTES: Final = 380  # of Python's objects around a payload
 _MESSAGE_BYTES: Final = 1_024  # what a message is taken for before one was read
-_TOGETHER: Final = 16  # records of an excerpt: to find one of them, those before it are passed over
 _READ_BYTES: Final = MIB
 _DENSE: Final = 4  # messages in as many bytes that make reading all of them worth it
 
@@ -41,22 +40,6 @@ class AheadBudget:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
-
-
-class _Excerpt:
-    """Some records of a batch, as a batch; `share`: the bytes that each counts."""
-
-    __slots__ = ("_header", "_payload", "share")
-
-    def __init__(self, records: Sequence[Record], base_offset: int) -> None:
-        data = encode(records, base_offset=base_offset)
-        self._header, self._payload = parse_header(data), memoryview(data)[HEADER_BYTES:]
-        self.share = (len(data) + _EXCERPT_BYTES) // len(records) + _ENTRY_BYTES
-
-    def chosen(self, offset: int) -> list[Record]:
-        """The record of an offset, if it is here. It was decoded before it came here, so that nothing is wrong with it."""
-        found = BEST.read_chosen(self._payload, self._header, (offset - self._header.base_offset,), Record)
-        return [] if isinstance(found, tuple) else found
 
 
 class PayloadReadAhead:
@@ -74,11 +57,11 @@ class PayloadReadAhead:
         best: Callable[[int], Iterable[list[int]]],
         place: Callable[[int], int],
         leased: Callable[[int], bool],
-        kept: Callable[[], Container[int]],
+        kept: Callable[[], Mapping[int, object]],
     ) -> None:
         self._log, self._budget = log, budget
         self._best, self._place, self._leased, self._kept = best, place, leased, kept
-        self._excerpts: dict[int, _Excerpt] = {}  # by the offset of the message
+        self._messages: dict[int, StoredMessage] = {}  # by offset
         self._mine_bytes = 0
         self._wanted, self._found = _FIRST, 0  # messages of the next round, and of the last one
         self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
@@ -87,35 +70,27 @@ class PayloadReadAhead:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._excerpts)
+        return len(self._messages)
 
     def __contains__(self, offset: int) -> bool:
-        return offset in self._excerpts
+        return offset in self._messages
 
-    def records(self, offsets: Iterable[int]) -> dict[int, Record]:
-        """The records of those of these messages that are here, by the offset of the message."""
-        found: dict[int, Record] = {}
-        for offset in offsets:
-            excerpt = self._excerpts.get(offset)
-            if excerpt is not None:
-                records = excerpt.chosen(self._place(offset))
-                if records:
-                    found[offset] = records[0]
-        return found
+    def get(self, offset: int) -> StoredMessage | None:
+        """The message of an offset, if it is here."""
+        return self._messages.get(offset)
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
-        excerpts = self._excerpts
-        if excerpts:
-            gone = [excerpt.share for offset in offsets if (excerpt := excerpts.pop(offset, None)) is not None]
-            self._charge(-sum(gone))
+        if self._messages:
+            pop = self._messages.pop
+            self._charge(-_size([message for offset in offsets if (message := pop(offset, None)) is not None]))
 
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
         if self._round is not None:
             self._round.cancel()
-        self._excerpts.clear()
+        self._messages.clear()
         self._charge(-self._mine_bytes)
 
     def begin(self, asked: Collection[int] = ()) -> "asyncio.Task[None] | None":
@@ -128,7 +103,7 @@ class PayloadReadAhead:
     @property
     def is_low(self) -> bool:
         """Whether most of what the last round found is used up."""
-        return len(self._excerpts) < self._found // _LOW
+        return len(self._messages) < self._found // _LOW
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = None
@@ -148,7 +123,7 @@ class PayloadReadAhead:
         durable = self._log.high_watermark
         self._wanted *= _GROWTH if self._wanted < most else 1
         await self._read(missing, sorted(place for place in missing if place < durable))
-        self._found = len(self._excerpts)
+        self._found = len(self._messages)
         if self._found:
             self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // self._found)
 
@@ -159,19 +134,19 @@ class PayloadReadAhead:
             await turns.next()
         return found
 
-    async def _drop_all_but(self, coming: Container[int]) -> None:
-        turns, here = LoopTurns(), list(self._excerpts)
+    async def _drop_all_but(self, coming: AbstractSet[int]) -> None:
+        turns, here = LoopTurns(), list(self._messages)
         for first in range(0, len(here), _TURN):
-            some = here[first : first + _TURN]
-            self.forget([offset for offset in some if offset not in coming and not self._leased(offset)])
+            others = set(here[first : first + _TURN]).difference(coming)
+            self.forget([offset for offset in others if not self._leased(offset)])
             await turns.next()
 
     async def _missing(self, best: Sequence[int]) -> dict[int, int]:
         """Those that are not in memory, by the place of their record."""
-        turns, found, excerpts = LoopTurns(), dict[int, int](), self._excerpts
+        turns, found = LoopTurns(), dict[int, int]()
         for first in range(0, len(best), _TURN):
-            some, kept = best[first : first + _TURN], self._kept()
-            found.update({self._place(each): each for each in some if each not in excerpts and each not in kept})
+            others = set(best[first : first + _TURN]).difference(self._messages).difference(self._kept())
+            found.update({self._place(each): each for each in others})
             await turns.next()
         return found
 
@@ -185,7 +160,7 @@ class PayloadReadAhead:
                 at = bisect_left(places, header.base_offset, at)
                 end = bisect_left(places, header.last_offset + 1, at)
                 if at < end:
-                    self._keep(decode_chosen(batch, places[at:end]), header.base_offset, missing)
+                    self._keep(decode_chosen(batch, places[at:end]), missing)
                 at = end
             if fetched.batches:
                 first = parse_header(fetched.batches[0]).base_offset
@@ -199,15 +174,29 @@ class PayloadReadAhead:
         near = bisect_left(places, places[at] + self._records_per_read, at) - at
         return _READ_BYTES if near >= _DENSE else 1
 
-    def _keep(self, records: Sequence[Record], base_offset: int, missing: dict[int, int]) -> None:
-        for first in range(0, len(records), _TOGETHER):
-            if self._budget.bytes >= self._budget.bytes_max:
-                return
-            some = records[first : first + _TOGETHER]
-            excerpt = _Excerpt(some, base_offset)
-            self._excerpts.update((missing[record.offset], excerpt) for record in some)
-            self._charge(excerpt.share * len(some))
+    def _keep(self, records: Sequence[Record], missing: Mapping[int, int]) -> None:
+        if self._budget.bytes < self._budget.bytes_max:
+            read = [(missing[record.offset], message_of(record)) for record in records]
+            found = {offset: each[1] for offset, each in read if each is not None and each[0] == offset}
+            self._messages.update(found)
+            self._charge(_size(found.values()))
 
     def _charge(self, change_bytes: int) -> None:
         self._mine_bytes += change_bytes
         self._budget.bytes += change_bytes
+
+
+def _size(messages: Collection[StoredMessage]) -> int:
+    return sum([len(message[0][1]) for message in messages]) + _ENTRY_BYTES * len(messages)
+
+
+def message_of(record: Record) -> tuple[int, StoredMessage] | None:
+    """The message of a record, and its offset; None: it is a record of something else."""
+    operation = decode_operation(record.key, record.value, record.headers)
+    if isinstance(operation, Enqueue):
+        return record.offset, StoredMessage(operation, record.timestamp_ms)
+    if isinstance(operation, Reserve):
+        return record.offset, StoredMessage(operation.enqueue, record.timestamp_ms)
+    if isinstance(operation, Copy):
+        return operation.offset, StoredMessage(operation.enqueue, operation.enqueued_ms)
+    return None
