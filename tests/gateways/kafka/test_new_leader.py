@@ -46,3 +46,24 @@ async def test_not_leader_names_the_new_leader_and_its_address(tmp_path: Path, p
                 ]
     finally:
         await cluster.end()
+
+
+@pytest.mark.parametrize("rack", ["", "a"])
+async def test_a_reader_of_a_zone_is_not_told_that_its_replica_leads_now(tmp_path: Path, rack: str) -> None:
+    """librdkafka would go back to the former leader, and stay there."""
+    cluster = LocalCluster(tmp_path)
+    try:
+        async with gateway_of(cluster, "ann", KafkaSettings()) as ann:
+            topic = await ann.node.service.create_topic("orders", 1)
+            await async_until(lambda: len(ann.node.leads()) == 1)
+            client = await ann.client()
+            given = fetch_request("orders", {0: 0}, topic_id=UUID(topic.id), leader_epoch=0, rack=rack)
+            fetched = await client.ask(ApiKey.FETCH, 16, given)
+            [partition] = fetched.responses[0].partitions
+            assert partition.error_code == ErrorCode.FENCED_LEADER_EPOCH
+            told = partition.current_leader.leader_id
+            assert (told, len(fetched.node_endpoints)) == (
+                (-1, 0) if rack else (leader_of(ann.backend.cluster, "orders", 0).node, 1)
+            )
+    finally:
+        await cluster.end()

@@ -19,7 +19,7 @@ from holdfast.gateways.kafka.fetch_sessions import (
     FetchSession,
     LastSent,
 )
-from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags
+from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags, leader_of
 from holdfast.gateways.kafka.request_spans import trace_fetch
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
@@ -63,13 +63,12 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
         by_id=call.version >= _TOPIC_IDS_FROM,
     )
     if isinstance(plan, ErrorCode):
-        return _encode(call, [], plan, 0)
+        return _encode(call, [], plan, 0, request.limits.rack)
     reads = await read_partitions(call, plan.wanted, request.limits)
     if call.backend.tracer is not None:
         trace_fetch(call.backend.tracer, call, reads, stopwatch_ns() - call.arrived_ns)
-    return _encode(
-        call, _changed_partitions(plan, reads), ErrorCode.NONE, plan.session.id if plan.session is not None else 0
-    )
+    session_id = plan.session.id if plan.session is not None else 0
+    return _encode(call, _changed_partitions(plan, reads), ErrorCode.NONE, session_id, request.limits.rack)
 
 
 def _changed_partitions(plan: FetchPlan, reads: list[PartitionFetch]) -> list[PartitionFetch]:
@@ -141,7 +140,9 @@ def _named(version: int, reader: WireReader) -> str | UUID:
     return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
 
 
-def _encode(call: RequestContext, reads: list[PartitionFetch], code: ErrorCode, session_id: int) -> ResponseChunks:
+def _encode(
+    call: RequestContext, reads: list[PartitionFetch], code: ErrorCode, session_id: int, rack: str
+) -> ResponseChunks:
     version, flexible = call.version, call.api.is_flexible(call.version)
     chunks: list[Buffer] = []
     leaders: set[int] = set()
@@ -161,7 +162,7 @@ def _encode(call: RequestContext, reads: list[PartitionFetch], code: ErrorCode, 
                 chunks += (bytes(out), *read.batches)
                 out.clear()
             if flexible:
-                out += _leader_tags(call, read, leaders)
+                out += _leader_tags(call, read, leaders, rack)
         if flexible:
             out += NO_TAGS
     if flexible:
@@ -180,11 +181,18 @@ def _partition(version: int, read: PartitionFetch) -> bytes:
     return out
 
 
-def _leader_tags(call: RequestContext, read: PartitionFetch, leaders: set[int]) -> bytes:
-    """The leader of the partition, if it is another node."""
+def _leader_tags(call: RequestContext, read: PartitionFetch, leaders: set[int], rack: str) -> bytes:
+    """The leader of the partition, to who took another one, or another epoch, for it.
+
+    Not to readers of a zone that this node leads it now: librdkafka (2.16) returns from a replica that refuses to the leader that
+    it knew, and if it is told at the same time that the replica is the leader, it stays with the other one until that changes.
+    """
     if read.topic is None or read.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
         return NO_TAGS
-    return current_leader_tags(call.backend, read.topic, read.wanted.key[1], tag=_CURRENT_LEADER_TAG, leaders=leaders)
+    number, me = read.wanted.key[1], call.backend.me() if rack else None
+    if me is not None and leader_of(call.backend.cluster, read.topic, number).node == me.node:
+        return NO_TAGS
+    return current_leader_tags(call.backend, read.topic, number, tag=_CURRENT_LEADER_TAG, leaders=leaders)
 
 
 _NULL_ARRAY: Final = INT32.pack(-1)
