@@ -314,6 +314,11 @@ class HeapPartition(InspectedPartition):
         """How many partitions the heap had at first; this one knows of no growth."""
         return PARTITIONS_MAX
 
+    @property
+    def room(self) -> int:
+        """How many messages may be leased beside those that are."""
+        return max(0, self.rules.inflight_max - len(self.state.leases))
+
     def grant(self, takers: Sequence[Taker], count: int) -> PartitionGrants:
         """Lease the best messages to takers, at most `count`, in their order."""
         self._journal.check()
