@@ -115,6 +115,21 @@ async def test_an_enqueue_that_is_repeated_waits_for_the_spine_as_the_first_one_
     assert [each.duplicate for each in await again] == [True]
 
 
+async def test_the_answer_to_a_pop_tells_what_an_advert_on_its_way_tells() -> None:
+    world = World()
+    await world.view.enqueue([NewMessage(payload=b"x", priority=each) for each in (5, 6)])
+    await turns()
+    await world.greet()
+    await world.acknowledge()
+    better = asyncio.create_task(world.view.enqueue([NewMessage(payload=b"x", priority=4)]))
+    await turns()
+    granted = await world.pop()
+    assert granted.ranks == (world.state.rank(4),), "which the spine takes for the one of priority 5"
+    assert granted.advert is not None
+    assert granted.advert.ranks == (world.state.rank(5), world.state.rank(6))
+    better.cancel()
+
+
 async def test_a_pop_of_a_partition_without_room_writes_nothing() -> None:
     world = World(inflight_max=0)
     enqueued = world.enqueue()
