@@ -22,9 +22,9 @@ from holdfast.sim.heap.driven.history import (
     MessageDelivered,
     NackAnswered,
 )
-from holdfast.sim.heap.driven.leader import SimLeader
+from holdfast.sim.heap.driven.leader import DrivenLeader
 from holdfast.sim.heap.driven.network import SimNetwork
-from holdfast.sim.heap.driven.spine import SimSpine
+from holdfast.sim.heap.driven.spine import DrivenSpine
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
 TOPIC_ID: Final = "ab" * 16
@@ -39,11 +39,11 @@ class DrivenCluster(Protocol):
     configuration: DrivenConfiguration
     is_healed: bool
 
-    def leader(self, partition: int) -> SimLeader:
+    def leader(self, partition: int) -> DrivenLeader:
         """Whom a client takes for the leader."""
         ...
 
-    def spine(self) -> SimSpine:
+    def spine(self) -> DrivenSpine:
         """Whom a client takes for the spine."""
         ...
 

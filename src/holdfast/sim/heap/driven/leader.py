@@ -24,7 +24,7 @@ from holdfast.vocabulary.tasks import LoopTurns
 _REOPEN_MS: Final = 100
 
 
-class SimLeader:
+class DrivenLeader:
     """One leadership on a host. `view`: None while there is none."""
 
     def __init__(

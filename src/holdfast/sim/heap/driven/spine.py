@@ -15,14 +15,14 @@ from holdfast.heap.spine.link import SpineLink
 from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 from holdfast.heap.spine.takers import Taken, Taker
-from holdfast.sim.heap.driven.leader import SimLeader
+from holdfast.sim.heap.driven.leader import DrivenLeader
 from holdfast.sim.heap.driven.network import SimNetwork, SimStream
 from holdfast.sim.heap.driven.variant import DrivenVariant
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 
 
-class SimSpine:
+class DrivenSpine:
     """One lease of the spine. Implements `heap.spine.driver.Leaders` for its driver."""
 
     def __init__(
@@ -30,7 +30,7 @@ class SimSpine:
         epoch: int,
         host: int,
         bound: RankBound,
-        leaders: Sequence[SimLeader],
+        leaders: Sequence[DrivenLeader],
         *,
         fan_out: int,
         variant: DrivenVariant,
@@ -51,7 +51,7 @@ class SimSpine:
         self.is_over = True
         self._running.cancel()
 
-    def leader_changed(self, leader: SimLeader) -> None:
+    def leader_changed(self, leader: DrivenLeader) -> None:
         """It has noticed who leads a partition."""
         self._leaders[leader.number] = leader
         self.lose(leader.number)
@@ -147,7 +147,7 @@ class SimSpine:
         self._lost(partition)
 
 
-def _link(leader: SimLeader) -> SpineLink:
+def _link(leader: DrivenLeader) -> SpineLink:
     return leader.open_view().link()
 
 

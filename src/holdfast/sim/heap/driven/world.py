@@ -5,6 +5,7 @@ real ones; the log, the network, time and clients are the seed's.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -29,15 +30,16 @@ from holdfast.sim.heap.driven.history import (
     TailCut,
     WorldEnded,
 )
-from holdfast.sim.heap.driven.leader import SimLeader
+from holdfast.sim.heap.driven.leader import DrivenLeader
 from holdfast.sim.heap.driven.log import SimLog, SimOwnedPartition
 from holdfast.sim.heap.driven.network import Conditions, SimNetwork
-from holdfast.sim.heap.driven.spine import SimSpine
+from holdfast.sim.heap.driven.spine import DrivenSpine
 from holdfast.sim.heap.driven.variant import CORRECT_DRIVEN, DrivenVariant
 from holdfast.sim.loop import SimLoop, StuckError
 from holdfast.sim.process import SimClock, SimProcess
 from holdfast.vocabulary.random import SeededRandom
 
+_LOGGER: Final = logging.getLogger("holdfast")  # what simulated processes log goes nowhere
 _HEALED: Final = Conditions(delay_ms=2.0, sync_ms=2.0)
 _HEALED_MS: Final = 15_000.0  # how soon after the faults everything is done
 _CALLBACKS_MAX: Final = 400_000
@@ -67,9 +69,9 @@ class DrivenWorld:
         self.network = SimNetwork(loop, self._seeded, configuration.conditions, self.failed)
         self.counts = {"leaders": 0, "spines": 0, "incidents": 0}
         self._logs = [SimLog() for _ in range(configuration.partitions)]
-        self._leaders: list[SimLeader] = []
-        self._former: dict[int, SimLeader] = {}  # that do not know it, by partition
-        self._spines: list[SimSpine] = []  # the present one first
+        self._leaders: list[DrivenLeader] = []
+        self._former: dict[int, DrivenLeader] = {}  # that do not know it, by partition
+        self._spines: list[DrivenSpine] = []  # the present one first
         self._clients = SimClients(self)
         self._settings = HeapSettings()
         self._rules = HeapRules(
@@ -121,11 +123,11 @@ class DrivenWorld:
 
     # ── whom clients ask ──
 
-    def leader(self, partition: int) -> SimLeader:
+    def leader(self, partition: int) -> DrivenLeader:
         former = self._former.get(partition)
         return former if former is not None and self._random.random() < 0.3 else self._leaders[partition]
 
-    def spine(self) -> SimSpine:
+    def spine(self) -> DrivenSpine:
         alive = [spine for spine in self._spines if not spine.is_over]
         return self._random.choice(alive) if self._random.random() < 0.2 else alive[0]
 
@@ -142,7 +144,7 @@ class DrivenWorld:
         skew_ms = self._random.uniform(-50.0, 50.0)
         return SimClock(self._loop, SimProcess(name, self._loop), boot_offset_ms=1e6, wall_offset_ms=skew_ms)
 
-    def _lead(self, partition: int, epoch: int) -> SimLeader:
+    def _lead(self, partition: int, epoch: int) -> DrivenLeader:
         configuration, name = self.configuration, f"p{partition}.{epoch}"
         host = self._random.randrange(configuration.hosts)
         self.counts["leaders"] += 1
@@ -155,7 +157,7 @@ class DrivenWorld:
                 self._loop.post_at(at_ms, self._ambush, partition, epoch)
 
         which = PartitionId(topic="t", topic_id=TOPIC_ID, number=partition)
-        return SimLeader(
+        return DrivenLeader(
             host,
             SimOwnedPartition(which, epoch, self._logs[partition], self.network, on_append),
             self._rules,
@@ -198,7 +200,7 @@ class DrivenWorld:
             at_ms = self._loop.now_ms + self._random.uniform(0.0, 100.0)
             self._loop.post_at(at_ms, self._notice_leader, spine, new)
 
-    def _notice_leader(self, spine: SimSpine, leader: SimLeader) -> None:
+    def _notice_leader(self, spine: DrivenSpine, leader: DrivenLeader) -> None:
         if self._leaders[leader.number] is leader:
             spine.leader_changed(leader)
 
@@ -212,7 +214,7 @@ class DrivenWorld:
                 self._loop.post_at(self._loop.now_ms + self._random.choice((0.0, 100.0, 500.0)), old.end)
         self.counts["spines"] += 1
         self.add(SpineStarted(self._loop.now_ms, epoch, host))
-        spine = SimSpine(
+        spine = DrivenSpine(
             epoch,
             host,
             RankBound.split(configuration.k, configuration.partitions),
@@ -268,12 +270,15 @@ def run_driven_seed(seed: int, *, variant: DrivenVariant = CORRECT_DRIVEN, traci
     loop = SimLoop(callbacks_max=_CALLBACKS_MAX)
     world = DrivenWorld(seed, loop, variant)
     main = loop.create_task(world.run(), name="world")
+    level = _LOGGER.level
+    _LOGGER.setLevel(logging.CRITICAL + 1)
     try:
         loop.run_until_complete(main)
     except StuckError as stuck:
         world.failed("world", stuck)
         world.abandon()
     finally:
+        _LOGGER.setLevel(level)
         loop.close()
     for context in loop.errors:
         world.add(CodeFailed(loop.now_ms, "loop", f"{context.get('message')}: {context.get('exception')!r}"))
