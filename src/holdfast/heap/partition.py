@@ -106,7 +106,10 @@ class HeapPartition(InspectedPartition):
             first = self._add_messages(new, now_ms)
             self._reader.keep(first, new, now_ms)
         self.duplicates += len(messages) - len(new)
-        await (self._answerable() if new else self._journal.durable())
+        again = self._repeated([offset for (offset, _), known in zip(places, duplicates, strict=True) if known])
+        if new:
+            await self._answerable()
+        await self._told(again)
         offsets_known, times = zip(*places, strict=True)
         ids = message_ids(self._topic_id, self.number, offsets_known, times)
         return [Enqueued(each, again, self.number) for each, again in zip(ids, duplicates, strict=True)]
@@ -140,7 +143,7 @@ class HeapPartition(InspectedPartition):
         enqueued_ms = self.state.reserved.messages[first].enqueued_ms if new else now_ms
         self._reader.keep(first, new, enqueued_ms)
         self.duplicates += sum(found.duplicates)
-        await self._journal.durable()
+        await self._told(self._repeated([at[0] for at in found.places if not isinstance(at, int)]))
         places = [(first + at, enqueued_ms) if isinstance(at, int) else at for at in found.places]
         offsets, times = [offset for offset, _ in places], [time_ms for _, time_ms in places]
         ids = message_ids(self._topic_id, self.number, offsets, times)
@@ -313,6 +316,11 @@ class HeapPartition(InspectedPartition):
     def created_with(self) -> int:
         """How many partitions the heap had at first; this one knows of no growth."""
         return PARTITIONS_MAX
+
+    @property
+    def room(self) -> int:
+        """How many messages may be leased beside those that are."""
+        return max(0, self.rules.inflight_max - len(self.state.leases))
 
     def grant(self, takers: Sequence[Taker], count: int) -> PartitionGrants:
         """Lease the best messages to takers, at most `count`, in their order."""

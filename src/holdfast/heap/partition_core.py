@@ -4,7 +4,7 @@ Everything that time decides becomes a record before it shows: a delay that is o
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.heap.decisions import (
@@ -217,6 +217,18 @@ class PartitionCore:
     async def _answerable(self) -> None:
         """The operation just added may be answered: it is durable, and no spine would have to know of it first."""
         held, self._held = self._held, None
+        await self._told(held)
+
+    def _repeated(self, offsets: Iterable[int]) -> "asyncio.Future[None] | None":
+        """What the answer to repeated enqueues waits for: the first call may still wait for the spine, or have waited elsewhere.
+
+        It is one more event, of the least rank there is, so that it waits for no less than they do.
+        """
+        if self.spine is None or not any(offset in self.state.ready for offset in offsets):
+            return None
+        return self.spine.ready((0,))
+
+    async def _told(self, held: "asyncio.Future[None] | None") -> None:
         await self._journal.durable()
         if held is not None:
             try:

@@ -1,5 +1,5 @@
-"""The worlds there are: leases (the kernel alone), cluster (whole agents), heap, heap-batches and heap-growth (protocols).
-One table of them.
+"""The worlds there are: leases (the kernel alone), cluster (whole agents), heap, heap-batches and heap-growth (protocols),
+heap-driven (partitions and spines of heaps). One table of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,11 @@ from holdfast.sim.cluster.transcript import describe_cluster
 from holdfast.sim.cluster.world import run_cluster_seed
 from holdfast.sim.heap.batch_variant import BATCH_MUTANTS, CORRECT_BATCHES
 from holdfast.sim.heap.batches import BATCH_RULES, describe_batch_event, run_batch_seed
+from holdfast.sim.heap.driven.checker import DRIVEN_RULES
+from holdfast.sim.heap.driven.history import MessageDelivered, describe_driven
+from holdfast.sim.heap.driven.mutants import DRIVEN_MUTANTS
+from holdfast.sim.heap.driven.variant import CORRECT_DRIVEN
+from holdfast.sim.heap.driven.world import run_driven_seed
 from holdfast.sim.heap.growth import GROWTH_RULES, run_growth_seed
 from holdfast.sim.heap.growth_variant import CORRECT_GROWTH, GROWTH_MUTANTS
 from holdfast.sim.heap.history import MessagesGranted, describe_heap
@@ -128,4 +133,15 @@ HEAP_GROWTH: Final = SimWorld(
     seeds_path=Path("tests/sim/heap/growth_seeds.txt"),
     collect_every_seeds=200,
 )
-WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER, HEAP, HEAP_BATCHES, HEAP_GROWTH)}
+HEAP_DRIVEN: Final = SimWorld(
+    name="heap-driven",
+    run=run_driven_seed,
+    correct=CORRECT_DRIVEN,
+    mutants=DRIVEN_MUTANTS,
+    rules=DRIVEN_RULES,
+    describe=describe_driven,
+    counted={"deliveries": MessageDelivered},
+    seeds_path=Path("tests/sim/heap/driven_seeds.txt"),
+    collect_every_seeds=10,
+)
+WORLDS: Final = {world.name: world for world in (LEASES, CLUSTER, HEAP, HEAP_BATCHES, HEAP_GROWTH, HEAP_DRIVEN)}

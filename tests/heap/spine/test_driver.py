@@ -8,7 +8,7 @@ import pytest
 from tests.support.waiting import async_until
 
 from holdfast.heap.model import PoppedMessage
-from holdfast.heap.spine.driver import SpineDriver
+from holdfast.heap.spine.driver import NO_ROOM_MS, SpineDriver
 from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
 from holdfast.heap.spine.takers import Taken, Taker
@@ -23,6 +23,7 @@ class _Leaders:
         self.pops: list[tuple[Pop, asyncio.Future[int]]] = []
         self.released: list[bytes] = []
         self.number = 0
+        self.has_room = True
 
     async def hello(self, partition: int, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
         self.number += 1
@@ -33,6 +34,10 @@ class _Leaders:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.pops.append((pop, answer))
         await answer
+        if not self.has_room:
+            self.number += 1
+            advert = Advert(partition, 1, pop.spine_epoch, 1, self.number, 1, (5,), complete=True)
+            return Granted(partition, 1, pop.spine_epoch, pop.sequence, 1, (), advert), [Taken()]
         message = PoppedMessage("id", "jobs", 0, b"x", 5, 0, b"token", 0, 0, 0, None, None, ())
         return Granted(partition, 1, pop.spine_epoch, pop.sequence, 1, (5,)), [Taken((message,))]
 
@@ -95,3 +100,17 @@ async def test_a_spine_that_ends_tells_those_who_wait_to_ask_the_next_one(world:
     world.running.cancel()
     with pytest.raises(UnavailableError):
         await made
+
+
+async def test_a_partition_without_room_is_not_asked_again_at_once(world: World) -> None:
+    world.leaders.has_room = False
+    made = await world.popping()
+    world.leaders.pops[0][1].set_result(1)
+    for _ in range(20):
+        await asyncio.sleep(0)  # noqa: TID251
+    assert len(world.leaders.pops) == 1
+    world.leaders.has_room = True
+    world.clock.advance_ms(NO_ROOM_MS)
+    await async_until(lambda: len(world.leaders.pops) == 2)
+    world.leaders.pops[1][1].set_result(1)
+    assert [each.lease_token for each in await made] == [b"token"]

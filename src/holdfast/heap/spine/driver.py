@@ -27,6 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 FAN_OUT: Final = 64
 RETRY_MS: Final = 50
+NO_ROOM_MS: Final = 10  # before a partition that has as many leases as it may have is asked again
 
 
 class Leaders(Protocol):
@@ -211,6 +212,8 @@ class SpineDriver:
         taken: Sequence[Taken] = ()
         try:
             answer, found = await self._leaders.pop(partition, pop, takers)
+            if _has_no_room(pop, answer, found):
+                await self._clock.sleep_ms(NO_ROOM_MS)
             if isinstance(answer, Granted) and (settled := self._spine.take_granted(answer)) is not None:
                 bound = settled.rank_bound
                 taken = [_bounded(each, bound) for each in found]
@@ -249,6 +252,14 @@ def tokens_of(messages: Iterable[PoppedMessage]) -> dict[int, list[bytes]]:
 
 def _bounded(taken: Taken, bound: int) -> Taken:
     return Taken(tuple(msgspec.structs.replace(message, rank_bound=bound) for message in taken.messages), taken.refusal)
+
+
+def _has_no_room(pop: Pop, answer: Granted | Refused, found: Sequence[Taken]) -> bool:
+    """Whether a leader granted nothing of what it was asked for and has: to ask again at once would get the same answer."""
+    if isinstance(answer, Refused) or answer.ranks or answer.advert is None or any(each.refusal for each in found):
+        return False
+    head = next(iter(answer.advert.ranks), None)
+    return head is not None and (pop.limit is None or head <= pop.limit)
 
 
 def _settle(demand: _Demand) -> None:

@@ -152,7 +152,10 @@ class LeaderEnd:
         fan_out = 0 if self._hello is None else self._hello.fan_out
         running_out = self._left <= fan_out // 4 and (not self._complete or self._budget.untold)
         half_spent = self._budget.untold and 2 * self._budget.spent >= self._budget.budget
-        news = len(ranks) < pop.count or running_out or half_spent
+        # An advert that is on its way may arrive after this answer: what was granted may be one that it tells of, and the spine
+        # would take it for one that it knows, which then stays behind.
+        overtakes = self._budget.in_flight > 0
+        news = len(ranks) < pop.count or running_out or half_spent or overtakes
         advert = self.advert(ready, offset) if news and self._hello is not None else None
         return Granted(
             partition=self.partition,

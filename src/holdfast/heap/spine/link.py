@@ -47,6 +47,11 @@ class LinkedPartition(Protocol):
         """How many partitions the heap had at first."""
         ...
 
+    @property
+    def room(self) -> int:
+        """How many messages may be leased beside those that are."""
+        ...
+
     def add(self, operations: Sequence[Operation]) -> int:
         """Append and apply; the offset of the first. Raises unless the partition is led here."""
         ...
@@ -153,7 +158,7 @@ class SpineLink:
         if refused is not None:
             return refused, []
         state = self._partition.state
-        top = state.ready.peek(pop.count)
+        top = state.ready.peek(min(pop.count, self._partition.room))
         count = sum(pop.limit is None or rank <= pop.limit for rank, _ in top)
         if count:
             self._partition.add((GrantBasis(pop.spine_epoch, pop.sequence, pop.bound, pop.basis),))

@@ -1,0 +1,234 @@
+"""What must be true of every history of driven heaps. Pure: events in, violations out.
+
+The one rule: the logs decide. Who holds which message is replayed from what was appended, by rules of its own; what callers were
+told is compared with that. A message counts against pops from the answer to its enqueue, or to its nack, until it is granted.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.heap.records import Ack, Enqueue, Grant, Op, Operation, Ready, Retry
+from holdfast.sim.checker import Violation
+from holdfast.sim.heap.driven.history import (
+    AckAnswered,
+    CodeFailed,
+    DrivenEvent,
+    EnqueueAnswered,
+    MessageDelivered,
+    NackAnswered,
+    RecordsAppended,
+    TailCut,
+    WorldEnded,
+)
+
+DRIVEN_RULES: Final = {
+    "rank-bound": "a message that a consumer gets has at most the rank that is said",
+    "topic-bound": "what is said is within the topic's bound",
+    "granted-once": "a message is granted while it is ready, and to one consumer at a time",
+    "delivered-logged": "what a consumer has is granted in the log, and stays granted there",
+    "delivered-live": "what a consumer gets was not given back before by the leader",
+    "enqueued-once": "an enqueue that is repeated is one message",
+    "acked-once": "a message is not granted after a consumer was told that it is done",
+    "nothing-lost": "every message whose enqueue was answered is acknowledged in the end",
+    "goes-on": "once faults end, every call is answered and every message handed out",
+    "no-surprise": "no code fails in a way that is not part of its contract; nothing spins or waits for ever",
+}
+
+_BY_ENQUEUE: Final = -1
+_BY_TIMER: Final = -2
+
+
+@dataclass(slots=True)
+class _Message:
+    """A message by its log. `ready_by`: what made it ready last, an enqueue, a timer, or the end of the lease granted there."""
+
+    payload: bytes
+    rank: int
+    status: str  # ready, delayed, leased or done
+    ready_by: int = _BY_ENQUEUE
+    granted_at: int = -1
+
+
+@dataclass(slots=True)
+class _Log:
+    """A partition's log, and what it says."""
+
+    operations: list[Operation] = field(default_factory=list)
+    messages: dict[int, _Message] = field(default_factory=dict)
+    grants: dict[int, tuple[int, dict[int, int]]] = field(
+        default_factory=dict
+    )  # by offset: epoch, true rank by message
+    released: set[tuple[int, int]] = field(default_factory=set)  # grants that were given back, and their messages
+
+
+class DrivenChecker:
+    """Follows a history event by event."""
+
+    def __init__(self, *, k: int, mode: str, partitions: int) -> None:
+        self.violations: list[Violation] = []
+        self.ranks: list[int] = []  # of every message that was delivered with a bound
+        self._k, self._sign = k, 1 if mode == "min" else -1
+        self._logs = [_Log() for _ in range(partitions)]
+        self._counted: dict[tuple[int, int], int] = {}  # rank by partition and offset
+        self._waiting: list[int] = []  # the same ranks, sorted
+        self._answered: dict[tuple[int, int], bytes] = {}
+        self._acked: set[tuple[int, int]] = set()
+        self._delivered: set[tuple[int, int]] = set()  # partition and offset of grants
+        self._index, self._at_ms = -1, 0.0
+
+    def check(self, history: Iterable[DrivenEvent]) -> list[Violation]:
+        """Every violation, in the order they happened."""
+        for event in history:
+            self._index += 1
+            self._at_ms = event.at_ms
+            self._take(event)
+        return self.violations
+
+    def _broken(self, rule: str, what: str) -> None:
+        self.violations.append(Violation(rule, self._at_ms, what, self._index))
+
+    def _take(self, event: DrivenEvent) -> None:
+        match event:
+            case RecordsAppended(forked=False):
+                for operation in event.operations:
+                    self._append(event.partition, operation)
+            case TailCut():
+                self._cut(event.partition, event.offset)
+            case EnqueueAnswered():
+                self._enqueued(event)
+            case NackAnswered():
+                self._count(event.partition, event.offset, event.granted_at)
+            case MessageDelivered():
+                self._deliver(event)
+            case AckAnswered():
+                self._acked.add((event.partition, event.offset))
+            case CodeFailed():
+                self._broken("no-surprise", f"{event.who}: {event.error}")
+            case WorldEnded():
+                self._end(event)
+
+    # ── logs ──
+
+    def _append(self, partition: int, operation: Operation) -> None:
+        log = self._logs[partition]
+        at = len(log.operations)
+        log.operations.append(operation)
+        if isinstance(operation, Grant):
+            self._grant(partition, at, operation)
+        elif isinstance(operation, Enqueue):
+            same = [offset for offset, known in log.messages.items() if known.payload == operation.payload]
+            if same:
+                self._broken("enqueued-once", f"message {operation.payload.decode()} is at {same[0]} and {at}")
+        self._apply(log, at, operation)
+
+    def _grant(self, partition: int, at: int, grant: Grant) -> None:
+        log = self._logs[partition]
+        ranks: dict[int, int] = {}
+        for offset, _ in grant.entries:
+            message = log.messages.get(offset)
+            if message is None or message.status != "ready":
+                status = "unknown" if message is None else message.status
+                self._broken("granted-once", f"the message at {offset} of p{partition} is {status}")
+                continue
+            if (partition, offset) in self._acked:
+                self._broken("acked-once", f"the message at {offset} of p{partition} is granted again")
+            ranks[offset] = 1 + bisect_left(self._waiting, message.rank)
+            self._take_away(partition, offset)
+        log.grants[at] = grant.epoch, ranks
+
+    def _apply(self, log: _Log, at: int, operation: Operation) -> None:
+        messages = log.messages
+        match operation:
+            case Enqueue():
+                status = "delayed" if operation.not_before_ms else "ready"
+                messages[at] = _Message(operation.payload, self._sign * operation.priority, status)
+            case Grant():
+                for offset, _ in operation.entries:
+                    if offset in messages:
+                        messages[offset].status, messages[offset].granted_at = "leased", at
+            case Ack():
+                for offset in operation.offsets:
+                    messages[offset].status = "done"
+            case Ready():
+                for offset, _ in operation.entries:
+                    messages[offset].status, messages[offset].ready_by = "ready", _BY_TIMER
+            case Retry():
+                for offset, ready_ms in operation.entries:
+                    message = messages[offset]
+                    message.status = "delayed" if ready_ms else "ready"
+                    message.ready_by = message.granted_at if operation.op is Op.NACK else _BY_TIMER
+                    if operation.op is Op.RELEASE:
+                        log.released.add((message.granted_at, offset))
+
+    def _cut(self, partition: int, offset: int) -> None:
+        log = self._logs[partition]
+        kept = log.operations[:offset]
+        for at in [at for at in log.grants if at >= offset]:
+            del log.grants[at]
+            if (partition, at) in self._delivered:
+                self._broken("delivered-logged", f"the grant at {at} of p{partition} is gone, and was delivered")
+        for place in [place for place in self._answered if place[0] == partition and place[1] >= offset]:
+            self._broken("nothing-lost", f"message {self._answered.pop(place).decode()} is gone, and was answered")
+            self._take_away(*place)
+        log.operations, log.messages, log.released = kept, {}, set()
+        for at, operation in enumerate(kept):
+            self._apply(log, at, operation)
+
+    # ── ranks ──
+
+    def _count(self, partition: int, offset: int, ready_by: int) -> None:
+        """What is answered counts from here on, unless it is not ready any more, or by something else since."""
+        message = self._logs[partition].messages.get(offset)
+        place = partition, offset
+        if message is None or message.status != "ready" or message.ready_by != ready_by or place in self._counted:
+            return
+        self._counted[place] = message.rank
+        insort(self._waiting, message.rank)
+
+    def _take_away(self, partition: int, offset: int) -> None:
+        rank = self._counted.pop((partition, offset), None)
+        if rank is not None:
+            del self._waiting[bisect_left(self._waiting, rank)]
+
+    # ── what callers were told ──
+
+    def _enqueued(self, event: EnqueueAnswered) -> None:
+        message = self._logs[event.partition].messages.get(event.offset)
+        if message is None or message.payload != event.message:
+            self._broken("nothing-lost", f"message {event.message.decode()} is not at {event.offset}")
+            return
+        self._answered[event.partition, event.offset] = event.message
+        self._count(event.partition, event.offset, _BY_ENQUEUE)
+
+    def _deliver(self, event: MessageDelivered) -> None:
+        log = self._logs[event.partition]
+        epoch, ranks = log.grants.get(event.granted_at, (-1, {}))
+        if (event.granted_at, event.offset) in log.released:
+            what = f"the grant at {event.granted_at} of p{event.partition} was released"
+            self._broken("delivered-live", what)
+        rank = ranks.get(event.offset) if epoch == event.epoch else None
+        self._delivered.add((event.partition, event.granted_at))
+        if rank is None:
+            what = f"p{event.partition} has no grant of {event.offset} at {event.granted_at}, epoch {event.epoch}"
+            self._broken("delivered-logged", what)
+        elif event.rank_bound:
+            self.ranks.append(rank)
+            if rank > event.rank_bound:
+                what = f"rank {rank} of the message at {event.offset} of p{event.partition}, bound {event.rank_bound}"
+                self._broken("rank-bound", what)
+            if event.rank_bound > self._k:
+                self._broken("topic-bound", f"{event.rank_bound} of {self._k}")
+
+    def _end(self, event: WorldEnded) -> None:
+        if event.left:
+            self._broken("goes-on", f"{event.left} messages or calls are left")
+            return
+        for (partition, offset), payload in self._answered.items():
+            if self._logs[partition].messages[offset].status != "done":
+                self._broken("nothing-lost", f"message {payload.decode()} is not acknowledged")
+        for partition, offset in sorted(self._acked):
+            message = self._logs[partition].messages.get(offset)
+            if message is None or message.status != "done":
+                self._broken("acked-once", f"the message at {offset} of p{partition} is not done in the log")

@@ -1,0 +1,143 @@
+"""A partition and its spine: what a leader answers before the spine knows, and what it grants when it has no room."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.heap.config import HeapConfig
+from holdfast.heap.decisions import HeapRules
+from holdfast.heap.model import NewMessage
+from holdfast.heap.partition import HeapPartition
+from holdfast.heap.partition_state import HeapState
+from holdfast.heap.payloads import PayloadCache
+from holdfast.heap.records import ProducerSequence
+from holdfast.heap.settings import HeapSettings
+from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, SpineHello
+from holdfast.heap.spine.takers import Taker
+from holdfast.log.batches import parse_header
+from holdfast.log.model import OnDurable, PartitionId
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.random import SeededRandom
+
+MESSAGE = NewMessage(payload=b"x", priority=5, producer=ProducerSequence("p", 0, 1))
+
+
+class _Log:
+    """A log where everything is durable at once."""
+
+    partition_id = PartitionId(topic="jobs", topic_id="0" * 32, number=0)
+    append_bytes_max = 1 << 20
+    start_offset = 0
+
+    def __init__(self, epoch: int = 1) -> None:
+        self.next_offset, self.epoch = 0, epoch
+
+    def check_accepting(self) -> None: ...
+
+    def append_now(self, batch: bytes) -> int:
+        base = self.next_offset
+        self.next_offset += parse_header(batch).last_offset_delta + 1
+        return base
+
+    def notify_durable(self, end_offset: int, on_durable: OnDurable) -> None:
+        on_durable(None)
+
+
+class World:
+    """A partition with a spine that has the bound 1."""
+
+    def __init__(self, inflight_max: int = 100) -> None:
+        self.state = HeapState("min")
+        self.rules = HeapRules(topic="jobs", config=HeapConfig(), inflight_max=inflight_max)
+        self.log: Any = _Log()
+        self.lead()
+        self.adverts: list[Advert] = []
+
+    def lead(self) -> None:
+        """Another leader has the same log."""
+        self.log.epoch += 1
+        self.view = HeapPartition(
+            self.log,
+            self.state,
+            self.rules,
+            payloads=PayloadCache(1 << 20),
+            settings=HeapSettings(),
+            clock=FakeClock(),
+            random=SeededRandom(0),
+        )
+
+    async def greet(self) -> None:
+        hello = SpineHello(1, 1, budget=0, fan_out=64, settled=0, partitions=2)
+        answer = await self.view.link().hello(hello, self.adverts.append)
+        assert isinstance(answer, Advert)
+        self.adverts.append(answer)
+
+    def enqueue(self) -> "asyncio.Task[Any]":
+        return asyncio.create_task(self.view.enqueue([MESSAGE]))
+
+    async def acknowledge(self) -> None:
+        """The spine has every advert."""
+        while self.adverts:
+            number = max(advert.number for advert in self.adverts)
+            self.adverts.clear()
+            self.view.link().acknowledged(AdvertAck(1, 1, self.log.epoch, number))
+            await turns()
+
+    async def pop(self) -> Granted:
+        pop = Pop(1, self.log.epoch, sequence=2, count=1, limit=None, bound=1, basis=(0, 0))
+        granted, _ = await self.view.link().pop(pop, [Taker(1, "c", 1_000)])
+        assert isinstance(granted, Granted)
+        return granted
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)  # noqa: TID251
+
+
+@pytest.mark.parametrize("leader_changes", [False, True])
+async def test_an_enqueue_that_is_repeated_waits_for_the_spine_as_the_first_one_does(leader_changes: bool) -> None:
+    world = World()
+    await world.greet()
+    first = world.enqueue()
+    await turns()
+    if leader_changes:
+        world.lead()
+        world.adverts.clear()
+    again = world.enqueue()
+    await turns()
+    assert [first.done(), again.done()] == [False, False]
+    if leader_changes:
+        first.cancel()
+        await world.greet()
+    await world.acknowledge()
+    assert [each.duplicate for each in await again] == [True]
+
+
+async def test_the_answer_to_a_pop_tells_what_an_advert_on_its_way_tells() -> None:
+    world = World()
+    await world.view.enqueue([NewMessage(payload=b"x", priority=each) for each in (5, 6)])
+    await turns()
+    await world.greet()
+    await world.acknowledge()
+    better = asyncio.create_task(world.view.enqueue([NewMessage(payload=b"x", priority=4)]))
+    await turns()
+    granted = await world.pop()
+    assert granted.ranks == (world.state.rank(4),), "which the spine takes for the one of priority 5"
+    assert granted.advert is not None
+    assert granted.advert.ranks == (world.state.rank(5), world.state.rank(6))
+    better.cancel()
+
+
+async def test_a_pop_of_a_partition_without_room_writes_nothing() -> None:
+    world = World(inflight_max=0)
+    enqueued = world.enqueue()
+    await turns()
+    assert enqueued.done()
+    await world.greet()
+    end = world.state.next_offset
+    granted = await world.pop()
+    assert (granted.ranks, world.state.next_offset) == ((), end)
+    assert granted.advert is not None
+    assert len(granted.advert.ranks) == 1

@@ -1,0 +1,64 @@
+"""Heap partitions and spines as they ship, in the simulator: every rule is kept, planted bugs are found, a seed repeats exactly."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.sim.heap.driven.history import AckAnswered, NackAnswered, TailCut, describe_driven
+from holdfast.sim.heap.driven.mutants import DRIVEN_MUTANTS
+from holdfast.sim.heap.driven.world import run_driven_seed
+from holdfast.sim.seeds import read_seeds
+from holdfast.sim.worlds import HEAP_DRIVEN
+
+SEEDS = 24  # of the short form: about two seconds
+SEEDS_MAX = 200
+KEPT = read_seeds(Path(__file__).with_name("driven_seeds.txt"), HEAP_DRIVEN)
+KEPT_MUTANTS = {kept.variant: kept for kept in KEPT if kept.variant in DRIVEN_MUTANTS}
+
+
+@pytest.mark.slow
+def test_a_few_seeds_keep_every_rule_and_are_eventful() -> None:
+    seen: Counter[type] = Counter()
+    counts: Counter[str] = Counter()
+    exact = 0
+    for seed in range(SEEDS):
+        run = run_driven_seed(seed)
+        assert run.violations == []
+        seen.update(map(type, run.events))
+        counts.update(run.counts)
+        exact += run.configuration.k in run.ranks
+    assert all(seen[kind] for kind in (TailCut, NackAnswered, AckAnswered))
+    assert counts["spines"] > SEEDS
+    assert counts["leaders"] > 4 * SEEDS
+    assert exact, "some message has the worst rank that its topic allows"
+
+
+@pytest.mark.long  # the short form has a few of them
+def test_many_seeds_keep_every_rule() -> None:
+    assert [seed for seed in range(SEEDS, 3_000) if run_driven_seed(seed).violations] == []
+
+
+@pytest.mark.slow
+def test_seeds_that_once_failed_keep_every_rule() -> None:
+    assert [kept.seed for kept in KEPT if kept.variant == "correct" and run_driven_seed(kept.seed).violations] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRIVEN_MUTANTS)
+def test_a_planted_bug_is_caught_by_its_seed(name: str) -> None:
+    kept = KEPT_MUTANTS[name]
+    rules = {violation.rule for violation in run_driven_seed(kept.seed, variant=DRIVEN_MUTANTS[name]).violations}
+    assert kept.rule in rules
+
+
+@pytest.mark.long  # the seeds of the short form were found by this search
+@pytest.mark.parametrize("name", DRIVEN_MUTANTS)
+def test_a_planted_bug_is_found_by_a_search(name: str) -> None:
+    assert any(run_driven_seed(seed, variant=DRIVEN_MUTANTS[name]).violations for seed in range(SEEDS_MAX))
+
+
+def test_a_seed_repeats_exactly_and_has_a_transcript() -> None:
+    first, second = run_driven_seed(0), run_driven_seed(0)
+    assert first.events == second.events
+    assert all(describe_driven(event) for event in first.events)
