@@ -5,9 +5,13 @@ as Kafka's clients do in a compacted log. They are made when they are read and s
 costs no object for a takeover, and needs no write before a new leader serves. Readers of listed segments step over gaps anyway.
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from holdfast.log.batches import encode
+from holdfast.log.leader_epochs import epoch_at
+from holdfast.log.segments.model import EpochStart
 
 _OFFSETS_MAX: Final = 1 << 31  # of one batch: the last offset is a signed 32-bit delta
 
@@ -27,4 +31,16 @@ def gap_batches(start: int, end: int, *, epoch: int, bytes_max: int) -> list[byt
             break
         covering.append(batch)
         start = until
+    return covering
+
+
+def gap_batches_by_epoch(start: int, end: int, epochs: Sequence[EpochStart], *, bytes_max: int) -> list[bytes]:
+    """The same over the gaps of several takeovers: each with its epoch, as who read there before the later ones has got it."""
+    starts = [each.start_offset for each in epochs if start < each.start_offset < end]
+    covering: list[bytes] = []
+    for begin, until in pairwise((start, *starts, end)):
+        left = bytes_max - sum(map(len, covering))
+        if covering and left <= 0:
+            break
+        covering += gap_batches(begin, until, epoch=epoch_at(epochs, until - 1), bytes_max=left)
     return covering

@@ -15,7 +15,7 @@ from holdfast.kafka.special_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from holdfast.log import leader_epochs
 from holdfast.log.batches import Buffer, decode, parse_header
 from holdfast.log.errors import OffsetOutOfRangeError
-from holdfast.log.gaps import gap_batches
+from holdfast.log.gaps import gap_batches_by_epoch
 from holdfast.log.metadata import SegmentRecord
 from holdfast.log.model import PartitionId
 from holdfast.log.partition.tail import Tail
@@ -198,8 +198,7 @@ class LogReader:
                 found.append(batch)
                 size += len(batch)
         if not found and at >= end > offset:
-            epoch = leader_epochs.epoch_at(log.epochs, end - 1)
-            return list(gap_batches(offset, end, epoch=epoch, bytes_max=bytes_max))
+            return list(gap_batches_by_epoch(offset, end, log.epochs, bytes_max=bytes_max))
         return found
 
     async def _read_segment(self, log: FetchablePartition, at: int, bytes_max: int) -> tuple[Sequence[Buffer], int]:
