@@ -40,6 +40,7 @@ from holdfast.heap.spine.leader_end import LeaderEnd
 from holdfast.heap.spine.link import SpineLink
 from holdfast.heap.spine.takers import Taker
 from holdfast.heap.waiting_pops import POP_BYTES_MAX, WaitingPop
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
@@ -282,7 +283,10 @@ class HeapPartition(InspectedPartition):
         return results
 
     def _current(self, tokens: Sequence[LeaseToken]) -> tuple[list[LeaseToken], list[LeaseLostError | None]]:
-        """The tokens that name current leases, each once, and for every token what is wrong with it."""
+        """The tokens that name current leases, each once, and for every token what is wrong with it.
+
+        `NotLeaderError`: a later leader granted one of them, so that what is known here says nothing of it.
+        """
         self._journal.check()
         held: dict[int, LeaseToken] = {}
         results: list[LeaseLostError | None] = []
@@ -296,6 +300,8 @@ class HeapPartition(InspectedPartition):
                 continue
             if heap != mark:
                 results.append(LeaseLostError(self.rules.topic, "", "it is a lease of another heap"))
+            elif epoch > self.log.epoch:
+                raise NotLeaderError(self.rules.topic, self.number, reason="a later leader took over")
             else:
                 results.append(lost_lease(self.state, self.rules.topic, token))
         return list(held.values()), results

@@ -265,3 +265,7 @@ class PartitionCore:
     async def durable(self) -> None:
         """Everything added so far is durable."""
         await self._journal.durable()
+
+    async def confirm(self) -> None:
+        """Raise unless the store knows of no later leader. `NotLeaderError`, `UnavailableError`."""
+        await self.log.confirm()

@@ -9,12 +9,14 @@ from typing import Protocol
 
 from holdfast.kernel.lease import Lease
 from holdfast.log.batches import RecordBatch, parse_header
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.maintenance.retention import delete_records, retention_start
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.model import ACKS_ALL, ACKS_NONE, CleanupPolicy, OnDurable, PartitionId
 from holdfast.log.owned_snapshots import OwnedSnapshots
 from holdfast.log.partition.appendable_log import AppendResult
 from holdfast.log.partition.leading_partition import LeadingPartition
+from holdfast.log.promises_ahead import is_newest
 from holdfast.log.reader import FetchedBatches, LogReader
 from holdfast.log.topics import Topic
 from holdfast.vocabulary.errors import UnavailableError
@@ -71,6 +73,11 @@ class OwnedPartition:
         self._led.check_readable()
         if not self._led.accepting:
             raise UnavailableError(f"partition {self.partition_id}", "it is moving to another agent")
+
+    async def confirm(self) -> None:
+        """Raise unless the store knows of no later leader. `NotLeaderError`, `UnavailableError`."""
+        if not await is_newest(self._context.store, self.lease):
+            raise NotLeaderError(self.partition_id.topic, self.partition_id.number, reason="a later leader took over")
 
     def append_now(self, batch: bytes) -> int | None:
         """Append a batch; its first offset. None: that has to wait, and nothing was appended. Raises what `append` raises."""

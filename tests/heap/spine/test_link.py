@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.heap.config import HeapConfig
 from holdfast.heap.decisions import HeapRules
+from holdfast.heap.lease_token import LeaseToken, heap_mark
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.partition_state import HeapState
@@ -16,6 +17,7 @@ from holdfast.heap.settings import HeapSettings
 from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, SpineHello
 from holdfast.heap.spine.takers import Taker
 from holdfast.log.batches import parse_header
+from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import OnDurable, PartitionId
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.random import SeededRandom
@@ -31,9 +33,13 @@ class _Log:
     start_offset = 0
 
     def __init__(self, epoch: int = 1) -> None:
-        self.next_offset, self.epoch = 0, epoch
+        self.next_offset, self.epoch, self.is_replaced = 0, epoch, False
 
     def check_accepting(self) -> None: ...
+
+    async def confirm(self) -> None:
+        if self.is_replaced:
+            raise NotLeaderError("jobs", 0, reason="a later leader took over")
 
     def append_now(self, batch: bytes) -> int:
         base = self.next_offset
@@ -141,3 +147,25 @@ async def test_a_pop_of_a_partition_without_room_writes_nothing() -> None:
     assert (granted.ranks, world.state.next_offset) == ((), end)
     assert granted.advert is not None
     assert len(granted.advert.ranks) == 1
+
+
+async def test_a_leader_that_was_replaced_unawares_tells_a_new_spine_nothing() -> None:
+    """Its successor's log does not know of the spine: what it enqueues would be answered without one."""
+    world = World()
+    world.log.is_replaced = True
+    for _ in range(2):  # the epoch is in its own log, the second time
+        with pytest.raises(NotLeaderError):
+            await world.greet()
+        await world.view.enqueue([NewMessage(payload=b"x")])
+        await turns()
+    assert world.adverts == []
+
+
+async def test_of_a_lease_of_a_later_leader_it_knows_nothing() -> None:
+    world = World()
+    later = LeaseToken(0, world.log.epoch + 1, 7, 9, heap_mark(bytes.fromhex("0" * 32)))
+    for settle in (world.view.ack([later]), world.view.nack([later]), world.view.extend([later], 1_000)):
+        with pytest.raises(NotLeaderError):
+            await settle
+    (lost,) = await world.view.ack([later._replace(epoch=world.log.epoch)])
+    assert lost is not None

@@ -64,6 +64,10 @@ class LinkedPartition(Protocol):
         """Everything added so far is durable."""
         ...
 
+    async def confirm(self) -> None:
+        """Raise unless the store knows of no later leader. `NotLeaderError`, `UnavailableError`."""
+        ...
+
 
 def ready_ranks(state: HeapState, operations: Iterable[Operation]) -> list[int]:
     """The ranks of messages that become ready by operations, which are not applied yet."""
@@ -102,6 +106,10 @@ class SpineLink:
         self._held: dict[int, _Held] = {}  # by the events that wait
         self._last_grants: Grants | None = None
         self._scheduled = False
+        self._known = (
+            end.spine_epoch,
+            partition.state.partitions,
+        )  # epoch and partitions that every later leader knows
 
     def ready(self, ranks: Sequence[int]) -> "asyncio.Future[None] | None":
         """Messages of one operation became ready; what its answer waits for. None: nothing."""
@@ -131,19 +139,22 @@ class SpineLink:
                 each.may_answer.exception()  # a timer's operation has nobody who waits
 
     async def hello(self, hello: SpineHello, send_advert: Callable[[Advert], None]) -> Advert | Refused:
-        """A spine introduces itself. Its epoch is durable in the log before it has the advert."""
-        state = self._partition.state
-        self._end.partitions = state.partitions
-        refused = self._end.refuses(hello)
+        """A spine introduces itself. Its epoch is durable, in the log that a later leader finds, before it has any advert.
+
+        So a leader that was replaced unawares gives it none: its successor, whose log does not know of the spine, would not tell
+        it of messages.
+        """
+        refused = self._refusal(hello)
         if refused is not None:
             return refused
-        news: list[Operation] = []
-        if hello.spine_epoch > self._end.spine_epoch:
-            news.append(SpineEpoch(hello.spine_epoch))
-        if hello.partitions > max(state.partitions, self._partition.created_with):
-            news.append(PartitionCount(hello.partitions))
-        if news:
-            self._partition.add(news)
+        if self._is_new(hello):
+            self._log_news(hello)
+            await self._partition.durable()
+            await self._partition.confirm()
+            refused = self._refusal(hello)  # another spine may have come meanwhile
+            if refused is not None:
+                return refused
+            self._known = (max(self._known[0], hello.spine_epoch), max(self._known[1], hello.partitions))
         grants, self._last_grants = self._last_grants, None
         if self._end.adopt(hello) and grants is not None:
             grants.give_back()
@@ -151,6 +162,24 @@ class SpineLink:
         advert = self._advert()
         await self._partition.durable()
         return advert
+
+    def _refusal(self, hello: SpineHello) -> Refused | None:
+        self._end.partitions = self._partition.state.partitions
+        return self._end.refuses(hello)
+
+    def _is_new(self, hello: SpineHello) -> bool:
+        """Whether a later leader might not know of this spine, or of its partitions. One that was told before may still wait."""
+        spine_epoch, partitions = self._known
+        return hello.spine_epoch > spine_epoch or hello.partitions > max(partitions, self._partition.created_with)
+
+    def _log_news(self, hello: SpineHello) -> None:
+        state, news = self._partition.state, list[Operation]()
+        if hello.spine_epoch > state.spine_epoch:
+            news.append(SpineEpoch(hello.spine_epoch))
+        if hello.partitions > max(state.partitions, self._partition.created_with):
+            news.append(PartitionCount(hello.partitions))
+        if news:
+            self._partition.add(news)
 
     async def pop(self, pop: Pop, takers: Sequence[Taker]) -> tuple[Granted | Refused, list[Taken]]:
         """Grant the root, as often and as far as the pop says."""

@@ -92,6 +92,11 @@ class SimOwnedPartition(OwnedPartition):
         if self.closed is not None:
             raise self.closed
 
+    async def confirm(self) -> None:
+        await self._network.pause()
+        if self._is_deposed or self.closed is not None:
+            raise NotLeaderError(self._which.topic, self._which.number, reason="a later leader took over")
+
     # ── appends ──
 
     def append_now(self, batch: bytes) -> int | None:
