@@ -8,9 +8,10 @@ import pytest
 from tests.support.heaps import HeapWorld
 from tests.support.waiting import async_until
 
-from holdfast.heap.model import NewMessage
+from holdfast.heap.model import NewMessage, StoredMessage
 from holdfast.heap.partition import HeapPartition
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, payload_bytes
+from holdfast.heap.records import Enqueue, ProducerSequence
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
 from holdfast.log.reader import FetchedBatches
@@ -152,3 +153,12 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
     neighbour.cancel()
     assert len(looked) == COUNT + 10_000
     assert len(turns) >= 5, "those that are looked at in one turn are bounded"
+
+
+def test_headers_keys_and_producers_count() -> None:
+    plain = StoredMessage(Enqueue(1, b"x" * 100), 0)
+    laden = Enqueue(
+        1, b"x" * 100, producer=ProducerSequence("p", 0, 1), partition_key="k" * 50, headers=(("h", b"v" * 5_000),)
+    )
+    assert payload_bytes([plain]) == 100
+    assert 100 + 50 + 5_000 < payload_bytes([StoredMessage(laden, 0)]) < 6_000

@@ -1,7 +1,10 @@
 """Snapshots and history in a cluster: recovery from a snapshot, fall-back, and messages that outlive their log."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +18,18 @@ from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Copy, Enqueue, ProducerSequence
+from holdfast.heap.replay import replay
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
 from holdfast.heap.snapshot_format import SnapshotSubject, decode_image, encode_image
+from holdfast.heap.snapshots import SnapshotKeeper
 from holdfast.heap.state_image import capture
 from holdfast.log.partition_snapshots import SnapshotRecord
-from holdfast.vocabulary.errors import CorruptError, InvalidError
+from holdfast.log.reader import FetchedBatches
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import CorruptError, InvalidError, UnavailableError
+from holdfast.vocabulary.random import SeededRandom
+from holdfast.vocabulary.tasks import LoopTurns
 
 QUICK = HeapSettings(copy_bytes_per_s=1 << 30, reopen_ms=20)
 
@@ -122,6 +131,62 @@ async def test_what_a_successor_has_to_read_again_is_bounded(world: HeapWorld) -
     for end in (39, 59, 79):  # minutes before the next one is due by the clock
         await enqueue(heaps, *range(20))
         await async_until(lambda: covered() > end - 20)  # noqa: B023
+
+
+async def test_snapshots_that_fail_are_tried_less_and_less_often(world: HeapWorld) -> None:
+    clock, tried = FakeClock(), list[int]()
+    log = SimpleNamespace(next_offset=1_000_000, snapshots=SimpleNamespace(list=SimpleNamespace(snapshots=())))
+    source: Any = SimpleNamespace(log=log, ended=None)
+    keeper = SnapshotKeeper(source, HeapSettings(), turn=asyncio.Lock(), clock=clock, random=SeededRandom(1))
+
+    async def fail() -> SnapshotRecord:
+        tried.append(clock.boot_ms())
+        raise UnavailableError("objects", "away")
+
+    keeper.take = fail  # type: ignore[method-assign]
+    source.log.partition_id = "jobs:0"
+    running = asyncio.ensure_future(keeper.run())
+    for _ in range(600):
+        clock.advance_ms(1_000)
+        await asyncio.sleep(0)  # noqa: TID251
+        await asyncio.sleep(0)  # noqa: TID251
+    running.cancel()
+    assert 4 <= len(tried) <= 8
+    assert tried[-1] - tried[-2] > 2 * (tried[1] - tried[0])
+
+
+async def test_a_partition_that_cannot_be_durable_keeps_no_other_from_its_snapshot(world: HeapWorld) -> None:
+    turn, stuck = asyncio.Lock(), asyncio.get_running_loop().create_future()
+
+    async def durable() -> None:
+        await stuck
+
+    log = SimpleNamespace(next_offset=1, snapshots=SimpleNamespace(list=SimpleNamespace(snapshots=())))
+    source: Any = SimpleNamespace(log=log, ended=None, durable=durable)
+    keeper = SnapshotKeeper(source, HeapSettings(), turn=turn, clock=FakeClock(), random=SeededRandom(1))
+    taking = asyncio.ensure_future(keeper.take())
+    await asyncio.sleep(0)  # noqa: TID251
+    assert not turn.locked()
+    taking.cancel()
+
+
+async def test_a_log_that_gets_shorter_while_it_is_read_is_read_again_later(world: HeapWorld) -> None:
+    node = await world.node()
+    heaps = await world.heap(node)
+    await enqueue(heaps, 1, 2, 3)
+    real = world.view(node).log
+
+    class Cut:
+        partition_id, start_offset = real.partition_id, 0
+        next_offset = real.next_offset + 5
+
+        async def read(self, offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+            self.next_offset = real.next_offset
+            return await real.read(min(offset, real.next_offset), bytes_max=bytes_max)
+
+    log: Any = Cut()
+    with pytest.raises(UnavailableError, match="cut while it was read"):
+        await replay(log, HeapState("min"), LoopTurns())
 
 
 async def test_a_message_outlives_the_log_it_was_written_to(world: HeapWorld) -> None:

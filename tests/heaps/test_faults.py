@@ -20,6 +20,7 @@ from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRe
 from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
 from holdfast.heaps.nodes import HeapNodes
+from holdfast.heaps.task_queue import settle
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
@@ -88,6 +89,50 @@ async def test_a_connection_that_came_too_late_for_a_call_is_there_for_the_next_
     assert len(await nodes.call(StatsRequest(topic="jobs"), again=True)) == 1
     assert len(opened) == 1
     nodes.close()
+
+
+async def test_a_call_that_may_have_had_its_effect_is_not_reported_as_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, opened = FakeClock(), list[int]()
+
+    class Connection:
+        lost: object = None
+
+        async def call(self, request: HeapRequest) -> object:
+            self.lost = "reset"
+            raise OutcomeUnknownError("stats", "the connection was reset")
+
+    async def connect(*address: Any, **options: Any) -> Connection:
+        opened.append(1)
+        if len(opened) > 1:
+            clock.advance_ms(5_000)
+            raise UnavailableError("node", "not reached")
+        return Connection()
+
+    async def pause(nodes: HeapNodes, attempt: int) -> None:
+        clock.advance_ms(10)
+
+    monkeypatch.setattr("holdfast.heaps.nodes.open_heap_connection", connect)
+    monkeypatch.setattr(HeapNodes, "pause", pause)
+    nodes = HeapNodes("a:1", timeout_ms=1_000, runtime=Runtime(clock=clock))
+    with pytest.raises(OutcomeUnknownError):
+        await nodes.call(StatsRequest(topic="jobs"), again=True)
+    assert len(opened) == 2
+
+
+async def test_an_ack_of_unknown_outcome_is_not_tried_for_ever_by_workers() -> None:
+    leases = Leases(_Nodes())  # type: ignore[arg-type]
+    message = _message(leases, 0, 1_000)
+    tried: list[int] = []
+
+    async def ack(message: heaps.Message) -> None:
+        tried.append(1)
+        message.is_unknown = len(tried) == 2
+        raise OutcomeUnknownError("ack", "no answer")
+
+    assert await settle(message, ack)
+    assert len(tried) == 2
 
 
 class _Nodes:

@@ -144,7 +144,7 @@ class HeapPartition(InspectedPartition):
         enqueued_ms = self.state.reserved.messages[first].enqueued_ms if new else now_ms
         self._reader.keep(first, new, enqueued_ms)
         self.duplicates += sum(found.duplicates)
-        await self._told(self._repeated([at[0] for at in found.places if not isinstance(at, int)]))
+        await self._journal.durable()
         places = [(first + at, enqueued_ms) if isinstance(at, int) else at for at in found.places]
         offsets, times = [offset for offset, _ in places], [time_ms for _, time_ms in places]
         ids = message_ids(self._topic_id, self.number, offsets, times)

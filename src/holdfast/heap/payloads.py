@@ -12,7 +12,7 @@ from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, message_of
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, message_of, payload_bytes
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
@@ -60,7 +60,7 @@ class PayloadCache:
         kept = self._messages.setdefault(owner, {})
         kept.update(zip(offsets, messages, strict=True))
         self._count += len(messages)
-        self._bytes += sum([len(message[0][1]) for message in messages]) + _ENTRY_BYTES * len(messages)
+        self._bytes += payload_bytes(messages) + _ENTRY_BYTES * len(messages)
         self._runs.append(_Run(owner, offsets))
         while self._bytes > self._bytes_max:
             self.drop(*self._runs.popleft())
@@ -78,7 +78,7 @@ class PayloadCache:
             pop = kept.pop
             gone = [message for offset in offsets if (message := pop(offset, None)) is not None]
             self._count -= len(gone)
-            self._bytes -= sum([len(message[0][1]) for message in gone]) + _ENTRY_BYTES * len(gone)
+            self._bytes -= payload_bytes(gone) + _ENTRY_BYTES * len(gone)
 
     def drop_owner(self, owner: int) -> None:
         """Nothing of an owner is needed any more."""

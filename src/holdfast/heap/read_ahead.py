@@ -30,6 +30,9 @@ _ROUND_MAX: Final = 131_072
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 2  # a round begins when half of the last one is left: it has to be read before the rest is gone
 _ENTRY_BYTES: Final = 380  # of Python's objects around a payload
+_PRODUCER_BYTES: Final = 170
+_HEADER_BYTES: Final = 200
+_TEXT_BYTES: Final = 60
 _MESSAGE_BYTES: Final = 1_024  # what a message is taken for before one was read
 _READ_BYTES: Final = MIB
 _DENSE: Final = 4  # messages in as many bytes that make reading all of them worth it
@@ -187,7 +190,21 @@ class PayloadReadAhead:
 
 
 def _size(messages: Collection[StoredMessage]) -> int:
-    return sum([len(message[0][1]) for message in messages]) + _ENTRY_BYTES * len(messages)
+    return payload_bytes(messages) + _ENTRY_BYTES * len(messages)
+
+
+def payload_bytes(messages: Collection[StoredMessage]) -> int:
+    """What payloads take in memory, and what producers gave beside them."""
+    size = sum([len(message[0][1]) for message in messages])
+    for enqueue, _ in messages:
+        _, _, _, _, producer, partition_key, _, headers, fairness_key = enqueue
+        if producer is not None:
+            size += _PRODUCER_BYTES
+        if headers:
+            size += sum([_HEADER_BYTES + len(name) + len(value or b"") for name, value in headers])
+        if partition_key is not None or fairness_key is not None:
+            size += 2 * _TEXT_BYTES + len(partition_key or "") + len(fairness_key or "")
+    return size
 
 
 def message_of(record: Record) -> tuple[int, StoredMessage] | None:

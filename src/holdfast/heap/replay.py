@@ -6,7 +6,7 @@ from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import decode_operation
 from holdfast.log.batches import decode, parse_header
 from holdfast.log.owned_partition import OwnedPartition
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tasks import LoopTurns
 
@@ -34,5 +34,7 @@ async def replay(log: OwnedPartition, state: HeapState, turns: LoopTurns) -> Non
                     state.apply(record.offset, record.timestamp_ms, operation)
                     at = record.offset + 1
             at = max(at, parse_header(batch).last_offset + 1)
+        if log.next_offset < end:
+            raise UnavailableError(f"heap partition {log.partition_id}", "its log was cut while it was read")
         await turns.next()
     state.next_offset = end

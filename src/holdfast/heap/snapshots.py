@@ -22,6 +22,9 @@ from holdfast.vocabulary.tasks import Notify
 _log: Final = logging.getLogger(__name__)
 
 
+_FAILED_MS: Final = 5_000  # before another try, and twice as long after each one that fails
+
+
 class SnapshotSource(Protocol):
     """A partition of which snapshots are taken."""
 
@@ -79,10 +82,11 @@ class SnapshotKeeper:
 
     async def run(self) -> None:
         """Take one every `snapshot_interval_ms`, or as soon as very much has happened, until the view has ended."""
-        settings = self._settings
+        settings, failures = self._settings, 0
         while self._source.ended is None:
             interval_ms = self._random.jitter(settings.snapshot_interval_ms, share=0.2)
-            pause_ms = min(interval_ms, settings.snapshot_pause_ms)
+            backoff_ms = _FAILED_MS * (1 << min(failures, 10)) if failures else 0
+            pause_ms = min(interval_ms, max(settings.snapshot_pause_ms, backoff_ms))
             await self._clock.sleep_ms(pause_ms)
             if self._records_since() < settings.snapshot_records_max:
                 await self._due.wait_ms(self._clock, interval_ms - pause_ms)
@@ -90,8 +94,10 @@ class SnapshotKeeper:
                 continue
             try:
                 await self.take()
+                failures = 0
             except HoldfastError as error:
                 self.figures.failed += 1
+                failures += 1
                 if self._source.ended is None:
                     _log.warning("snapshot of %s failed, retrying later: %s", self._source.log.partition_id, error)
 
@@ -111,6 +117,7 @@ class SnapshotKeeper:
 
     async def take(self) -> SnapshotRecord:
         """Take a snapshot, unless nothing has happened since the last one; the newest one. Raises what storage raises."""
+        await self._source.durable()  # one that cannot be, keeps no other from its turn
         async with self._turn:
             newest, log = self.newest, self._source.log
             began_ms = self._clock.boot_ms()

@@ -74,6 +74,7 @@ class Leases:
         """Acknowledge a message that is being settled. `OutcomeUnknownError`."""
         (found,) = await self._ack(message.topic, message.partition, [message])
         if isinstance(found, OutcomeUnknownError):
+            message.is_unknown = True
             raise found
         return found
 
@@ -104,6 +105,7 @@ class Leases:
                 continue
             for message, lost in zip(mine, found, strict=True):
                 if isinstance(lost, OutcomeUnknownError):
+                    message.is_unknown = True
                     failure = failure or lost
                 elif lost is not None:
                     message.mark_lost(lost)

@@ -35,6 +35,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
     _lost: asyncio.Event | None = None  # made when somebody asks for it
     _why: LostLease | None = None
     _settled: bool = False
+    is_unknown: bool = False  # whether it was acknowledged: it was the last try, and answers were lost
     _span: AbstractContextManager[Any] | None = None  # of the body
 
     @property

@@ -43,7 +43,7 @@ class HeapNodes:
     async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
         """The result of a request. `again`: it may be sent again although it may have had its effect."""
         deadline_ms = self.clock.boot_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        attempt = 0
+        attempt, unknown = 0, None
         while True:
             try:
                 connection = await self._connected(self._leader(request))
@@ -53,12 +53,15 @@ class HeapNodes:
                 return await self._in_time(connection, request, left_ms)
             except LoginRefusedError:
                 raise
-            except (NotLeaderError, UnavailableError, BatchAbortedError):  # nothing happened
+            except (NotLeaderError, UnavailableError, BatchAbortedError):  # nothing happened, this time
                 if self.clock.boot_ms() >= deadline_ms:
+                    if unknown is not None:
+                        raise unknown from None
                     raise
-            except OutcomeUnknownError:
+            except OutcomeUnknownError as error:
                 if not again or self.clock.boot_ms() >= deadline_ms:
                     raise
+                unknown = error
             self._places.pop(request.topic, None)
             await self.pause(attempt)
             attempt += 1

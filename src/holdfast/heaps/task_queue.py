@@ -37,6 +37,9 @@ async def settle(message: Message, settle: Callable[[Message], Awaitable[None]])
         except LeaseLostError:
             return False
         except HoldfastError as error:
+            if message.is_unknown:  # to ask again would get the same answer
+                _log.warning("message %s of %s is done, or a dead letter: %s", message.id, message.topic, error)
+                return True
             _log.warning("message %s of %s is not settled, trying again: %s", message.id, message.topic, error)
             message.resume()
         else:

@@ -22,6 +22,7 @@ class _Leaders:
     def __init__(self) -> None:
         self.pops: list[tuple[Pop, asyncio.Future[int]]] = []
         self.released: list[bytes] = []
+        self.acked: list[int] = []
         self.number = 0
         self.has_room = True
 
@@ -41,7 +42,9 @@ class _Leaders:
         message = PoppedMessage("id", "jobs", 0, b"x", 5, 0, b"token", 0, 0, 0, None, None, ())
         return Granted(partition, 1, pop.spine_epoch, pop.sequence, 1, (5,)), [Taken((message,))]
 
-    def send(self, partition: int, message: AdvertAck | Refill) -> None: ...
+    def send(self, partition: int, message: AdvertAck | Refill) -> None:
+        if isinstance(message, AdvertAck):
+            self.acked.append(message.number)
 
     def release(self, partition: int, tokens: Sequence[bytes]) -> None:
         self.released += tokens
@@ -109,6 +112,7 @@ async def test_a_partition_without_room_is_not_asked_again_at_once(world: World)
     for _ in range(20):
         await asyncio.sleep(0)  # noqa: TID251
     assert len(world.leaders.pops) == 1
+    assert world.leaders.acked[-1] == world.leaders.number, "others' answers may wait for it"
     world.leaders.has_room = True
     world.clock.advance_ms(NO_ROOM_MS)
     await async_until(lambda: len(world.leaders.pops) == 2)

@@ -169,7 +169,7 @@ class GrowingPartition(HeapPartition):
         window_ms = self.rules.config.dedup_window_ms
         known = decide_look_up(self.state, topic, request.keys, window_ms=window_ms, now_ms=now_ms)
         highest = highest_numbers(self.state, request.keys)
-        await self._told(self._repeated([each.offset for each in known if each is not None]))
+        await self._journal.durable()
         failpoints.reached("heap.growth-logged")
         ids = iter(message_ids(self._topic_id, self.number, *_columns([each for each in known if each is not None])))
         enqueued = [None if each is None else Enqueued(next(ids), True, self.number) for each in known]

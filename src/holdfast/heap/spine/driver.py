@@ -182,8 +182,7 @@ class SpineDriver:
         """Send what is due, and answer those who have what they get."""
         if self._start is None:
             return
-        for partition, ack in self._spine.acks():
-            self._leaders.send(partition, ack)
+        self._send_acks()
         wanted = sum(demand.left + demand.under_way for demand in self._demands)
         for partition, message in self._spine.plan(wanted):
             if isinstance(message, Refill):
@@ -194,6 +193,10 @@ class SpineDriver:
             if not demand.under_way:
                 self._demands.remove(demand)
                 _settle(demand)
+
+    def _send_acks(self) -> None:
+        for partition, ack in self._spine.acks():
+            self._leaders.send(partition, ack)
 
     def _takers(self, count: int) -> list[tuple[_Demand, int]]:
         """Share a pop among those who wait, first come, first served."""
@@ -212,13 +215,14 @@ class SpineDriver:
         taken: Sequence[Taken] = ()
         try:
             answer, found = await self._leaders.pop(partition, pop, takers)
-            if _has_no_room(pop, answer, found):
-                await self._clock.sleep_ms(NO_ROOM_MS)
             if isinstance(answer, Granted) and (settled := self._spine.take_granted(answer)) is not None:
                 bound = settled.rank_bound
                 taken = [_bounded(each, bound) for each in found]
             else:
                 self.lost(partition)
+            if _has_no_room(pop, answer, found):
+                self._send_acks()  # others' answers may wait for them
+                await self._clock.sleep_ms(NO_ROOM_MS)
         except HoldfastError as error:
             _log.debug("pop of %s-%d failed: %s", self.topic, partition, error)
             self.lost(partition)
