@@ -189,12 +189,14 @@ class LeadingPartition(AppendableLog):
         self._accepting = self._closed is None
 
     async def wait_published(self) -> None:
-        """Ask for everything appended so far to be published, and return when it is."""
-        end = self._next
+        """Ask for everything appended so far to be published, and return when it is, but for what the WAL fails to write."""
+        end, wal_failures = self._next, self._wal_failures
         while self.record.published < end:
             self.check_readable()
             self.request_publish()
             await self._published.wait_ms(self._clock, self._settings.publish_retry_ms)
+            if wal_failures != self._wal_failures:
+                end = min(end, self._durable)  # what was behind it then is gone, and its offsets may be given again
 
     def close(self, error: HoldfastError) -> None:
         """Stop serving; everything that waits here fails with `error`."""
