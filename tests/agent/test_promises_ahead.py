@@ -49,7 +49,7 @@ async def test_nobody_climbs_over_a_promise_that_the_store_has_forgotten(cluster
     assert handler is not None
     (lease,) = [each for each in handler.leases if each.resource == RESOURCE]
     for _ in range(3):
-        handler._retaken_ms.clear()
+        handler._epoch_pauses._taken.clear()
         await handler._retry_open([lease])
     entry = await cluster.store.get(epoch_key(RESOURCE))
     assert entry is not None

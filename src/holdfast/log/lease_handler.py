@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.kernel.keys import partition_from_resource
 from holdfast.kernel.lease import Lease, retake
+from holdfast.log.epoch_pauses import EpochPauses
 from holdfast.log.errors import EpochSpentError
 from holdfast.log.led_topics import LedTopics
 from holdfast.log.maintenance import MaintainedAgent, MaintenanceContext, PendingRanges, run_maintenance
@@ -102,7 +103,7 @@ class PartitionLeaseHandler:
         self._replicated: dict[TopicPartition, LeadingPartition] = {}  # those that are, or shall be
         self._ended: dict[str, Lease] = {}  # by resource: replicated, and to be opened under a new epoch
         self._ended_logs = EndedLogs()
-        self._retaken_ms: dict[str, float] = {}  # by resource: when a new epoch was asked for last
+        self._epoch_pauses = EpochPauses(settings.open_retry_ms)
         self._retry = Notify()
         self._upkeep: ReplicaUpkeep | None = None
         self._moves: ReplicatedMoves | None = None
@@ -210,6 +211,7 @@ class PartitionLeaseHandler:
                     await self._clock.sleep_ms(_LOG_INTERVAL_MS)
                     self.log_changes()
                     self._ended_logs.sweep(self._leases, self._clock.boot_ms())
+                    self._epoch_pauses.sweep(self._leases)
         finally:
             self._running = False
             self.log_changes()
@@ -291,10 +293,8 @@ class PartitionLeaseHandler:
 
     async def _take_new_epoch(self, lease: Lease) -> None:
         """Raise the epoch of a lease that is ours: the plan executor closes it, and opens it under the new one."""
-        now_ms = self._clock.boot_ms()
-        if now_ms - self._retaken_ms.get(lease.resource, -self._settings.open_retry_ms) < self._settings.open_retry_ms:
+        if not self._epoch_pauses.take(lease.resource, self._clock.boot_ms()):
             return  # the next round tries again
-        self._retaken_ms[lease.resource] = now_ms
         with suppress(UnavailableError, OutcomeUnknownError):
             if not await self._is_store_behind(lease):
                 await retake(self._store, lease, clock=self._clock, random=self._random)
