@@ -129,6 +129,12 @@ PyObject *pack_blocks(PyObject *module, PyObject *args);
 /* ids.c */
 PyObject *message_ids(PyObject *module, PyObject *args);
 
+/* picks.c */
+PyObject *pick(PyObject *module, PyObject *args);
+PyObject *picked_messages(PyObject *module, PyObject *args);
+PyObject *bucket_counts(PyObject *module, PyObject *args);
+PyObject *sorted_words(PyObject *module, PyObject *given);
+
 /* scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
 PyObject *summarize(PyObject *module, PyObject *args);

@@ -28,6 +28,10 @@ static PyMethodDef methods[] = {
     {"message_ids", message_ids, METH_VARARGS, "The ids of messages of a heap partition."},
     {"pack_heap_entries", pack_heap_entries, METH_VARARGS, "Entries of a heap as a frame of a snapshot."},
     {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
+    {"pick", pick, METH_VARARGS, "Copy chosen records of a payload into buffers, or the first fault."},
+    {"picked_messages", picked_messages, METH_VARARGS, "The messages of such records, by offset."},
+    {"bucket_counts", bucket_counts, METH_VARARGS, "How many of some words are in each bucket of others."},
+    {"sorted_words", sorted_words, METH_O, "Words in order."},
     {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},
     {NULL, NULL, 0, NULL},
 };

@@ -470,6 +470,36 @@ static PyObject *heap_bound(OffsetHeap *self, PyObject *given)
     return pair_of(&sample[count * size / self->used]);
 }
 
+/* bounds(count, buckets): the same for so many parts of `count`, in order; the last one of all entries if there are no more. */
+static PyObject *heap_bounds(OffsetHeap *self, PyObject *args)
+{
+    heap_entry_t sample[SAMPLED], all = {UINT64_MAX, UINT64_MAX, OFFSET_LIMIT - 1};
+    size_t size = self->used < SAMPLED ? self->used : SAMPLED, i;
+    Py_ssize_t count, buckets, at;
+    PyObject *found;
+    if (!PyArg_ParseTuple(args, "nn", &count, &buckets))
+        return NULL;
+    if (count < 1 || count > OFFSETS_MAX || buckets < 1 || buckets > WORD_BUCKETS) {
+        PyErr_SetString(PyExc_ValueError, "1 to 256 buckets of some");
+        return NULL;
+    }
+    for (i = 0; i < size; i++)
+        sample[i] = self->entries[i * self->used / size];
+    qsort(sample, size, sizeof *sample, by_entry);
+    if ((found = PyTuple_New(buckets)) == NULL)
+        return NULL;
+    for (at = 0; at < buckets; at++) {
+        size_t part = (size_t)count * (size_t)(at + 1) / (size_t)buckets;
+        PyObject *pair = pair_of(part >= self->used ? &all : &sample[part * size / self->used]);
+        if (pair == NULL) {
+            Py_DECREF(found);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(found, at, pair);
+    }
+    return found;
+}
+
 /* offsets_within(bound, first, stop): offsets of entries that are not above a bound, of a part of the entries, in no order. */
 static PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
 {
@@ -500,6 +530,61 @@ static PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
         }
         Py_DECREF(each);
     }
+    return found;
+}
+
+/* words_within(bounds, places, first, stop): entries of a part that are not above the last bound, as words `place << 8 | bucket`:
+ * the bucket is that of the first bound they are not above, the place that of `places`, or the offset. */
+static PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
+{
+    PyObject *bounds, *places, *number, *offset, *found = NULL;
+    heap_entry_t most[WORD_BUCKETS];
+    Py_ssize_t first, stop, i, count = 0;
+    char *out;
+    if (!PyArg_ParseTuple(args, "O!O!nn", &PyTuple_Type, &bounds, &PyDict_Type, &places, &first, &stop))
+        return NULL;
+    if (PyTuple_GET_SIZE(bounds) == 0 || PyTuple_GET_SIZE(bounds) > WORD_BUCKETS) {
+        PyErr_SetString(PyExc_ValueError, "1 to 256 bounds");
+        return NULL;
+    }
+    for (i = 0; i < PyTuple_GET_SIZE(bounds); i++)
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(bounds, i), "OO", &number, &offset) || read_number(number, &most[i]) < 0 ||
+            read_offset(offset, &most[i].offset) < 0)
+            return NULL;
+    first = first < 0 ? 0 : first;
+    stop = stop < (Py_ssize_t)self->used ? stop : (Py_ssize_t)self->used;
+    found = PyBytes_FromStringAndSize(NULL, stop > first ? (stop - first) * (Py_ssize_t)sizeof(uint64_t) : 0);
+    if (found == NULL)
+        return NULL;
+    out = PyBytes_AS_STRING(found);
+    for (i = first; i < stop; i++) {
+        Py_ssize_t low = 0, high = PyTuple_GET_SIZE(bounds);
+        uint64_t place = self->entries[i].offset, word;
+        int counted;
+        while (low < high) {
+            Py_ssize_t middle = low + (high - low) / 2;
+            if (is_less(&most[middle], &self->entries[i]))
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low == PyTuple_GET_SIZE(bounds) || (counted = counts(self, &self->entries[i])) == 0)
+            continue;
+        if (counted > 0 && PyDict_GET_SIZE(places) > 0) {
+            PyObject *key = PyLong_FromUnsignedLongLong(place), *moved;
+            moved = key == NULL ? NULL : PyDict_GetItemWithError(places, key);
+            if (moved == NULL ? PyErr_Occurred() != NULL : read_offset(moved, &place) < 0)
+                counted = -1;
+            Py_XDECREF(key);
+        }
+        if (counted < 0) {
+            Py_DECREF(found);
+            return NULL;
+        }
+        word = place << 8 | (uint64_t)low;
+        memcpy(out + count++ * (Py_ssize_t)sizeof word, &word, sizeof word);
+    }
+    _PyBytes_Resize(&found, count * (Py_ssize_t)sizeof(uint64_t));
     return found;
 }
 
@@ -671,7 +756,9 @@ static PyMethodDef methods[] = {
     {"take_granted", (PyCFunction)heap_take_granted, METH_VARARGS, "The same as offsets and priorities."},
     {"peek", (PyCFunction)heap_peek, METH_O, "Numbers and offsets from the top; they stay."},
     {"bound", (PyCFunction)heap_bound, METH_O, "What about so many entries are not above."},
+    {"bounds", (PyCFunction)heap_bounds, METH_VARARGS, "The same for parts of a count."},
     {"offsets_within", (PyCFunction)heap_offsets_within, METH_VARARGS, "Offsets of entries that are not above a bound."},
+    {"words_within", (PyCFunction)heap_words_within, METH_VARARGS, "Places and buckets of entries by bounds."},
     {"entry_count", (PyCFunction)heap_entry_count, METH_NOARGS, "How many entries there are, stale ones too."},
     {"entries", (PyCFunction)heap_entries, METH_NOARGS, "All entries, as rows of three words."},
     {"chunks", (PyCFunction)heap_chunks, METH_NOARGS, "The offsets, as pieces of a bitmap."},

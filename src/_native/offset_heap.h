@@ -9,7 +9,8 @@
 
 #include "batch.h"
 
-enum { CHUNK_BITS = 13, CHUNK_BYTES = 1 << (CHUNK_BITS - 3), IN_CHUNK = (1 << CHUNK_BITS) - 1, STALE_MIN = 4096, SAMPLED = 4096 };
+enum { CHUNK_BITS = 13, CHUNK_BYTES = 1 << (CHUNK_BITS - 3), IN_CHUNK = (1 << CHUNK_BITS) - 1 };
+enum { STALE_MIN = 4096, SAMPLED = 4096, WORD_BUCKETS = 256, OFFSETS_MAX = 1 << 30 };
 #define OFFSET_LIMIT ((uint64_t)1 << 56)
 
 typedef struct {

@@ -10,7 +10,7 @@ static PyObject *bytes_or_none(const uint8_t *bytes, int32_t length)
 }
 
 /* The record's headers as ((key, value), ...); NULL with a rule when they are broken, NULL without one on a Python error. */
-static PyObject *header_pairs(const record_t *record, int *rule, int64_t *given)
+PyObject *header_pairs(const record_t *record, int *rule, int64_t *given)
 {
     const uint8_t *p = record->headers;
     PyObject *pairs = PyTuple_New(record->header_count);
@@ -58,30 +58,6 @@ static PyObject *next_record(const uint8_t **at, const uint8_t *end, const heade
     items[3] = bytes_or_none(record.value, record.value_bytes);
     items[4] = pairs;
     return tuple_of_type(kind, items, 5);
-}
-
-/* Where the record at `at` ends and its offset delta, without a look at the rest of it. */
-static int skip_record(const uint8_t **at, const uint8_t *end, int32_t *delta, int64_t *given)
-{
-    int32_t length;
-    int64_t timestamp_delta;
-    const uint8_t *p = *at;
-    int rule = read_i32(&p, end, &length);
-    *given = 0;
-    if (rule != SOUND)
-        return rule;
-    *given = length;
-    if (length < BODY_BYTES_MIN)
-        return RULE_RECORD_LENGTH;
-    if (length > end - p)
-        return RULE_RECORD_CUT;
-    end = p + length;
-    *given = 0;
-    p++; /* attributes */
-    if ((rule = read_i64(&p, end, &timestamp_delta)) != SOUND || (rule = read_i32(&p, end, delta)) != SOUND)
-        return rule;
-    *at = end;
-    return SOUND;
 }
 
 /* read_chosen(payload, header, deltas, kind): the records with these offset deltas, which grow, as tuples of type `kind`;

@@ -151,6 +151,30 @@ static inline int read_record(const uint8_t **at, const uint8_t *end, const head
     return SOUND;
 }
 
+/* Where the record at `at` ends and its offset delta, without a look at the rest of it. */
+static inline int skip_record(const uint8_t **at, const uint8_t *end, int32_t *delta, int64_t *given)
+{
+    int32_t length;
+    int64_t timestamp_delta;
+    const uint8_t *p = *at;
+    int rule = read_i32(&p, end, &length);
+    *given = 0;
+    if (rule != SOUND)
+        return rule;
+    *given = length;
+    if (length < BODY_BYTES_MIN)
+        return RULE_RECORD_LENGTH;
+    if (length > end - p)
+        return RULE_RECORD_CUT;
+    end = p + length;
+    *given = 0;
+    p++; /* attributes */
+    if ((rule = read_i64(&p, end, &timestamp_delta)) != SOUND || (rule = read_i32(&p, end, delta)) != SOUND)
+        return rule;
+    *at = end;
+    return SOUND;
+}
+
 /* Offsets inside a batch grow and stay in it; a producer leaves no gap. */
 static inline int check_delta(int32_t delta, int64_t previous, const header_t *header, int contiguous, int64_t *given)
 {
@@ -174,5 +198,8 @@ static inline int skip_headers(const record_t *record, int64_t *given)
     *given = record->end - p;
     return p == record->end ? SOUND : RULE_RECORD_LENGTH;
 }
+
+/* read.c */
+PyObject *header_pairs(const record_t *record, int *rule, int64_t *given);
 
 #endif

@@ -1,5 +1,8 @@
 """The heap of offsets in C does what the one in Python does, step by step, and their images are the same."""
 
+from array import array
+from bisect import bisect_left
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -73,6 +76,51 @@ def test_about_as_many_as_were_asked_for_are_within_a_bound(kind: type[PackedHea
     for count in (5_000, 20_000, 45_000):
         assert len(heap.offsets_within(heap.bound(count), 0, 50_000)) == pytest.approx(count, rel=0.1)
     assert len(heap.offsets_within(heap.bound(50_000), 0, 50_000)) == 50_000
+
+
+@given(STEPS, st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
+def test_buckets_divide_what_comes_first(steps: list[tuple[Any, ...]], count: int, buckets: int, piece: int) -> None:
+    native_heap, pure = PackedHeap(), PureOffsetHeap()
+    for step in steps:
+        if step != ("again",):
+            done(native_heap, step)
+            done(pure, step)
+    places = {offset: offset + 1_000 for _, offset in pure.peek(2) if offset < 1 << 20}
+    found = []
+    for heap in (native_heap, pure):
+        bounds = tuple(sorted(set(heap.bounds(count, buckets)))) if heap.entry_count() else ((0, 0),)
+        pieces = [
+            heap.words_within(bounds, places, first, first + piece) for first in range(0, heap.entry_count(), piece)
+        ]
+        words = sorted(set(array("Q", b"".join(pieces))))
+        found.append((bounds, words))
+        expected = {
+            places.get(offset, offset) << 8 | bisect_left(bounds, (number, offset))
+            for number, offset in heap.peek(1_000)
+            if (number, offset) <= bounds[-1]
+        }
+        assert set(words) == expected
+    if native_heap.entries() == pure.entries():  # a sample depends on their order
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", [PackedHeap, PureOffsetHeap])
+def test_buckets_have_about_the_same_size_and_the_last_one_may_have_all_the_rest(
+    kind: type[PackedHeap | PureOffsetHeap],
+) -> None:
+    heap = kind()
+    heap.add_run(0, [each * 2_654_435_761 % (1 << 32) for each in range(50_000)], True)  # scattered
+    for count in (20_000, 50_000, 70_000):
+        words = array("Q", heap.words_within(heap.bounds(count, 10), {}, 0, 50_000))
+        sizes = Counter(word & 255 for word in words)
+        assert max(sizes.values()) <= count / 10 * 1.3
+        assert len(sizes) == min(10, -(-50_000 * 10 // count))
+        assert len(words) == pytest.approx(min(count, 50_000), rel=0.1)
+    for wrong in ((0, 1), (1, 0), (1, 257)):
+        with pytest.raises(ValueError, match="1 to 256"):
+            heap.bounds(*wrong)
+    with pytest.raises(ValueError, match="1 to 256"):
+        heap.words_within((), {}, 0, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), PRIORITIES), min_size=1), st.booleans(), st.integers(0, 30))

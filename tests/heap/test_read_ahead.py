@@ -1,7 +1,7 @@
 """What is popped next is read from the log together, within a budget, and is no other than what the log has."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from tests.support.waiting import async_until
 
 from holdfast.heap.model import NewMessage, StoredMessage
 from holdfast.heap.partition import HeapPartition
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, payload_bytes
 from holdfast.heap.records import Enqueue, ProducerSequence
 from holdfast.heap.service import HeapService
@@ -136,16 +137,20 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
             turn += 1
             await asyncio.sleep(0)  # noqa: TID251 (no time passes)
 
-    def place(offset: int) -> int:
-        looked.append(offset)
-        turns.add(turn)
-        return offset
-
-    log = view.log
     best = list(range(COUNT)) + list(range(1_000_000, 1_010_000))  # far behind the end: nothing to read there
-    ahead = PayloadReadAhead(
-        log, AheadBudget(2**30), best=lambda _: [best], place=place, leased=lambda _: False, kept=dict
-    )
+
+    class Noted(HeapState):
+        def place(self, offset: int) -> int:
+            looked.append(offset)
+            turns.add(turn)
+            return offset
+
+        def best_offsets(self, count: int) -> Iterator[list[int]]:
+            yield best
+
+    upcoming = Noted("min")
+    upcoming.copies = {0: 0}
+    ahead = PayloadReadAhead(view.log, AheadBudget(2**30), upcoming, kept=dict)
     neighbour = asyncio.ensure_future(others())
     begun = ahead.begin()
     assert begun is not None

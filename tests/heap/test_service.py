@@ -500,9 +500,7 @@ async def test_what_is_read_after_the_end_of_a_leadership_is_not_kept_for_anothe
     view.log.read = ended  # type: ignore[method-assign]
     await reader.read([0])
     assert not len(reader._cache)
-    another = MessageReader(
-        view.log, reader._cache, waits=bool, place=int, best=lambda count: [], leased=lambda offset: False
-    )
+    another = MessageReader(view.log, reader._cache, view.state)
     assert another._owner != reader._owner
 
 

@@ -4,7 +4,8 @@
 """
 
 import sys
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.log.batches import BatchHeader, Buffer, Record, RecordBatchLimits, encode, parse_header
@@ -113,6 +114,13 @@ def inflate(codec: int, payload: memoryview, at: int) -> Buffer:
     return inflate_payload(codec, payload, at=at, limits=LIMITS, stored=True)
 
 
+def picked(kernel: BatchKernel, payload: bytes, header: BatchHeader, deltas: Sequence[int]) -> object:
+    """What a kernel picks, in three buckets, and where it goes on; whatever was picked before a fault, too."""
+    words = array("Q", [header.base_offset + delta << 8 | delta % 3 for delta in deltas]).tobytes()
+    buffers = [bytearray() for _ in range(3)]
+    return kernel.pick(payload, header, words, 0, buffers), [bytes(each) for each in buffers]
+
+
 def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
     """What a kernel says to all there is to ask about some buffers."""
     found = []
@@ -135,6 +143,9 @@ def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
             found.append(outcome(lambda h=header, p=payload: kernel.read(p, h, (0, 0, -1), 1_000, Record)))  # type: ignore[misc]
             for deltas in ((), (0,), (1, 3), (-1, 2, 2, 1, 39), range(5_000)):
                 found.append(outcome(lambda h=header, p=payload, d=deltas: kernel.read_chosen(p, h, d, Record)))  # type: ignore[misc]
+            if header.base_offset < 1 << 55 and header.last_offset_delta >= 0:  # offsets of words have 56 bits
+                for deltas in ((), (0,), (1, 3), (2, 39), range(5_000)):
+                    found.append(outcome(lambda h=header, p=payload, d=deltas: picked(kernel, p, h, d)))  # type: ignore[misc]
     for with_headers in (True, False):
         found.append(outcome(lambda w=with_headers: kernel.columns(buffers, inflate, w)))  # type: ignore[misc]
     return found

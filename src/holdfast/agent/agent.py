@@ -93,7 +93,9 @@ class Agent:
         self.replicas = replicas
         self.replica_network = connect_replicas(replicas, peers, clock=clock)
         self.counters = AgentCounters()
-        self.local_heaps = LocalHeaps(settings.heaps, topic=self.topic, clock=clock, random=random)
+        self.local_heaps = LocalHeaps(
+            settings.heaps, topic=self.topic, clock=clock, random=random, directory=wal.directory
+        )
         self.log = LocalLog(
             settings,
             agent=settings.id,

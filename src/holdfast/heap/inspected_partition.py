@@ -72,7 +72,9 @@ class InspectedPartition(PartitionCore):
 
     async def cancel(self, offsets: Collection[int]) -> list[int]:
         """Withdraw messages, leased or not; those that were there."""
-        return await self._change(offsets, lambda here: Cancel(tuple(here)))
+        cancelled = await self._change(offsets, lambda here: Cancel(tuple(here)))
+        self._reader.forget(cancelled)
+        return cancelled
 
     async def reprioritise(self, offset: int, priority: int, message: str) -> None:
         """Give a message another priority. One that is leased has it when it comes back. `MessageNotFoundError`."""
@@ -93,6 +95,7 @@ class InspectedPartition(PartitionCore):
         count = len(self.state)
         if count:
             self._add((Purge(self.state.next_offset),))
+            self._reader.forget_all()
         await self._journal.durable()
         return count
 
@@ -108,6 +111,7 @@ class InspectedPartition(PartitionCore):
     async def moved(self, moves: Sequence[int]) -> None:
         """These moves have arrived."""
         self._journal.check()
+        self._reader.forget([self.state.outbox[move].offset for move in moves if move in self.state.outbox])
         self._add((Moved(tuple(moves)),))
         await self._journal.durable()
 

@@ -7,6 +7,7 @@ while the partition is still led is read from the log again. What cannot be open
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final
 
 from holdfast.heap.batch.local_batches import LocalBatches
@@ -19,6 +20,7 @@ from holdfast.heap.growth.growing_partition import EarlierPartitions, GrowingPar
 from holdfast.heap.growth.partition_sets import sets_of
 from holdfast.heap.history import HistoryKeeper
 from holdfast.heap.moves import Deliver, Mover
+from holdfast.heap.payload_spill import SpillSpace
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.recovery import recover
 from holdfast.heap.settings import HeapSettings
@@ -59,7 +61,10 @@ def heap_config(topic: Topic) -> HeapConfig:
 
 
 class LocalHeaps:
-    """The heap partitions of one process. Implements `log.owned_partition.PartitionListener`."""
+    """The heap partitions of one process. Implements `log.owned_partition.PartitionListener`.
+
+    `directory`: where files of messages that are read ahead may be.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class LocalHeaps:
         topic: Callable[[str], Topic | None],
         clock: Clock,
         random: Random,
+        directory: Path | None = None,
     ) -> None:
         self.settings = settings
         self.changed = Notify()  # partitions were opened or ended
@@ -80,7 +86,11 @@ class LocalHeaps:
         self.earlier: EarlierPartitions | None = None  # where enqueues of before a growth are looked up; the same
         self.knock: Callable[[str, int], None] = lambda topic, partition: None  # asks a spine to introduce itself
         self._topic, self._clock, self._random = topic, clock, random
-        self._payloads = PayloadCache(settings.payload_cache_bytes_max, settings.read_ahead_bytes_max)
+        self._payloads = PayloadCache(
+            settings.payload_cache_bytes_max,
+            settings.read_ahead_bytes_max,
+            SpillSpace(directory, settings.spill_bytes_max),
+        )
         self._led: dict[PartitionId, OwnedPartition] = {}
         self._new: list[OwnedPartition] = []
         self._arrived = Notify()

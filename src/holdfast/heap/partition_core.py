@@ -74,14 +74,7 @@ class PartitionCore:
         self._pops = WaitingPops(
             state, epoch=log.epoch, now_ms=self._journal.now_ms, add=lambda grant: self._journal.add((grant,))
         )
-        self._reader = MessageReader(
-            log,
-            payloads,
-            waits=state.__contains__,
-            place=state.place,
-            best=state.best_offsets,
-            leased=state.leases.__contains__,
-        )
+        self._reader = MessageReader(log, payloads, state)
         self._forget_at_ms = 0
 
     # ── lifecycle ──

@@ -196,6 +196,17 @@ class HeapState:
             for first in range(0, self.ready.entry_count(), _SCANNED):
                 yield self.ready.offsets_within(bound, first, first + _SCANNED)
 
+    def best_words(self, count: int, buckets: int) -> Iterator[bytes]:
+        """The same as words (`picks`), the best in bucket 0; of a fair heap none."""
+        if isinstance(self.ready, PackedHeap):
+            bounds = tuple(sorted(set(self.ready.bounds(count, buckets))))
+            for first in range(0, self.ready.entry_count(), _SCANNED):
+                yield self.ready.words_within(bounds, self.copies, first, first + _SCANNED)
+
+    def ready_count(self) -> int:
+        """How many messages could be popped now, but for limits."""
+        return len(self.ready)
+
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""
         found: list[tuple[int, int]] = []

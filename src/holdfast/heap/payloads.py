@@ -7,12 +7,14 @@ needed in the order of the log, their neighbours are kept: they come next. Pops 
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, message_of, payload_bytes
+from holdfast.heap.payload_spill import SpillSpace
+from holdfast.heap.picks import message_of
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages, payload_bytes
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
@@ -42,11 +44,11 @@ class _Run(NamedTuple):
 class PayloadCache:
     """Recent messages of all partitions of a process. What was put first goes first, with what was put together with it.
 
-    `ahead`: the budget of what is read ahead.
+    `ahead`: the budget of what is read ahead, `spill`: where some of it is kept in files.
     """
 
-    def __init__(self, bytes_max: int, ahead_bytes_max: int = 0) -> None:
-        self.ahead = AheadBudget(ahead_bytes_max)
+    def __init__(self, bytes_max: int, ahead_bytes_max: int = 0, spill: SpillSpace | None = None) -> None:
+        self.ahead = AheadBudget(ahead_bytes_max, spill)
         self._bytes_max, self._bytes = bytes_max, 0
         self._messages: dict[int, dict[int, StoredMessage]] = {}  # by owner, then offset
         self._count = 0
@@ -90,28 +92,14 @@ class PayloadCache:
 
 
 class MessageReader:
-    """Reads the messages of one leadership of a partition.
+    """Reads the messages of one leadership of a partition."""
 
-    `waits`: whether a message is worth keeping; `place`: where it is; `best` and `leased`: see `ReadAhead`.
-    """
-
-    def __init__(
-        self,
-        log: OwnedPartition,
-        cache: PayloadCache,
-        *,
-        waits: Callable[[int], bool],
-        place: Callable[[int], int],
-        best: Callable[[int], Iterable[list[int]]],
-        leased: Callable[[int], bool],
-    ) -> None:
-        self._log, self._cache, self._waits, self._place = log, cache, waits, place
+    def __init__(self, log: OwnedPartition, cache: PayloadCache, upcoming: UpcomingMessages) -> None:
+        self._log, self._cache, self._upcoming = log, cache, upcoming
         self._owner = next(_OWNERS)  # never used again: what it kept is no one else's
         self._closed = False
         self._read_until = -1  # the end of the batch that was read last
-        self.ahead = PayloadReadAhead(
-            log, cache.ahead, best=best, place=place, leased=leased, kept=lambda: cache.of(self._owner)
-        )
+        self.ahead = PayloadReadAhead(log, cache.ahead, upcoming, kept=lambda: cache.of(self._owner))
 
     def keep(self, first: int, messages: Sequence[Enqueue], enqueued_ms: int) -> None:
         """Messages were enqueued, from an offset on."""
@@ -123,6 +111,11 @@ class MessageReader:
         self._cache.drop(self._owner, offsets)
         self.ahead.forget(offsets)
 
+    def forget_all(self) -> None:
+        """All messages are gone."""
+        self._cache.drop_owner(self._owner)
+        self.ahead.forget_all()
+
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
@@ -133,7 +126,7 @@ class MessageReader:
         """The messages of these offsets, which are durable. `UnavailableError`: object storage is away."""
         found = self._in_memory(offsets)
         if len(found) < len(offsets):
-            missing = {self._place(offset): offset for offset in offsets if offset not in found}
+            missing = {self._upcoming.place(offset): offset for offset in offsets if offset not in found}
             places, went_on_at = sorted(missing), self._read_until
             for at in places:
                 if at in missing:
@@ -144,12 +137,9 @@ class MessageReader:
         """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many."""
         kept = self._cache.of(self._owner)
         missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
-        if missing:
-            reading = self.ahead.begin(missing)
-            if reading is not None and len(missing) > _FEW:
-                await asyncio.wait({reading})  # what it could not read is read again, and fails there
-        elif self.ahead.is_low:
-            self.ahead.begin()
+        reading = self.ahead.missed(missing)
+        if reading is not None and len(missing) > _FEW:
+            await asyncio.wait({reading})  # what it could not read is read again, and fails there
 
     def _in_memory(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
         kept = self._cache.of(self._owner)
@@ -164,15 +154,21 @@ class MessageReader:
     async def read_first(self, offsets: Sequence[int], bytes_max: int, *, popped: bool = False) -> list[StoredMessage]:
         """The first of these messages, in their order: at least one, and no more than `bytes_max` of payloads otherwise.
 
-        `popped`: others will be, soon.
+        `popped`: they go to a consumer, and others will, soon.
         """
         kept = list(map(self._cache.of(self._owner).get, offsets))
         if all(kept):
             whole: list[StoredMessage] = kept  # type: ignore[assignment]
             if sum([len(message[0][1]) for message in whole]) <= bytes_max:
                 return whole
-        if popped:
-            await self.expect(offsets)
+        if not popped:
+            return await self._read_in_pieces(offsets, bytes_max)
+        await self.expect(offsets)
+        found = await self._read_in_pieces(offsets, bytes_max)
+        self.ahead.forget(offsets[: len(found)])
+        return found
+
+    async def _read_in_pieces(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         size, piece = 0, _PIECE
         while len(found) < len(offsets):
@@ -204,14 +200,14 @@ class MessageReader:
             here = [place for place in places[first:end] if place in missing]
             if not here:
                 continue
-            in_order = header.base_offset <= went_on_at <= header.last_offset + 1
+            in_order = header.base_offset == went_on_at
             self._read_until = header.last_offset + 1
             others: dict[int, StoredMessage] = {}
             for record in decode(batch) if in_order else decode_chosen(batch, here):
                 needed = record.offset in missing
-                if not needed and not self._waits(record.offset):
+                if not needed and record.offset not in self._upcoming:
                     continue
-                read = message_of(record)
+                read = message_of(*record)
                 if read is None:
                     continue
                 offset, message = read

@@ -5,6 +5,8 @@ the offset has now. So removing costs nothing, and stale entries go when they co
 """
 
 import heapq
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import islice
 from struct import Struct
@@ -21,6 +23,9 @@ _BIAS: Final = 1 << 63
 _PRIORITY_MAX: Final = (1 << 63) - 1
 _STALE_MIN: Final = 4_096
 _SAMPLED: Final = 4_096
+_BUCKETS: Final = 256
+_OFFSETS_MAX: Final = 1 << 30
+_ALL: Final = (1 << 128 + SHIFT) - 1
 
 
 def entry_rows(entries: Sequence[int]) -> bytes:
@@ -113,6 +118,17 @@ class PureOffsetHeap:
         found = sorted(self._entries[at * used // size] for at in range(size))[count * size // used]
         return found >> SHIFT, found & OFFSET_MAX
 
+    def bounds(self, count: int, buckets: int) -> tuple[tuple[int, int], ...]:
+        """The bounds of so many parts of `count` entries, in order; one that has all of them is above every entry."""
+        used = len(self._entries)
+        if not 1 <= count <= _OFFSETS_MAX or not 1 <= buckets <= _BUCKETS:
+            raise ValueError("1 to 256 buckets of some")
+        size = min(used, _SAMPLED)
+        sample = sorted(self._entries[at * used // size] for at in range(size))
+        parts = [count * (at + 1) // buckets for at in range(buckets)]
+        found = [_ALL if part >= used else sample[part * size // used] for part in parts]
+        return tuple([(each >> SHIFT, each & OFFSET_MAX) for each in found])
+
     def offsets_within(self, bound: tuple[int, int] | None, first: int, stop: int) -> list[int]:
         """Offsets of the entries from `first` to `stop` that are not above a bound, in no order."""
         some = self._entries[first:stop]
@@ -120,6 +136,22 @@ class PureOffsetHeap:
             most = bound[0] << SHIFT | bound[1]
             some = [entry for entry in some if entry <= most]
         return [entry & OFFSET_MAX for entry in some if self._counts(entry)]
+
+    def words_within(self, bounds: tuple[tuple[int, int], ...], places: dict[int, int], first: int, stop: int) -> bytes:
+        """The entries from `first` to `stop` that are not above the last bound, as words `place << 8 | bucket`.
+
+        The bucket is that of the first bound an entry is not above; the place that of `places`, or its offset.
+        """
+        most = [number << SHIFT | offset for number, offset in bounds]
+        if not 1 <= len(most) <= _BUCKETS:
+            raise ValueError("1 to 256 bounds")
+        words = array("Q")
+        for entry in self._entries[first:stop]:
+            bucket = bisect_left(most, entry)
+            if bucket < len(most) and self._counts(entry):
+                offset = entry & OFFSET_MAX
+                words.append(places.get(offset, offset) << 8 | bucket)
+        return words.tobytes()
 
     def entry_count(self) -> int:
         """How many entries there are, stale ones too."""

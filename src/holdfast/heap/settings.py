@@ -11,6 +11,8 @@ class HeapSettings:
 
     payload_cache_bytes_max  Payloads of recent messages kept in RAM, of all heaps of a process. Others are read from the log.
     read_ahead_bytes_max     Messages that are popped next and not kept so, read from the log together, of all heaps of a process.
+    spill_bytes_max          Messages of a large backlog, copied into files beside the WAL in the order of pops, of all heaps:
+                             at most so much, and a quarter of what is free there. 0: none.
     dedup_entries_max        Sequence numbers that a partition remembers. Beyond it the older half is forgotten, and refused.
     append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
                              decoded whole.
@@ -35,6 +37,7 @@ class HeapSettings:
 
     payload_cache_bytes_max: int = 32 * MIB
     read_ahead_bytes_max: int = 64 * MIB
+    spill_bytes_max: int = 1024 * MIB
     dedup_entries_max: int = 1_000_000
     append_bytes: int = 64 * KIB
     enqueue_bytes_max: int = 16 * MIB
@@ -57,6 +60,7 @@ class HeapSettings:
     def __post_init__(self) -> None:
         check_at_least("payload_cache_bytes_max", self.payload_cache_bytes_max, 0)
         check_at_least("read_ahead_bytes_max", self.read_ahead_bytes_max, 0)
+        check_at_least("spill_bytes_max", self.spill_bytes_max, 0)
         check_at_least("dedup_entries_max", self.dedup_entries_max, 100)
         check_between("append_bytes", self.append_bytes, KIB, 8 * MIB)
         check_between("enqueue_bytes_max", self.enqueue_bytes_max, KIB, 16 * MIB)

@@ -27,7 +27,7 @@ class Careless:
     """A kernel that forgets one rule."""
 
     scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
-    summarize, read_chosen = PURE.summarize, PURE.read_chosen
+    summarize, read_chosen, pick = PURE.summarize, PURE.read_chosen, PURE.pick
 
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:

@@ -20,6 +20,7 @@ from holdfast.log.batches.records import (
     decode_chosen,
     encode,
     encode_values,
+    pick_records,
     validate_records,
 )
 from holdfast.log.batches.rules import BatchRule, CorruptBatchError, InvalidBatchError
@@ -40,6 +41,7 @@ __all__ = [
     "encode_values",
     "parse_header",
     "patch",
+    "pick_records",
     "set_append_time",
     "split_batches",
     "to_arrow",

@@ -92,6 +92,15 @@ class BatchKernel(Protocol):
         """The records with these offset deltas, which grow, as tuples of type `kind`. Others are skipped, not judged."""
         ...
 
+    def pick(
+        self, payload: Buffer, header: tuple[object, ...], words: Buffer, at: int, buffers: list[bytearray], /
+    ) -> int | FaultTuple:
+        """Append the records that words from `at` on name to the buffers of their buckets; the first word behind this batch.
+
+        A word is `offset << 8 | bucket`; they grow. A record has its offset and its time in front (`PICKED`).
+        """
+        ...
+
     def write(self, records: Sequence[tuple[object, ...]], base_offset: int, reserve: int, /) -> Written | FaultTuple:
         """`reserve` zero bytes and the records; their count, last offset delta, first and greatest timestamp."""
         ...

@@ -174,6 +174,24 @@ def decode_chosen(
     return found
 
 
+def pick_records(
+    batch: RecordBatch | Buffer,
+    words: Buffer,
+    at: int,
+    buffers: list[bytearray],
+    *,
+    limits: RecordBatchLimits = DEFAULT_LIMITS,
+    kernel: BatchKernel = BEST,
+) -> int:
+    """Copy records of one stored batch into buffers, see `BatchKernel.pick`; the first word behind it. `CorruptBatchError`."""
+    header, data = _whole(batch, stored=True, kernel=kernel)
+    payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=True) if header.count else b""
+    found = kernel.pick(payload, header, words, at, buffers)
+    if isinstance(found, tuple):
+        raise fault_error(found, stored=True)
+    return found
+
+
 def validate_records(
     batch: RecordBatch | Buffer,
     *,

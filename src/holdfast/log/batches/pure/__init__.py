@@ -6,7 +6,19 @@ It also is the readable statement of what the C sources do. What each function t
 
 from holdfast.log.batches.pure.columns import columns
 from holdfast.log.batches.pure.headers import scan, summarize
-from holdfast.log.batches.pure.record_reader import check, keyless, read, read_chosen
+from holdfast.log.batches.pure.record_reader import check, keyless, pick, picked_records, read, read_chosen
 from holdfast.log.batches.pure.record_writer import write, write_values
 
-__all__ = ["check", "columns", "keyless", "read", "read_chosen", "scan", "summarize", "write", "write_values"]
+__all__ = [
+    "check",
+    "columns",
+    "keyless",
+    "pick",
+    "picked_records",
+    "read",
+    "read_chosen",
+    "scan",
+    "summarize",
+    "write",
+    "write_values",
+]

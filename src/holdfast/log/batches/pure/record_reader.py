@@ -4,6 +4,8 @@ Payloads are read as `bytes`: indexing them costs half of indexing a memoryview,
 """
 
 from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple, TypeVar
 
 from holdfast.log.batches.header import APPEND_TIME, BatchHeader, Buffer
@@ -17,6 +19,10 @@ ByteRange = tuple[int, int]  # where bytes begin and end; (0, -1) is null
 NULL: Final[ByteRange] = (0, -1)
 
 _BODY_BYTES_MIN: Final = 6
+
+BUCKET_BITS: Final = 8  # of a word: an offset, and behind it the number of a bucket
+PICKED: Final = Struct("=qq")  # offset and time, in front of a record that was picked
+_ANY_BATCH: Final = BatchHeader._make((0,) * len(BatchHeader._fields))._replace(last_offset_delta=(1 << 31) - 1)
 
 
 class RecordFault(Exception):  # noqa: N818 - it never leaves the kernel: it is how a rule stops a walk
@@ -219,3 +225,49 @@ def _values(data: bytes, header: BatchHeader, raw: RecordPositions) -> tuple[obj
 
     headers = tuple((str(data[key[0] : key[1]], "utf-8", "replace"), bytes_of(value)) for key, value in raw.headers)
     return header.base_offset + raw.offset_delta, raw.timestamp, bytes_of(raw.key), bytes_of(raw.value), headers
+
+
+def pick(
+    payload: Buffer, fields: tuple[object, ...], words: Buffer, at: int, buffers: list[bytearray], /
+) -> int | tuple[int, int, int, int]:
+    """Append records to the buffers of their buckets; the first word behind this batch, or the first fault."""
+    header = BatchHeader._make(fields)
+    data, wanted = bytes(payload), memoryview(words).cast("B").cast("Q")
+    if is_count_invalid(header, len(data)):
+        return (int(BatchRule.COUNT), 0, -1, header.count)
+    last = header.base_offset + header.last_offset_delta
+    start = index = 0
+    previous = -1
+    try:
+        while index < header.count:
+            delta, end = _skip_record(data, start)
+            if not previous < delta <= header.last_offset_delta:
+                raise RecordFault(BatchRule.OFFSET_DELTA, delta)
+            offset = header.base_offset + delta
+            while at < len(wanted) and wanted[at] >> BUCKET_BITS < offset:
+                at += 1
+            if at == len(wanted) or wanted[at] >> BUCKET_BITS > last:
+                break
+            if wanted[at] >> BUCKET_BITS == offset:
+                raw = read_record(data, start, header, previous, contiguous=False)
+                buffers[wanted[at] & (1 << BUCKET_BITS) - 1] += PICKED.pack(offset, raw.timestamp) + data[start:end]
+            start, index, previous = end, index + 1, delta
+    except RecordFault as broken:
+        return (int(broken.rule), 0, index, broken.given)
+    while at < len(wanted) and wanted[at] >> BUCKET_BITS <= last:
+        at += 1
+    return at
+
+
+def picked_records(data: Buffer, kind: type[T], /) -> list[T]:
+    """The records that `pick` put into a buffer. `ValueError`: it is none."""
+    whole, at, found = bytes(data), 0, list[T]()
+    while at < len(whole):
+        try:
+            offset, timestamp = PICKED.unpack_from(whole, at)
+            raw = read_record(whole, at + PICKED.size, _ANY_BATCH, -1, contiguous=False)
+        except (RecordFault, StructError):
+            raise ValueError("records that were picked") from None
+        found.append(tuple.__new__(kind, (offset, timestamp, *_values(whole, _ANY_BATCH, raw)[2:])))
+        at = raw.end
+    return found

@@ -1,0 +1,256 @@
+"""A backlog that is scattered over the log is read once for many rounds, from a file that nobody has to trust or to remove."""
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.heaps import HeapWorld
+from tests.support.waiting import async_until
+
+from holdfast.heap import payload_spill, read_ahead
+from holdfast.heap.model import NewMessage
+from holdfast.heap.partition import HeapPartition
+from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
+from holdfast.heap.service import HeapService
+from holdfast.heap.settings import HeapSettings
+from holdfast.log.reader import FetchedBatches
+
+COUNT = 1_200
+IN_BATCH = 60
+ORDER = sorted(range(COUNT), key=lambda at: at * 377 % COUNT)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of 40 messages, buckets of 60, each read of the log brings one batch."""
+    for name, value in {"_FIRST": 40, "_ROUND_MAX": 40, "_SPILLED_MIN": 100, "_BUCKET": 60, "_READ_BYTES": 1}.items():
+        monkeypatch.setattr(read_ahead, name, value)
+    monkeypatch.setattr(payload_spill, "_READ_BYTES", 1)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[HeapWorld]:
+    made = HeapWorld(tmp_path)
+    yield made
+    await made.end()
+
+
+async def filled(world: HeapWorld, **settings: int) -> tuple[HeapService, HeapPartition]:
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0, **settings))
+    heaps = await world.heap(node)
+    for first in range(0, COUNT, IN_BATCH):
+        numbers = range(first, first + IN_BATCH)
+        messages = [NewMessage(payload=b"%d" % at + b" " * 400, priority=at * 377 % COUNT) for at in numbers]
+        await heaps.enqueue_batch("jobs", messages)
+    return heaps, world.view(node)
+
+
+async def popped(heaps: HeapService, count: int) -> list[int]:
+    found = await heaps.pop("jobs", consumer="c", max_messages=count)
+    await heaps.ack("jobs", [each.lease_token for each in found])
+    return [int(each.payload) for each in found]
+
+
+async def spilled(heaps: HeapService, view: HeapPartition) -> PayloadSpill:
+    """The file, after the first pop of 20."""
+    assert await popped(heaps, 20) == ORDER[:20]
+    await async_until(lambda: rested(view))
+    spill = view._reader.ahead._spill
+    assert spill is not None
+    return spill
+
+
+def counted(view: HeapPartition) -> list[int]:
+    """The offsets that are read from the log from now on."""
+    reads: list[int] = []
+    read = view.log.read
+
+    async def noted(offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+        reads.append(offset)
+        return await read(offset, bytes_max=bytes_max, wait_ms=wait_ms)
+
+    view.log.read = noted  # type: ignore[method-assign]
+    return reads
+
+
+def rested(view: HeapPartition) -> bool:
+    return view._reader.ahead._round is None and view._reader.ahead._spilling is None
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_what_comes_next_is_read_from_the_file_and_is_what_the_log_has(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    reads = counted(view)
+    for first in range(20, COUNT, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        await async_until(lambda: rested(view))
+    assert len(reads) <= 2 * COUNT // IN_BATCH, "a round without the file reads nearly every batch"
+
+
+async def test_what_is_enqueued_later_and_comes_before_is_read_from_the_log(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    await heaps.enqueue_batch("jobs", [NewMessage(payload=b"%d" % -at, priority=-at) for at in range(1, 31)])
+    assert await popped(heaps, 30) == list(range(-30, 0))
+    assert await popped(heaps, 20) == ORDER[20:40]
+
+
+async def test_a_message_whose_priority_is_changed_is_read_all_the_same(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    last = (await heaps.peek("jobs", limit=1_000))[-1]
+    await heaps.reprioritise("jobs", last.message_id, -1)
+    assert await popped(heaps, 1) == [int(last.payload)]
+    assert await popped(heaps, 20) == ORDER[20:40]
+
+
+@pytest.mark.parametrize("fault", ["torn", "gone", "unreadable"])
+async def test_a_file_that_is_broken_is_given_up_and_the_log_is_read(
+    world: HeapWorld, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heaps, view = await filled(world)
+    spill = await spilled(heaps, view)
+    if fault == "torn":
+        for bucket in spill._buckets:
+            for extent in bucket:
+                os.pwrite(spill._file.number, b"?", extent.at + extent.size // 2)
+    elif fault == "gone":
+        os.ftruncate(spill._file.number, 100)
+    else:
+
+        def refused(*args: object) -> bytes:
+            raise OSError(errno.EIO, "on purpose")
+
+        monkeypatch.setattr(os, "pread", refused)
+    for first in range(20, 200, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        await async_until(lambda: rested(view))
+    assert view._reader.ahead._spill is None
+    assert view._reader.ahead._budget.spill.bytes == 0
+    assert [record.getMessage() for record in caplog.records if "from the log alone" in record.getMessage()]
+
+
+async def test_a_disk_that_takes_nothing_costs_nothing_but_the_file(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heaps, view = await filled(world)
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on purpose")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    for first in range(0, 200, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        await async_until(lambda: rested(view))
+    assert view._reader.ahead._spill is None
+    assert view._reader.ahead._budget.spill.bytes == 0
+    assert len([each for each in caplog.messages if "from the log alone" in each]) == 1, (
+        "it is not tried in every round"
+    )
+
+
+async def test_there_is_no_file_without_space_for_it(world: HeapWorld) -> None:
+    heaps, view = await filled(world, spill_bytes_max=0)
+    for first in range(0, 100, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        await async_until(lambda: rested(view))
+    assert view._reader.ahead._spill is None
+
+
+async def test_a_file_has_no_more_than_the_space_that_there_is(world: HeapWorld) -> None:
+    heaps, view = await filled(world, spill_bytes_max=100_000)
+    space = view._reader.ahead._budget.spill
+    for first in range(0, COUNT, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        await async_until(lambda: rested(view))
+        assert space.bytes <= 100_000
+
+
+def test_most_of_what_is_free_on_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(4_000))
+    assert SpillSpace(tmp_path, 500).free_bytes() == 500
+    assert SpillSpace(tmp_path, 5_000).free_bytes() == 1_000
+    space = SpillSpace(tmp_path, 5_000)
+    space.bytes = 4_900
+    assert space.free_bytes() == 100
+    assert SpillSpace().free_bytes() == 0
+    assert SpillSpace(None, 5_000).free_bytes() == 0
+    monkeypatch.undo()
+    assert SpillSpace(tmp_path / "missing", 5_000).free_bytes() == 0
+
+
+class Usage:
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+
+async def test_a_leadership_that_ends_leaves_no_file_and_no_space_behind(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    spill = await spilled(heaps, view)
+    space, before = view._reader.ahead._budget.spill, open_files()
+    assert space.bytes > 0
+    view._reader.close()
+    assert space.bytes == 0
+    del spill
+    await async_until(lambda: open_files() == before - 1)
+
+
+async def test_a_leadership_that_ends_while_a_file_is_written_leaves_nothing_behind(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world)
+    ahead, writing, before = view._reader.ahead, asyncio.Event(), open_files()
+    loop, real = asyncio.get_running_loop(), os.pwrite
+
+    def slow(*args: object) -> int:
+        loop.call_soon_threadsafe(writing.set)
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    assert await popped(heaps, 20) == ORDER[:20]
+    await writing.wait()
+    ahead.close()
+    await async_until(lambda: ahead._spilling is None and open_files() <= before)
+    assert ahead._budget.spill.bytes == 0
+
+
+async def test_while_a_file_is_written_pops_do_not_wait_for_it(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world)
+    held = asyncio.Event()
+    real = PayloadSpill._write
+
+    async def waits(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+        await held.wait()
+        return await real(self, buffers)
+
+    monkeypatch.setattr(PayloadSpill, "_write", waits)
+    for first in range(0, 100, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+    assert view._reader.ahead._spill is None
+    held.set()
+    await async_until(lambda: view._reader.ahead._spill is not None)
+    assert await popped(heaps, 20) == ORDER[100:120]
+
+
+async def test_messages_that_are_withdrawn_or_have_moved_take_no_room(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    ahead = view._reader.ahead
+    first, second = (await heaps.peek("jobs", limit=2))[:2]
+    before = len(ahead)
+    await heaps.cancel("jobs", first.message_id)
+    assert len(ahead) == before - 1
+    await heaps.move_to_dead_letters("jobs", second.message_id)
+    await async_until(lambda: len(ahead) == before - 2)
+    await heaps.purge("jobs")
+    assert len(ahead) == 0 == ahead._budget.bytes == ahead._budget.spill.bytes

@@ -1,0 +1,147 @@
+"""Picked records are read as the messages that they are, by C as by Python."""
+
+from array import array
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.heap import picks
+from holdfast.heap.model import StoredMessage
+from holdfast.heap.picks import bucket_counts, message_of, picked_messages, sorted_words, words_of
+from holdfast.heap.records import (
+    Ack,
+    Copy,
+    Enqueue,
+    Operation,
+    Origin,
+    ProducerSequence,
+    Reserve,
+    encode_operation,
+)
+from holdfast.log.batches import Record, decode, encode, pick_records
+from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.native import native
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+ENQUEUES = st.builds(
+    Enqueue,
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.binary(max_size=20),
+    st.integers(0, 1 << 50),
+    st.integers(-1, 1 << 30),
+    st.none() | st.builds(ProducerSequence, TEXTS, st.integers(0, 1 << 40), st.integers(0, 1 << 62)),
+    st.none() | TEXTS,
+    st.none()
+    | st.builds(Origin, TEXTS, st.integers(0, 9), st.binary(min_size=16, max_size=16), st.integers(0, 9), TEXTS),
+    st.lists(st.tuples(TEXTS, st.none() | st.binary(max_size=5)), max_size=2).map(tuple),
+    st.none() | TEXTS,
+)
+OPERATIONS = (
+    ENQUEUES
+    | st.builds(Copy, st.integers(0, 1 << 40), st.integers(0, 1 << 50), ENQUEUES)
+    | st.builds(Reserve, st.just("0" * 32), ENQUEUES)
+    | st.just(Ack((1, 2)))
+)
+
+BOTH = pytest.mark.parametrize("with_native", [True, False])
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(picks, "native", None)
+
+
+def batch_of(operations: Sequence[Operation], first: int = 100) -> bytes:
+    records = [Record(first + at, 1_000 + at, *encode_operation(each)) for at, each in enumerate(operations)]
+    return bytes(encode(records))
+
+
+def expected(batch: bytes, offsets: Sequence[int]) -> dict[int, StoredMessage]:
+    read = [message_of(*record) for record in decode(batch) if record.offset in offsets]
+    return dict(each for each in read if each is not None)
+
+
+@given(st.lists(OPERATIONS, min_size=1, max_size=8), st.sets(st.integers(98, 110)))
+def test_picked_records_are_the_messages_of_the_log(operations: list[Operation], chosen: set[int]) -> None:
+    batch = batch_of(operations)
+    buffers = [bytearray()]
+    words = words_of(sorted(chosen))
+    assert pick_records(batch, words, 0, buffers) == len([each for each in chosen if each < 100 + len(operations)])
+    found = picked_messages(buffers[0])
+    assert found == expected(batch, sorted(chosen))
+    for message in found.values():
+        assert type(message) is StoredMessage
+        assert type(message.enqueue) is Enqueue
+        assert message.enqueue.producer is None or type(message.enqueue.producer) is ProducerSequence
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picks, "native", None)
+        assert picked_messages(buffers[0]) == found
+
+
+@BOTH
+def test_what_was_not_picked_is_refused(with_native: bool, in_python: Callable[[], None]) -> None:
+    if not with_native:
+        in_python()
+    buffers = [bytearray()]
+    pick_records(batch_of([Enqueue(1, b"x" * 50)]), words_of([100]), 0, buffers)
+    whole = bytes(buffers[0])
+    for broken in (whole[:-1], whole[:10], whole + b"\x00", whole[:16] + b"\xff" * 20):
+        with pytest.raises(CorruptError):
+            picked_messages(broken)
+    assert picked_messages(b"") == {}
+
+
+@BOTH
+def test_a_record_of_a_newer_release_is_refused(with_native: bool, in_python: Callable[[], None]) -> None:
+    if not with_native:
+        in_python()
+    buffers = [bytearray()]
+    pick_records(bytes(encode([Record(0, 1, b"\x02\x01", b"x")])), words_of([0]), 0, buffers)
+    with pytest.raises(CorruptError, match="of a newer release"):
+        picked_messages(buffers[0])
+
+
+@BOTH
+def test_texts_that_are_none_are_refused(with_native: bool, in_python: Callable[[], None]) -> None:
+    if not with_native:
+        in_python()
+    key, value, headers = encode_operation(Enqueue(1, b"x", producer=ProducerSequence("abc", 1, 2), partition_key="de"))
+    for broken in (
+        key[:-1],
+        key[:24],
+        key.replace(b"abc", b"\xff\xfe\xfd"),
+        key.replace(b"\x00\x03abc", b"\xff\x03abc"),
+    ):
+        buffers = [bytearray()]
+        pick_records(bytes(encode([Record(0, 1, broken, value, headers)])), words_of([0]), 0, buffers)
+        with pytest.raises(CorruptError):
+            picked_messages(buffers[0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 255))), st.lists(st.integers(0, 50)))
+def test_buckets_are_counted(placed: list[tuple[int, int]], others: list[int]) -> None:
+    buckets = dict(placed)
+    words = sorted_words(array("Q", [place << 8 | bucket for place, bucket in buckets.items()]).tobytes())
+    assert list(array("Q", words)) == sorted(array("Q", words))
+    counts = bucket_counts(words, words_of(sorted(others)))
+    for bucket in range(256):
+        assert counts[bucket] == len([each for each in others if buckets.get(each) == bucket])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picks, "native", None)
+        assert bucket_counts(words, words_of(sorted(others))) == counts
+        assert sorted_words(words) == words
+
+
+@pytest.mark.skipif(native is None, reason="the C extension was not built")
+def test_what_are_no_words_is_refused() -> None:
+    assert native is not None
+    for call in (lambda: native.sorted_words(b"123"), lambda: native.bucket_counts(b"12345678", b"1")):
+        with pytest.raises(ValueError, match="no whole words"):
+            call()
+    batch = batch_of([Enqueue(1, b"x")])
+    with pytest.raises(ValueError, match="no bucket 3"):
+        pick_records(batch, array("Q", [100 << 8 | 3]).tobytes(), 0, [bytearray()])
+    with pytest.raises(TypeError, match="bytearrays"):
+        pick_records(batch, words_of([100]), 0, [b""])  # type: ignore[list-item]
