@@ -107,10 +107,9 @@ class HeapPartition(InspectedPartition):
             first = self._add_messages(new, now_ms)
             self._reader.keep(first, new, now_ms)
         self.duplicates += len(messages) - len(new)
+        held = self._take_held() if new else None
         again = self._repeated([offset for (offset, _), known in zip(places, duplicates, strict=True) if known])
-        if new:
-            await self._answerable()
-        await self._told(again)
+        await self._told(held, again)
         offsets_known, times = zip(*places, strict=True)
         ids = message_ids(self._topic_id, self.number, offsets_known, times)
         return [Enqueued(each, again, self.number) for each, again in zip(ids, duplicates, strict=True)]

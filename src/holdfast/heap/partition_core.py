@@ -209,8 +209,12 @@ class PartitionCore:
 
     async def _answerable(self) -> None:
         """The operation just added may be answered: it is durable, and no spine would have to know of it first."""
+        await self._told(self._take_held())
+
+    def _take_held(self) -> "asyncio.Future[None] | None":
+        """What the answer to the operation just added waits for."""
         held, self._held = self._held, None
-        await self._told(held)
+        return held
 
     def _repeated(self, offsets: Iterable[int]) -> "asyncio.Future[None] | None":
         """What the answer to repeated enqueues waits for: the first call may still wait for the spine, or have waited elsewhere.
@@ -221,13 +225,32 @@ class PartitionCore:
             return None
         return self.spine.ready((0,))
 
-    async def _told(self, held: "asyncio.Future[None] | None") -> None:
-        await self._journal.durable()
-        if held is not None:
-            try:
-                await held
-            except HoldfastError as error:  # it is in the log: to do it again elsewhere would be a second time
-                raise OutcomeUnknownError(f"operation of {self.log.partition_id}", str(error)) from error
+    async def _told(self, *held: "asyncio.Future[None] | None") -> None:
+        """What was added is durable, and the spine knows what it has to. Nothing is kept of a wait that is given up.
+
+        `OutcomeUnknownError`: it is in the log, and to do it again elsewhere would be a second time.
+        """
+        waiting = [each for each in held if each is not None]
+        try:
+            await self._journal.durable()
+            if waiting:
+                await self._spine_knows(waiting)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _spine_knows(self, waiting: "Sequence[asyncio.Future[None]]") -> None:
+        """Bounded: who asked may be gone without a word, and ask again, while a spine is away for hours."""
+        within_ms = self._settings.spine_wait_ms
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                for each in waiting:
+                    await each
+        except TimeoutError:
+            why = f"its spine did not answer within {within_ms} ms"
+            raise OutcomeUnknownError(f"operation of {self.log.partition_id}", why) from None
+        except HoldfastError as error:
+            raise OutcomeUnknownError(f"operation of {self.log.partition_id}", str(error)) from error
 
     def _schedule_timers(self) -> None:
         """Wake `run` if something is due before it looks."""

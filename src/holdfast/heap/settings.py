@@ -32,6 +32,8 @@ class HeapSettings:
     batches_max              Batches over several partitions that a process coordinates at once. Beyond it they are refused.
     batch_wait_ms            How long the coordinator of a batch waits for a partition's answer, and for the store's.
     batch_resolve_ms         A batch that is prepared and not resolved for so long is looked up, and again after as long.
+    spine_wait_ms            How long an operation waits until its spine knows of it. Then its outcome is unknown to who asked,
+                             who may ask again. Less than clients wait.
     tell_spine_ms            After this time a spine is told of messages that became ready within its budget.
     """
 
@@ -45,6 +47,7 @@ class HeapSettings:
     reopen_ms: int = 1_000
     move_retry_ms: int = 500
     spine_shards: int = 4
+    spine_wait_ms: int = 20_000
     tell_spine_ms: int = 50
     reserved_messages_max: int = 100_000
     batches_max: int = 1_000
@@ -68,6 +71,7 @@ class HeapSettings:
         check_at_least("reopen_ms", self.reopen_ms, 1)
         check_at_least("move_retry_ms", self.move_retry_ms, 1)
         check_between("spine_shards", self.spine_shards, 1, 1_000)
+        check_at_least("spine_wait_ms", self.spine_wait_ms, 1)
         check_at_least("tell_spine_ms", self.tell_spine_ms, 1)
         check_at_least("reserved_messages_max", self.reserved_messages_max, 1)
         check_at_least("batches_max", self.batches_max, 1)

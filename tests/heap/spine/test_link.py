@@ -20,6 +20,7 @@ from holdfast.log.batches import parse_header
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import OnDurable, PartitionId
 from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import OutcomeUnknownError
 from holdfast.vocabulary.random import SeededRandom
 
 MESSAGE = NewMessage(payload=b"x", priority=5, producer=ProducerSequence("p", 0, 1))
@@ -53,8 +54,8 @@ class _Log:
 class World:
     """A partition with a spine that has the bound 1."""
 
-    def __init__(self, inflight_max: int = 100) -> None:
-        self.state = HeapState("min")
+    def __init__(self, inflight_max: int = 100, settings: HeapSettings | None = None) -> None:
+        self.state, self.settings = HeapState("min"), settings or HeapSettings()
         self.rules = HeapRules(topic="jobs", config=HeapConfig(), inflight_max=inflight_max)
         self.log: Any = _Log()
         self.lead()
@@ -68,13 +69,14 @@ class World:
             self.state,
             self.rules,
             payloads=PayloadCache(1 << 20),
-            settings=HeapSettings(),
+            settings=self.settings,
             clock=FakeClock(),
             random=SeededRandom(0),
         )
 
-    async def greet(self) -> None:
-        hello = SpineHello(1, 1, budget=0, fan_out=64, settled=0, partitions=2)
+    async def greet(self, round_: int = 1) -> None:
+        self.round = round_
+        hello = SpineHello(1, round_, budget=0, fan_out=64, settled=0, partitions=2)
         answer = await self.view.link().hello(hello, self.adverts.append)
         assert isinstance(answer, Advert)
         self.adverts.append(answer)
@@ -82,12 +84,18 @@ class World:
     def enqueue(self) -> "asyncio.Task[Any]":
         return asyncio.create_task(self.view.enqueue([MESSAGE]))
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Events that wait for the spine, at both ends of the link."""
+        link = self.view.link()
+        return len(link._held), len(link._end._budget.waiting)
+
     async def acknowledge(self) -> None:
         """The spine has every advert."""
         while self.adverts:
             number = max(advert.number for advert in self.adverts)
             self.adverts.clear()
-            self.view.link().acknowledged(AdvertAck(1, 1, self.log.epoch, number))
+            self.view.link().acknowledged(AdvertAck(1, self.round, self.log.epoch, number))
             await turns()
 
     async def pop(self) -> Granted:
@@ -117,6 +125,48 @@ async def test_an_enqueue_that_is_repeated_waits_for_the_spine_as_the_first_one_
     if leader_changes:
         first.cancel()
         await world.greet()
+    await world.acknowledge()
+    assert [each.duplicate for each in await again] == [True]
+
+
+async def test_enqueues_that_were_given_up_leave_nothing_that_waits_for_the_spine() -> None:
+    """Also one that is given up before it is durable, and one with new messages beside the repeated one."""
+    world = World()
+    await world.greet()
+    await world.acknowledge()
+    new = NewMessage(payload=b"y", priority=6, producer=ProducerSequence("p", 0, 2))
+    for calls in ([MESSAGE], [MESSAGE], [MESSAGE, new], [MESSAGE, new]):
+        for turns_before in (1, 10):
+            given_up = asyncio.create_task(world.view.enqueue(calls))
+            for _ in range(turns_before):
+                await asyncio.sleep(0)  # noqa: TID251
+            given_up.cancel()
+            await asyncio.wait({given_up})
+    await turns()
+    assert world.waiting == (0, 0)
+    assert world.adverts, "the spine is told of the messages all the same"
+    again = world.enqueue()
+    await turns()
+    assert not again.done()
+    await world.acknowledge()
+    assert [each.duplicate for each in await again] == [True]
+    assert world.waiting == (0, 0)
+
+
+async def test_an_enqueue_waits_for_a_spine_that_is_away_for_so_long_and_may_be_repeated_then() -> None:
+    """Whoever asked may be gone: a connection that is closed ends no enqueue."""
+    world = World(settings=HeapSettings(spine_wait_ms=20))
+    await world.greet()
+    for _ in range(3):
+        with pytest.raises(OutcomeUnknownError, match="20 ms"):
+            await world.view.enqueue([MESSAGE])
+        await turns()
+        assert world.waiting == (0, 0)
+    assert len(world.state) == 1
+    world.adverts.clear()
+    await world.greet(2)
+    again = world.enqueue()
+    await turns()
     await world.acknowledge()
     assert [each.duplicate for each in await again] == [True]
 

@@ -5,7 +5,7 @@ epoch, and how many partitions it knows of, before `adopt`, so that the next lea
 too; it appends, and sends what this class makes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
@@ -46,6 +46,11 @@ class LeaderEnd:
             return 0
         self._events += 1
         return 0 if self._budget.ready(self._events, rank) else self._events
+
+    def withdraw(self, events: Iterable[int]) -> None:
+        """Nobody waits for these events any more. The spine is told of their messages all the same."""
+        self._budget.withdraw(events)
+        self._wanted = True
 
     def refuses(self, message: SpineHello | AdvertAck | Refill | Pop) -> Refused | None:
         """Why a spine is not obeyed; None: it is."""

@@ -7,6 +7,7 @@ that was begun is granted before anything else is looked at, and an advert shows
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from holdfast.heap.batch.model import Resolved
@@ -112,14 +113,25 @@ class SpineLink:
         )  # epoch and partitions that every later leader knows
 
     def ready(self, ranks: Sequence[int]) -> "asyncio.Future[None] | None":
-        """Messages of one operation became ready; what its answer waits for. None: nothing."""
+        """Messages of one operation became ready; what its answer waits for. None: nothing.
+
+        Whoever waits no longer cancels it, and nothing of it is kept.
+        """
         waiting = [event for rank in ranks if (event := self._end.ready(rank))]
         self._schedule()
         if not waiting:
             return None
         held = _Held(asyncio.get_running_loop().create_future(), len(waiting))
         self._held.update(dict.fromkeys(waiting, held))
+        held.may_answer.add_done_callback(partial(self._settled, waiting))
         return held.may_answer
+
+    def _settled(self, events: Sequence[int], may_answer: "asyncio.Future[None]") -> None:
+        if may_answer.cancelled():
+            for event in events:
+                self._held.pop(event, None)
+            self._end.withdraw(events)
+            self._schedule()
 
     def opened(self) -> None:
         """Messages may go that a limit or a rate held back; nobody's answer waits for it that the spine knows."""

@@ -7,8 +7,8 @@ over, an expired lease, a nack, a key that is below its limit again.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from holdfast.heap.spine.messages import Advert
 
@@ -29,14 +29,6 @@ class _Sent:
         return self.silent
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """An event that is not acknowledged, with its place under every advert that was in flight when it came."""
-
-    event: int
-    places: dict[int, int] = field(default_factory=dict)
-
-
 class ReadyBudget:
     """The events of one leader in one round of a spine; before the first advert is acknowledged, everything waits."""
 
@@ -44,7 +36,9 @@ class ReadyBudget:
         self.budget = budget
         self._acknowledged: _Sent | None = None
         self._in_flight: deque[_Sent] = deque()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: dict[
+            int, dict[int, int]
+        ] = {}  # events, with their places under the adverts in use when they came
         self._untold = False  # something became ready since the last advert
 
     def ready(self, event: int, rank: int) -> bool:
@@ -53,7 +47,7 @@ class ReadyBudget:
         places = {sent.number: sent.count(rank) for sent in self._in_use()}
         if self._acknowledged is not None and all(place <= self.budget for place in places.values()):
             return True
-        self._waiting.append(_Waiting(event, places))
+        self._waiting[event] = places
         return False
 
     def _in_use(self) -> Iterator[_Sent]:
@@ -65,7 +59,12 @@ class ReadyBudget:
     def wait(self, event: int) -> None:
         """The event waits for the next advert, whatever its rank: it came before this round."""
         self._untold = True
-        self._waiting.append(_Waiting(event))
+        self._waiting[event] = {}
+
+    def withdraw(self, events: Iterable[int]) -> None:
+        """These are never acknowledged: nobody waits for it. Their places under adverts stay taken."""
+        for event in events:
+            self._waiting.pop(event, None)
 
     def sent(self, advert: Advert) -> None:
         """An advert of the present state was sent."""
@@ -80,22 +79,20 @@ class ReadyBudget:
         if acknowledged is None:
             return ()
         self._acknowledged = acknowledged
-        released = []
-        kept: deque[_Waiting] = deque()
         in_use = [sent.number for sent in self._in_use()]
-        for waiting in self._waiting:
-            # An event that has no place under an advert came before it was made.
-            if all(waiting.places.get(number, 0) <= self.budget for number in in_use):
-                released.append(waiting.event)
-            else:
-                kept.append(waiting)
-        self._waiting = kept
+        # An event that has no place under an advert came before it was made.
+        released = [
+            event
+            for event, places in self._waiting.items()
+            if all(places.get(number, 0) <= self.budget for number in in_use)
+        ]
+        self.withdraw(released)
         return released
 
     @property
     def waiting(self) -> Sequence[int]:
         """The events that are not acknowledged, in their order."""
-        return [each.event for each in self._waiting]
+        return list(self._waiting)
 
     @property
     def in_flight(self) -> int:
