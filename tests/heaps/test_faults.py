@@ -64,6 +64,34 @@ async def test_a_frozen_node_holds_nobody_up_for_ever(node: KafkaGateway) -> Non
             await writer.wait_closed()
 
 
+async def test_a_heap_whose_spine_is_away_holds_up_nothing_but_itself(node: KafkaGateway) -> None:
+    """Neither acks of any heap, nor enqueues of others."""
+    agent = node.node.agent
+    async with heaps.connect(f"127.0.0.1:{node.port}") as client:
+        await client.enqueue("jobs", b"x")
+        await client.create("wide", partitions=2)
+        await async_until(lambda: all(agent.heaps.serves("wide", number) for number in range(2)))
+        await client.enqueue_many("wide", [NewMessage(payload=b"%d" % at, priority=at) for at in range(3)])
+        [mine] = await client.pop("wide", wait=30)
+        [failed] = await client.pop("wide", wait=30)
+        [other] = await client.pop("jobs", wait=30)
+        links = [view.link() for which, view in agent.local_heaps.open.items() if which.topic == "wide"]
+        for link in links:
+            link.acknowledged = lambda ack: None  # type: ignore[method-assign]
+        enqueues = [client.enqueue("wide", b"y", priority=-1 - at) for at in range(2)]
+        stuck: list[asyncio.Future[Any]] = [*map(asyncio.ensure_future, enqueues)]
+        stuck.append(asyncio.ensure_future(failed.nack(backoff=0)))
+        await async_until(lambda: sum(len(link._held) for link in links) == 3)
+        async with asyncio.timeout(10):
+            await asyncio.gather(mine.ack(), other.ack(), client.enqueue("jobs", b"z"))
+        assert not any(each.done() for each in stuck)
+        for link in links:
+            del link.acknowledged
+            link._end._owed = True
+            link._schedule()
+        await asyncio.gather(*stuck)
+
+
 async def _answered(call: Callable[[], Awaitable[list[T]]]) -> list[T]:
     """What a call returns that is made until it is answered."""
     while True:

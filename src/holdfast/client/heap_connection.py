@@ -1,7 +1,8 @@
 """A pipelined connection for heap operations: many requests in flight, responses in the order of the requests.
 
 The one rule: what was not sent is an `UnavailableError`, what was sent and has no response is an `OutcomeUnknownError`. Requests of
-one loop turn leave in one write. Pops that wait have a connection of their own: a response waits for those before it.
+one loop turn leave in one write. What may wait for long has a connection of its own, pops and what waits for a spine: a response
+waits for those before it.
 """
 
 import asyncio

@@ -220,6 +220,24 @@ Request: TypeAlias = (
 )
 
 
+_MAKES_READY: Final = (
+    EnqueueRequest,
+    EnqueueBatchRequest,
+    DeliverRequest,
+    NackRequest,
+    ReleaseRequest,
+    ReprioritiseRequest,
+)
+
+
+def lane_of(request: HeapRequest) -> str:
+    """The heap whose spine a request may wait for, as it makes messages ready; "": none.
+
+    Responses of a connection have an order, so such requests have a connection for each heap. Acks and renewals wait for no spine.
+    """
+    return request.topic if isinstance(request, _MAKES_READY) else ""
+
+
 class LostLease(NamedTuple):
     """Why a token is not the current lease of its message."""
 

@@ -4,6 +4,8 @@ The one rule: what was not sent, or had no effect, is sent again until its time 
 it is the same when it happens twice (`again`); otherwise the caller is told that its outcome is unknown. A login that is refused is
 not tried again: each try would count against its user. Where a leader is, is a hint: after a failure the next try goes to any node,
 and the leaders are asked for again.
+
+Responses come in order, so what may wait has connections of its own: pops, and for each heap what waits for its spine (`lane_of`).
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.errors import BatchAbortedError
-from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest
+from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, lane_of
 from holdfast.log.errors import NotLeaderError
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.host_port import split_host_port
@@ -25,6 +27,8 @@ _RETRY_MS: Final = 20
 _RETRY_MAX_MS: Final = 1_000
 
 _Places = tuple[BrokerAddress | None, ...]
+_Lane = tuple[BrokerAddress | None, str]
+"""What one connection is for: a node, None: any; and the heap whose spine its requests may wait for, "": none."""
 
 
 class HeapNodes:
@@ -34,8 +38,8 @@ class HeapNodes:
         self._addresses, self._login = parse_bootstrap(bootstrap), login
         self._at = 0
         self._timeout_ms, self.clock, self.random = timeout_ms, runtime.clock, runtime.random
-        self._connections: dict[BrokerAddress | None, HeapConnection] = {}  # None: to any node
-        self._opening: dict[BrokerAddress | None, asyncio.Lock] = {}
+        self._connections: dict[_Lane, HeapConnection] = {}
+        self._opening: dict[_Lane, asyncio.Lock] = {}
         self._pops: dict[BrokerAddress | None, list[HeapConnection]] = {}
         self._places: dict[str, _Places] = {}
         self._closed = False
@@ -46,7 +50,7 @@ class HeapNodes:
         attempt, unknown = 0, None
         while True:
             try:
-                connection = await self._connected(self._leader(request))
+                connection = await self._connected((self._leader(request), lane_of(request)))
                 left_ms = deadline_ms - self.clock.boot_ms()
                 if left_ms <= 0:
                     raise UnavailableError("node", "the time of the call was over when it was connected")
@@ -130,14 +134,14 @@ class HeapNodes:
             what = f"{type(request).__name__} of {request.topic}"
             raise OutcomeUnknownError(what, f"no answer within {within_ms:.0f} ms") from None
 
-    async def _connected(self, address: BrokerAddress | None) -> HeapConnection:
-        connection = self._connections.get(address)
+    async def _connected(self, lane: _Lane) -> HeapConnection:
+        connection = self._connections.get(lane)
         if connection is not None and connection.lost is None:
             return connection
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
+        async with self._opening.setdefault(lane, asyncio.Lock()):
+            connection = self._connections.get(lane)
             if connection is None or connection.lost is not None:
-                connection = self._connections[address] = await self._open(address)
+                connection = self._connections[lane] = await self._open(lane[0])
             return connection
 
     async def _open(self, address: BrokerAddress | None) -> HeapConnection:

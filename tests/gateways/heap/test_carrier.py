@@ -174,6 +174,20 @@ async def test_what_is_done_with_many_dead_letters_holds_up_no_other_forwarded_r
     connections.close()
 
 
+async def test_what_waits_for_the_spine_of_a_heap_holds_up_no_forwarded_request_of_another(
+    nodes: list[KafkaGateway],
+) -> None:
+    connections = HeapNodeConnections(nodes[0].backend.cluster, None)
+    enqueues = [EnqueueRequest(topic=topic, partition=0, messages=[]) for topic in ("jobs", "others", "jobs")]
+    first, other, again = [await connections.to("bob", each) for each in enqueues]
+    assert first is again
+    assert first is not other
+    acks = await connections.to("bob", AckRequest(topic="jobs", partition=0, tokens=[]))
+    assert acks not in (first, other)
+    assert acks is await connections.to("bob", AckRequest(topic="others", partition=0, tokens=[]))
+    connections.close()
+
+
 async def test_what_clients_may_not_say_is_refused(nodes: list[KafkaGateway]) -> None:
     await heap(nodes, "jobs")
     calls, pops = await connected(nodes[0]), await connected(nodes[0])
