@@ -28,7 +28,7 @@ from holdfast.log.errors import HeapTopicError, NotLeaderError
 from holdfast.log.reader import FetchedBatches
 from holdfast.log.topics import PartitionCountError, UnknownTopicError
 from holdfast.vocabulary import failpoints
-from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError
+from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
 pytestmark = pytest.mark.slow
@@ -261,6 +261,19 @@ async def test_a_wall_clock_that_jumps_ends_no_lease_and_no_delay(world: HeapWor
         await heaps.ack("jobs", [other.lease_token])
         (stats,) = await heaps.stats("jobs")
         assert (stats.inflight, stats.delayed, stats.expired) == (1, 1, 0)
+    assert await heaps.ack("jobs", [popped.lease_token]) == [None]
+
+
+async def test_a_leadership_has_one_clock_also_if_its_view_fails_and_is_read_again(world: HeapWorld) -> None:
+    node = await world.node(heaps=HeapSettings(reopen_ms=1))
+    heaps = await world.heap(node)
+    await enqueue(heaps, 1)
+    (popped,) = await pop(heaps)
+    view = world.view(node)
+    world.clock.jumped_ms = 30 * 86_400_000
+    view.end(UnavailableError("log", "for the test"))
+    await async_until(lambda: heaps.serves("jobs", 0) and world.view(node) is not view)
+    await enqueue(heaps, 5)  # the timers were looked at since
     assert await heaps.ack("jobs", [popped.lease_token]) == [None]
 
 

@@ -29,7 +29,7 @@ from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import PartitionId
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.log.topics import Topic
-from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.clock import Clock, SteadyClock
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.tasks import LoopTurns, Notify, background_tasks, task_group
@@ -140,10 +140,11 @@ class LocalHeaps:
                 await self._arrived.wait()
 
     async def _serve(self, log: OwnedPartition) -> None:
-        """Serve a partition for as long as it is led under this epoch."""
+        """Serve a partition for as long as it is led under this epoch. Its views have one clock: deadlines hold across them."""
+        clock = SteadyClock(self._clock)
         while self._led.get(log.partition_id) is log:
             try:
-                await self._open_and_run(log)
+                await self._open_and_run(log, clock)
             except HoldfastError as error:
                 self._failed(log, error)
             except Exception as error:  # of one partition: the others go on
@@ -160,7 +161,7 @@ class LocalHeaps:
                 if view.spine is not None and not view.spine.tell():
                     self.knock(partition_id.topic, partition_id.number)
 
-    async def _open_and_run(self, log: OwnedPartition) -> None:
+    async def _open_and_run(self, log: OwnedPartition, clock: Clock) -> None:
         which = log.partition_id
         topic = self._topic(which.topic)
         if topic is None or topic.id != which.topic_id:
@@ -179,7 +180,7 @@ class LocalHeaps:
             earlier=self.earlier,
             payloads=self._payloads,
             settings=self.settings,
-            clock=self._clock,
+            clock=clock,
             random=self._random,
         )
         view.snapshots = SnapshotKeeper(

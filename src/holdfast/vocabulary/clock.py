@@ -53,6 +53,23 @@ class RealClock:
         await asyncio.sleep(max(0.0, duration_ms) / 1000)
 
 
+class SteadyClock:
+    """A clock whose wall does not step: the wall clock of another one as it was when this was made, and the time since."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = clock.now_ms() - clock.boot_ms()
+
+    def now_ms(self) -> int:
+        return self._clock.boot_ms() + self._ahead_ms
+
+    def boot_ms(self) -> int:
+        return self._clock.boot_ms()
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        await self._clock.sleep_ms(duration_ms)
+
+
 class FakeClock:
     """A clock that a test moves. Sleepers wake in the order of their deadlines."""
 
