@@ -335,42 +335,6 @@ async def test_an_ack_whose_answer_is_lost_is_sent_again_and_counts_once(
     assert sum(each.acked for each in await client.stats("answers")) == 1
 
 
-async def test_of_a_last_try_nobody_knows_whether_an_ack_without_an_answer_counted(
-    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lease may have ended before the ack came: the message is gone for the heap as well when it is a dead letter."""
-    await create(nodes, "last")
-    await client.enqueue_many("last", [heaps.NewMessage(payload=b"x", max_retries=0) for _ in range(3)])
-    real = HeapConnection.call
-    moved: list[str] = []
-    dead = 0
-
-    async def arrived() -> bool:
-        (here,) = await client.stats("last")
-        return not here.moving and sum(each.ready for each in await client.stats("last.dlq")) == dead
-
-    async def lossy(connection: HeapConnection, request: HeapRequest) -> object:
-        nonlocal dead
-        if isinstance(request, AckRequest) and not moved:
-            for message in messages:
-                await client.move_to_dead_letters("last", message.id)
-                moved.append(message.id)
-            dead += len(messages)
-            await async_until(arrived)
-            raise OutcomeUnknownError("ack", "the request was lost")
-        return await real(connection, request)
-
-    messages = await client.pop("last", max_messages=1)
-    monkeypatch.setattr(HeapConnection, "call", lossy)
-    with pytest.raises(OutcomeUnknownError, match="done, or a dead letter"):
-        await messages[0].ack()
-    moved.clear()
-    messages = await client.pop("last", max_messages=2)
-    with pytest.raises(OutcomeUnknownError, match="done, or a dead letter"):
-        await client.ack(messages)
-    assert sum(each.acked for each in await client.stats("last")) == 0
-
-
 async def test_a_lease_is_renewed_while_its_ack_waits_for_an_answer_and_after_one_that_failed(
     nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,14 @@ class NotAHeapError(InvalidError):
 
 
 class LeaseLostError(HoldfastError):
-    """The token is not the current lease of its message: it expired, was given up, or the message is gone. Drop the work."""
+    """The token is not the current lease of its message: it expired, was given up, or the message is gone. Drop the work.
+
+    `now_ms`: what the clock of the leader that says so showed then, by which leases end; None: it is not said. `epochs`: how many
+    epochs ago the lease was granted.
+    """
+
+    epochs: int = 0
+    now_ms: int | None = None
 
     def __init__(self, topic: str, message_id: str, reason: str) -> None:
         super().__init__(topic, message_id, reason)

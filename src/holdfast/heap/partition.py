@@ -302,7 +302,9 @@ class HeapPartition(InspectedPartition):
             elif epoch > self.log.epoch:
                 raise NotLeaderError(self.rules.topic, self.number, reason="a later leader took over")
             else:
-                results.append(lost_lease(self.state, self.rules.topic, token))
+                lost = lost_lease(self.state, self.rules.topic, token)
+                lost.epochs, lost.now_ms = self.log.epoch - epoch, self._journal.now_ms()
+                results.append(lost)
         return list(held.values()), results
 
     # ── its spine ──

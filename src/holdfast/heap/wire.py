@@ -9,7 +9,7 @@ The one rule: a request names one heap, and carries everything. `partition` is s
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -238,15 +238,17 @@ def lane_of(request: HeapRequest) -> str:
     return request.topic if isinstance(request, _MAKES_READY) else ""
 
 
-class LostLease(NamedTuple):
-    """Why a token is not the current lease of its message."""
+class LostLease(msgspec.Struct, frozen=True, array_like=True):
+    """Why a token is not the current lease of its message. `epochs`, `now_ms`: as in `LeaseLostError`."""
 
     message_id: str
     reason: str
+    epochs: int = 0
+    now_ms: int | None = None
 
     def error(self, topic: str) -> LeaseLostError:
         """The same as an error."""
-        return LeaseLostError(topic, *self)
+        return LeaseLostError(topic, self.message_id, self.reason)
 
 
 Settled: TypeAlias = list[LostLease | None]

@@ -153,6 +153,7 @@ class HeapClient:
         """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled."""
         visibility_ms = _VISIBILITY_MS if visibility is None else round(visibility * 1000)
         await self._nodes.find_leaders(topic)
+        asked_ms = self._nodes.clock.boot_ms()
         if wait > 0:
             request = PopRequest(
                 topic=topic,
@@ -165,7 +166,7 @@ class HeapClient:
         else:
             found = await self._popping.pop(topic, max_messages, visibility_ms)
         leases = self._leases
-        popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms) for each in found]
+        popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms, asked_ms) for each in found]
         self._leases.keep(popped)
         return popped
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError, MessageNotFoundError
+from holdfast.heap.errors import LeaseLostError, MessageNotFoundError
 from holdfast.heap.wire import AckRequest, ExtendRequest, HeapRequest, LostLease, MoveRequest, ReleaseRequest
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.heaps.renewals import Renewals
+from holdfast.heaps.repeated_ack import AckOutcome, ack_outcome
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.vocabulary.tasks import Notify
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 _TOKENS_MAX: Final = 1_000
 _PARTITION: Final[Callable[["Message"], tuple[str, int]]] = attrgetter("topic", "partition")
 _REQUESTS_MAX: Final = 8  # in flight for one partition: more of them make smaller ones
-
-
-AckOutcome: TypeAlias = "LostLease | OutcomeUnknownError | None"
-"""None: the message is acknowledged."""
 
 
 class _Acks(NamedTuple):
@@ -174,18 +171,19 @@ class Leases:
             task.add_done_callback(self._tasks.discard)
 
     async def _acked(self, topic: str, partition: int, messages: "Sequence[Message]") -> "Sequence[AckOutcome]":
-        """Acks are sent again when an answer is lost: a message that is gone then was acknowledged by the first one.
-
-        Unless it was its last try: then it is as gone when its lease has ended, as a dead letter.
-        """
+        """Acks are sent again when an answer is lost; `repeated_ack` says what it means that a message is gone then."""
         tokens = [message.lease_token for message in messages]
         request = AckRequest(topic=topic, partition=partition, tokens=tokens)
         try:
             found: list[LostLease | None] = await self._nodes.call(request, again=False)
         except OutcomeUnknownError:
+            for message in messages:
+                message.ack_unanswered = True
             found = await self._nodes.call(request, again=True)
-            return list(map(_outcome_again, messages, found))
-        return found
+        if not any(found):
+            return found
+        now_ms = self._nodes.clock.boot_ms()
+        return [ack_outcome(message, lost, now_ms) for message, lost in zip(messages, found, strict=True)]
 
     async def _settle_acks(self, topic: str, partition: int, lane: _Lane, chosen: list[_Acks]) -> None:
         messages = [message for acks in chosen for message in acks.messages]
@@ -206,12 +204,3 @@ class Leases:
         finally:
             lane.in_flight -= 1
             self._send_acks(topic, partition, lane)
-
-
-def _outcome_again(message: "Message", lost: LostLease | None) -> AckOutcome:
-    """What became of an ack that was sent again, the first answer to which was lost."""
-    if lost is None or lost.reason != MESSAGE_GONE:
-        return lost
-    if message.attempts < message.max_retries:
-        return None
-    return OutcomeUnknownError(f"ack of message {message.id}", "it was the last try: it is done, or a dead letter")

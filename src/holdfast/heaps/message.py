@@ -13,6 +13,7 @@ from holdfast.heap.model import PoppedMessage
 from holdfast.heap.records import Headers
 from holdfast.heap.wire import LostLease, NackRequest, ReleaseRequest
 from holdfast.heaps import tracing
+from holdfast.vocabulary.errors import OutcomeUnknownError
 
 if TYPE_CHECKING:
     from holdfast.heaps.leases import Leases
@@ -30,12 +31,15 @@ class Message(msgspec.Struct, gc=False, eq=False):
     _popped: PoppedMessage
     visibility_ms: int
     _leases: "Leases"
-    lease_deadline_ms: int = 0
+    lease_deadline_ms: int = 0  # by the clock of the leader that said so
+    asked_ms: float = 0  # by this client's boot clock: before the pop was sent
     on_lost: "Callable[[Message], None] | None" = None
     _lost: asyncio.Event | None = None  # made when somebody asks for it
     _why: LostLease | None = None
     _settled: bool = False
-    is_unknown: bool = False  # whether it was acknowledged: it was the last try, and answers were lost
+    is_unknown: bool = False  # whether it was acknowledged: answers were lost, and its lease may have ended
+    ack_unanswered: bool = False  # an ack was sent, and its answer lost
+    may_have_ended: bool = False  # the same of a nack, a release or a move
     _span: AbstractContextManager[Any] | None = None  # of the body
 
     @property
@@ -72,6 +76,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
     def lease_token(self) -> bytes:
         """What names its lease."""
         return self._popped.lease_token
+
+    @property
+    def leased_ms(self) -> int:
+        """How long it is leased, from the pop to the deadline that is known, renewals included."""
+        return self.visibility_ms + self.lease_deadline_ms - self._popped.lease_deadline_ms
 
     @property
     def attempts(self) -> int:
@@ -128,10 +137,11 @@ class Message(msgspec.Struct, gc=False, eq=False):
     async def ack(self) -> None:
         """The work is done: the message is gone. Returns when that is durable. `LeaseLostError`.
 
-        `OutcomeUnknownError`: answers were lost, and it was the last try: it is gone, or a dead letter.
+        `OutcomeUnknownError`: answers were lost. If `is_unknown`, it is gone, and its lease may have ended before: it was done, by
+        this consumer or another one, or is a dead letter. Otherwise nobody could be asked.
         """
         self.begin_settling()
-        await self._settle(self._leases.ack(self))
+        await self._settle(self._leases.ack(self), is_ack=True)
 
     async def nack(self, *, backoff: float | None = None, reason: str = "") -> None:
         """The work failed: it is tried again after `backoff` seconds, or the heap's own pause, or becomes a dead letter."""
@@ -185,9 +195,12 @@ class Message(msgspec.Struct, gc=False, eq=False):
             raise LeaseLostError(self.topic, self.id, "it was settled before")
         self._settled = True
 
-    async def _settle(self, answer: Awaitable[LostLease | int | None]) -> None:
+    async def _settle(self, answer: Awaitable[LostLease | int | None], *, is_ack: bool = False) -> None:
         try:
             found = await answer
+        except OutcomeUnknownError:
+            self.may_have_ended = self.may_have_ended or not is_ack
+            raise
         finally:
             self._leases.forget((self,))
         if isinstance(found, LostLease):

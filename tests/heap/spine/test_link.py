@@ -219,3 +219,13 @@ async def test_of_a_lease_of_a_later_leader_it_knows_nothing() -> None:
             await settle
     (lost,) = await world.view.ack([later._replace(epoch=world.log.epoch)])
     assert lost is not None
+
+
+async def test_who_says_that_a_lease_is_lost_says_by_which_clock() -> None:
+    world = World()
+    token = LeaseToken(0, world.log.epoch, 7, 9, heap_mark(bytes.fromhex("0" * 32)))
+    for epochs in range(3):
+        (lost,) = await world.view.ack([token])
+        assert lost is not None
+        assert (lost.epochs, lost.now_ms) == (epochs, world.view.now_ms())
+        world.lead()

@@ -402,4 +402,7 @@ def _places(request: EnqueueRequest | EnqueueBatchRequest) -> Sequence[int] | No
 
 
 def _settled(found: Sequence[R | LeaseLostError]) -> list[R | LostLease]:
-    return [LostLease(each.message_id, each.reason) if isinstance(each, LeaseLostError) else each for each in found]
+    return [
+        LostLease(each.message_id, each.reason, each.epochs, each.now_ms) if isinstance(each, LeaseLostError) else each
+        for each in found
+    ]
