@@ -29,6 +29,10 @@ class EpochPauses:
         self._taken[resource] = now_ms, following_ms
         return True
 
+    def forget(self, resource: str) -> None:
+        """There is a reason for the next one: it is taken at once."""
+        self._taken.pop(resource, None)
+
     def sweep(self, leases: Container[str]) -> None:
         """Forget those that are not ours any more."""
         self._taken = {resource: taken for resource, taken in self._taken.items() if resource in leases}

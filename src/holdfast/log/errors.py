@@ -1,6 +1,7 @@
 """What the log refuses, and why. Gateways map these to the codes of their protocol."""
 
 from enum import StrEnum
+from typing import Final
 
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
 
@@ -87,6 +88,10 @@ class NotEnoughReplicasError(HoldfastError):
         return f"partition {self.partition} has {self.in_sync} replicas in sync, {self.needed} are needed, {when}"
 
 
+TO_SEAL: Final = "to seal"
+TO_REPLICATE: Final = "to replicate"
+
+
 class ReplicasUnreachableError(HoldfastError):
     """Too few replicas answer to open the partition. Bring the agents back that have them. `missing` are the WALs of the others.
 
@@ -105,6 +110,11 @@ class ReplicasUnreachableError(HoldfastError):
         super().__init__(partition, phase, needed, answering, missing, unclean)
         self.partition, self.phase, self.needed, self.unclean = partition, phase, needed, unclean
         self.answering, self.missing = answering, missing
+
+    @property
+    def spent_epoch(self) -> bool:
+        """Whether the next attempt needs a new epoch, and may have other replicas."""
+        return self.phase == TO_REPLICATE
 
     def __str__(self) -> str:
         count = len(self.answering) + len(self.missing)

@@ -228,7 +228,10 @@ class PartitionLeaseHandler:
                     for lease in self._unopened.leases.values()
                     if partition_from_resource(lease.resource).topic in names
                 ]
-                leases = list(dict.fromkeys((*changed, *self._unopened.reachable_again(), *ended.values())))
+                reachable = self._unopened.reachable_again()
+                for lease in reachable:
+                    self._epoch_pauses.forget(lease.resource)
+                leases = list(dict.fromkeys((*changed, *reachable, *ended.values())))
             else:
                 leases = await self._unopened.openable() if self._unopened.leases else []
                 due_ms = self._next_retry_ms()

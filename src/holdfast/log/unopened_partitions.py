@@ -88,7 +88,10 @@ class UnopenedPartitions:
             self._tail_is_local.add(which)
 
     async def openable(self) -> list[Lease]:
-        """All but those whose last records nobody has who can be reached: of a WAL, one scan tells whether it is open."""
+        """All but those whose last records nobody has who can be reached: of a WAL, one scan tells whether it is open.
+
+        One whose epoch is spent is openable all the same: replicas that it waited for may be gone for ever, with their disks.
+        """
         waits_for, live = self._waits_for, frozenset[str]()
         if waits_for:
             with suppress(UnavailableError):  # the next round asks again
@@ -97,7 +100,10 @@ class UnopenedPartitions:
         return [
             lease
             for resource, lease in self.leases.items()
-            if (resource not in waits_for or waits_for[resource] in live) and self._may_answer(resource)
+            if (resource not in waits_for or waits_for[resource] in live)
+            and (
+                self._may_answer(resource) or self._unreachable[resource].spent_epoch
+            )  # or others may, in its next epoch
         ]
 
     def reachable_again(self) -> list[Lease]:

@@ -7,6 +7,7 @@ fails, the next one needs a new epoch. One that failed before that, while it was
 
 from collections.abc import Callable
 
+from holdfast.log.errors import TO_REPLICATE, TO_SEAL
 from holdfast.log.replication.leader import Ended
 from holdfast.log.replication.member_streams import MemberStreams
 from holdfast.log.replication.messages import Answer, Sealed
@@ -42,9 +43,9 @@ class TakeoverRun:
         takeover = self.takeover
         if takeover.leader is not None:
             everybody, answering = takeover.members, takeover.leader.matched
-            return "to replicate", write_quorum(len(everybody)), answering, _without(everybody, answering)
+            return TO_REPLICATE, write_quorum(len(everybody)), answering, _without(everybody, answering)
         everybody, answering = takeover.stored.opened_replicas, takeover.sealed
-        return "to seal", seal_quorum(len(everybody)), answering, _without(everybody, answering)
+        return TO_SEAL, seal_quorum(len(everybody)), answering, _without(everybody, answering)
 
     async def until_ready(self, wait_ms: float) -> None:
         """Return when it is `ready` or has ended, or nobody has answered for `wait_ms`. Raises what the answers are wrong about."""
