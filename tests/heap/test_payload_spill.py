@@ -11,7 +11,7 @@ import pytest
 from tests.support.heaps import HeapWorld
 from tests.support.waiting import async_until
 
-from holdfast.heap import payload_spill, read_ahead
+from holdfast.heap import payload_spill, payloads, read_ahead
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
@@ -78,7 +78,7 @@ def counted(view: HeapPartition) -> list[int]:
 
 
 def rested(view: HeapPartition) -> bool:
-    return view._reader.ahead._round is None and view._reader.ahead._spilling is None
+    return view._reader.ahead._round is None
 
 
 def open_files() -> int:
@@ -215,14 +215,15 @@ async def test_a_leadership_that_ends_while_a_file_is_written_leaves_nothing_beh
         return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "pwrite", slow)
-    assert await popped(heaps, 20) == ORDER[:20]
+    popping = asyncio.ensure_future(popped(heaps, 20))
     await writing.wait()
     ahead.close()
-    await async_until(lambda: ahead._spilling is None and open_files() <= before)
+    assert await popping == ORDER[:20]
+    await async_until(lambda: ahead._round is None and open_files() <= before)
     assert ahead._budget.spill.bytes == 0
 
 
-async def test_while_a_file_is_written_pops_do_not_wait_for_it(
+async def test_while_a_file_is_written_pops_do_not_wait_for_long(
     world: HeapWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heaps, view = await filled(world)
@@ -234,6 +235,7 @@ async def test_while_a_file_is_written_pops_do_not_wait_for_it(
         return await real(self, buffers)
 
     monkeypatch.setattr(PayloadSpill, "_write", waits)
+    monkeypatch.setattr(payloads, "_WAIT_S", 0.01)
     for first in range(0, 100, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
     assert view._reader.ahead._spill is None

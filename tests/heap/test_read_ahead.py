@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.support.heaps import HeapWorld
 from tests.support.waiting import async_until
 
 from holdfast.heap.model import NewMessage, StoredMessage
+from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.partition_state import HeapState
 from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, payload_bytes
@@ -75,11 +77,11 @@ async def test_a_pop_of_few_does_not_wait_for_those_behind_them(world: HeapWorld
     ahead = view._reader.ahead
     read_next = ahead._read_next
 
-    async def later(asked: list[int]) -> None:
+    async def later() -> None:
         await held.wait()
-        await read_next(asked)
+        await read_next()
 
-    ahead._read_next = later  # type: ignore[method-assign, assignment]
+    ahead._read_next = later  # type: ignore[method-assign]
     assert await popped(heaps, 3) == ORDER[:3]
     held.set()
     await async_until(lambda: len(ahead) >= COUNT - 3)
@@ -150,6 +152,7 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
 
     upcoming = Noted("min")
     upcoming.copies = {0: 0}
+    upcoming.ready = cast(PackedHeap, set(best))
     ahead = PayloadReadAhead(view.log, AheadBudget(2**30), upcoming, kept=dict)
     neighbour = asyncio.ensure_future(others())
     begun = ahead.begin()

@@ -203,10 +203,6 @@ class HeapState:
             for first in range(0, self.ready.entry_count(), _SCANNED):
                 yield self.ready.words_within(bounds, self.copies, first, first + _SCANNED)
 
-    def ready_count(self) -> int:
-        """How many messages could be popped now, but for limits."""
-        return len(self.ready)
-
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""
         found: list[tuple[int, int]] = []

@@ -114,7 +114,7 @@ class PayloadSpill:
             begun = at
             for batch in fetched.batches:
                 at = pick_records(batch, self._words, at, buffers)
-                await turns.next()
+            await turns.next()
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
             if sum(map(len, buffers)) >= _WRITE_BYTES:
                 if not await self._write(buffers):

@@ -4,7 +4,6 @@ The one rule: reads of one call are grouped, and a batch is decoded once, howeve
 needed in the order of the log, their neighbours are kept: they come next. Pops have what comes next read ahead (`read_ahead`).
 """
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ _READ_BYTES: Final = 256 * KIB
 _NEAR: Final = 1_000  # messages this close to another one that is needed are read with it
 _RUNS_MIN: Final = 1_024
 _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
+_WAIT_S: Final = 1  # for those that are read with them
 _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
@@ -137,9 +137,8 @@ class MessageReader:
         """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many."""
         kept = self._cache.of(self._owner)
         missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
-        reading = self.ahead.missed(missing)
-        if reading is not None and len(missing) > _FEW:
-            await asyncio.wait({reading})  # what it could not read is read again, and fails there
+        if self.ahead.missed(len(missing)) and len(missing) > _FEW:
+            await self.ahead.wait(missing, _WAIT_S)  # what is not brought is read again, and fails there
 
     def _in_memory(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
         kept = self._cache.of(self._owner)

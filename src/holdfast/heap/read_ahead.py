@@ -1,8 +1,8 @@
 """Messages that are popped next, read from the log together before anybody asks.
 
 Priorities scatter what comes next over the whole log, and a batch that is read for one message costs as much as one that is read
-for ten. So the next thousands are found in the index at once, and their batches are read in the order of the log. Where that reads
-most of the log for a small part of it, what comes after them goes into a file meanwhile, in the order of pops (`payload_spill`).
+for ten. So the next thousands are found in the index at once, and their batches are read in the order of the log. Where that would
+read most of the log for a small part of it, all that is read goes into a file, in the order of pops (`payload_spill`).
 
 The one rule: what is kept here is within a budget of bytes that all partitions of a process share. It is a copy: what is not here
 is read by those who need it.
@@ -13,11 +13,12 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import compress
 from typing import Final, Protocol
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
-from holdfast.heap.picks import BUCKET_BITS, BUCKETS_MAX, WORD_BYTES, picked_messages, sorted_words, words_of
+from holdfast.heap.picks import BUCKET_BITS, BUCKETS_MAX, picked_messages, sorted_words, words_of
 from holdfast.log.batches import parse_header, pick_records
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import HoldfastError
@@ -29,6 +30,7 @@ _log: Final = logging.getLogger(__name__)
 _FIRST: Final = 4_096  # messages of the first round; each one after it has four times as many, up to the budget
 _GROWTH: Final = 4
 _ROUND_MAX: Final = 131_072
+_SPILLED_ROUND: Final = 16_384  # of a round that reads from a file: what is in memory is used soon
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 2  # a round begins when half of the last one is left: it has to be read before the rest is gone
 _ENTRY_BYTES: Final = 380  # of Python's objects around a payload
@@ -38,13 +40,20 @@ _TEXT_BYTES: Final = 60
 _MESSAGE_BYTES: Final = 1_024  # what a message is taken for before one was read
 _READ_BYTES: Final = MIB
 _DENSE: Final = 4  # messages in as many bytes that make reading all of them worth it
-_SCATTERED: Final = 3  # bytes read for one of a message
-_WORTH: Final = 4  # messages of a round for one of them that was scattered
+_SCATTERED: Final = 3  # records read for one that is needed
+_MANY: Final = 2  # messages of a round for one of them that is missing
 _SPILLED_MIN: Final = 16_384  # messages that are worth a file
 _BUCKET: Final = 8_192  # messages
 _BUCKETS: Final = 4  # that the budget has room for
 _MISSED: Final = 64  # a part of what is here
 _RETRY_S: Final = 60  # after a file could not be written
+
+
+class ReadyMessages(Protocol):
+    """The offsets of those that can be popped."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, offset: int, /) -> bool: ...
 
 
 class UpcomingMessages(Protocol):
@@ -53,10 +62,11 @@ class UpcomingMessages(Protocol):
     copies: dict[int, int]
 
     @property
+    def ready(self) -> "ReadyMessages": ...
+    @property
     def leases(self) -> Mapping[int, object]: ...
     def __contains__(self, offset: int) -> bool: ...
     def place(self, offset: int) -> int: ...
-    def ready_count(self) -> int: ...
     def best_offsets(self, count: int) -> Iterator[list[int]]: ...
     def best_words(self, count: int, buckets: int) -> Iterator[bytes]: ...
 
@@ -84,12 +94,12 @@ class PayloadReadAhead:
         self._messages: dict[int, StoredMessage] = {}  # by offset
         self._mine_bytes = 0
         self._wanted, self._found = _FIRST, 0  # messages of the next round, and of the last one
+        self._awaited: set[int] = set()  # by pops, which have leased them
         self._missed = 0  # messages that were asked for and not here, since the last round
         self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
         self._record_bytes = _MESSAGE_BYTES  # the same in the log
         self._records_per_read = 0
-        self._round: asyncio.Task[bool] | None = None
-        self._spilling: asyncio.Task[None] | None = None
+        self._round: asyncio.Task[None] | None = None
         self._spill: PayloadSpill | None = None
         self._spill_after_s = 0.0  # on the loop's clock
         self._closed = False
@@ -119,64 +129,73 @@ class PayloadReadAhead:
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
-        for task in (self._round, self._spilling):
-            if task is not None:
-                task.cancel()
+        if self._round is not None:
+            self._round.cancel()
         self.forget_all()
 
-    def begin(self, asked: Collection[int] = ()) -> "asyncio.Task[bool] | None":
-        """Begin a round, unless one is under way; the one that is. `asked`: messages that it reads, too. None: not now."""
-        if self._round is None and self._spilling is None and not self._closed and self._room() > 0:
+    def begin(self) -> "asyncio.Task[None] | None":
+        """Begin a round, unless one is under way; the one that is. None: there is no room."""
+        if self._round is None and not self._closed and self._room() > 0:
             self._missed = 0
-            self._round = asyncio.ensure_future(self._read_next(asked))
+            self._round = asyncio.ensure_future(self._read_next())
             self._round.add_done_callback(self._ended)
         return self._round
 
-    def missed(self, offsets: Collection[int]) -> "asyncio.Task[bool] | None":
-        """These are needed and not here: the round that may bring them, if any. A few may be new, and are no reason for one."""
-        self._missed += len(offsets)
+    def missed(self, count: int) -> bool:
+        """So many are needed and not here; whether a round may bring them. A few may be new, and are no reason for one."""
+        self._missed += count
         if self.is_low or self._missed > len(self._messages) // _MISSED:
-            self.begin(offsets)
-        return self._round
+            self.begin()
+        return self._round is not None
+
+    async def wait(self, offsets: Collection[int], timeout_s: float) -> None:
+        """Wait for the round that is under way. It reads these, too, and may fail."""
+        if self._round is not None:
+            self._awaited.update(offsets)
+            try:
+                await asyncio.wait({self._round}, timeout=timeout_s)
+            finally:
+                self._awaited.difference_update(offsets)
 
     @property
     def is_low(self) -> bool:
         """Whether most of what the last round found is used up."""
         return len(self._messages) < self._found // _LOW
 
-    def _ended(self, task: "asyncio.Task[bool]") -> None:
+    def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = None
-        if not task.cancelled() and isinstance(error := task.exception(), HoldfastError):
-            _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error)
-        elif not task.cancelled() and error is None and task.result() and not self._closed:
-            self._spilling = asyncio.ensure_future(self._spill_next())
-            self._spilling.add_done_callback(self._spilled)
-
-    def _spilled(self, task: "asyncio.Task[None]") -> None:
-        self._spilling = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            details = None if isinstance(error, HoldfastError) else error
+            _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error, exc_info=details)
 
     def _room(self) -> int:
         return self._budget.bytes_max - (self._budget.bytes - self._mine_bytes)
 
-    async def _read_next(self, asked: Collection[int]) -> bool:
-        """One round: keep what comes next, drop what does not, read what is missing. Whether that was scattered over the log."""
+    async def _read_next(self) -> None:
+        """One round: keep what comes next, drop what does not, read what is missing."""
         most = self._room() * 3 // 4 // self._each_bytes  # the rest is for what comes with them
-        best = await self._coming(min(self._wanted, most, _ROUND_MAX))
-        best += asked
-        await self._drop_all_but(set(best))
+        best = await self._coming(min(self._wanted, most, _ROUND_MAX if self._spill is None else _SPILLED_ROUND))
+        best += self._awaited
+        needed = set(best)
+        await self._drop_all_but(needed)
         words = await self._missing(best)
-        missing = len(words)
         if self._spill is not None and words:
-            await self._read_spilled(self._spill, words)
+            await self._read_spilled(self._spill, words, needed)
+            words = await self._missing(best)
+        if self._is_scattered(words, len(best)) and (spill := await self._spill_next(len(best))) is not None:
+            await self._read_spilled(spill, words, needed)
             words = await self._missing(best)
         self._wanted *= _GROWTH if self._wanted < most else 1
-        read_bytes, found_bytes = await self._read(words)
+        await self._read(words)
         self._found = len(self._messages)
         if self._found:
             self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // self._found)
-        count = len(words) // WORD_BYTES
-        self._record_bytes = found_bytes // count if count else self._record_bytes
-        return read_bytes > _SCATTERED * found_bytes and 2 * len(words) > missing and _WORTH * count > self._found
+
+    def _is_scattered(self, words: bytes, best: int) -> bool:
+        """Whether many of the best are missing, and reading them would read several times as much."""
+        numbers = memoryview(words).cast("Q")
+        count = len(numbers)
+        return _MANY * count > best and numbers[-1] - numbers[0] >> BUCKET_BITS > _SCATTERED * count
 
     async def _coming(self, count: int) -> list[int]:
         turns, found = LoopTurns(), list[int]()
@@ -192,18 +211,20 @@ class PayloadReadAhead:
             await turns.next()
 
     async def _missing(self, best: list[int]) -> bytes:
-        """The words of those that are not in memory, and durable."""
+        """The words of those that are not in memory, and durable. Others may have been delivered meanwhile."""
         turns, found, durable = LoopTurns(), list[bytes](), self._log.high_watermark
+        is_ready = self._upcoming.ready.__contains__
         for first in range(0, len(best), _TURN):
             others = set(best[first : first + _TURN]).difference(self._messages).difference(self._kept())
-            places = map(self._upcoming.place, others) if self._upcoming.copies else others
+            missing = set(compress(others, map(is_ready, others))).union(others & self._awaited)
+            places = map(self._upcoming.place, missing) if self._upcoming.copies else missing
             found.append(words_of([place for place in places if place < durable]))
             await turns.next()
         return await _sorted(found)
 
-    async def _read(self, words: bytes) -> tuple[int, int]:
-        """Read from the log what words say; the bytes that were read, and those of messages."""
-        turns, at, read_bytes, found_bytes = LoopTurns(), 0, 0, 0
+    async def _read(self, words: bytes) -> None:
+        """Read from the log what words say."""
+        turns, at, found_bytes = LoopTurns(), 0, 0
         numbers = memoryview(words).cast("Q")
         while at < len(numbers) and not self._closed:
             fetched = await self._log.read(numbers[at] >> BUCKET_BITS, bytes_max=self._worth(numbers, at))
@@ -211,14 +232,15 @@ class PayloadReadAhead:
             for batch in fetched.batches:
                 at = pick_records(batch, words, at, [picked])
             self._keep(picked_messages(picked))
-            read_bytes, found_bytes = read_bytes + fetched.size_bytes, found_bytes + len(picked)
+            found_bytes += len(picked)
             if fetched.batches:
                 first = parse_header(fetched.batches[0]).base_offset
                 read = parse_header(fetched.batches[-1]).last_offset + 1 - first
                 self._records_per_read = max(1, read * _READ_BYTES // max(1, fetched.size_bytes))
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
             await turns.next()
-        return read_bytes, found_bytes
+        if found_bytes:
+            self._record_bytes = found_bytes // len(numbers) + 1
 
     def _worth(self, words: memoryview, at: int) -> int:
         """How many bytes to read at a place: many where many are needed."""
@@ -237,49 +259,42 @@ class PayloadReadAhead:
 
     # ── in a file ──
 
-    async def _read_spilled(self, spill: PayloadSpill, words: bytes) -> None:
-        """Read what is worth it from the file: all that still waits of a bucket, for it comes soon."""
-        turns = LoopTurns()
+    async def _read_spilled(self, spill: PayloadSpill, words: bytes, needed: set[int]) -> None:
+        """Read what is worth it from the file: of a bucket all that can still be popped, for it comes soon."""
+        turns, is_ready = LoopTurns(), self._upcoming.ready.__contains__
         try:
             for bucket in spill.buckets(words):
                 for piece in await spill.read(bucket):
                     found = picked_messages(piece)
-                    here, kept, leases = self._messages, self._kept(), self._upcoming.leases
-                    self._keep(
-                        {
-                            offset: message
-                            for offset, message in found.items()
-                            if offset not in here
-                            and offset not in kept
-                            and (offset in self._upcoming or offset in leases)
-                        }
-                    )
+                    chosen = set(compress(found, map(is_ready, found))).union(needed.intersection(found))
+                    chosen = chosen.difference(self._messages).difference(self._kept())
+                    self._keep({offset: found[offset] for offset in chosen})
                     await turns.next()
         except (OSError, HoldfastError) as error:
             self._give_up_spill(error)
 
-    async def _spill_next(self) -> None:
-        """Copy what comes in the rounds after this one into a file, if it is much."""
+    async def _spill_next(self, best: int) -> PayloadSpill | None:
+        """Copy what comes in this round and those after it into a file, if it is much; None: it is not, or there is no space."""
         self._drop_spill()
         if asyncio.get_running_loop().time() < self._spill_after_s:
-            return
+            return None
         in_bucket = min(_BUCKET, self._room() // self._each_bytes // _BUCKETS)
         count = min(
-            self._upcoming.ready_count(),
-            self._budget.spill.free_bytes() // max(1, self._record_bytes),
+            len(self._upcoming.ready),
+            self._budget.spill.free_bytes() // self._record_bytes,
             in_bucket * BUCKETS_MAX,
         )
-        if count < max(_SPILLED_MIN, 2 * self._found):
-            return
+        if count < max(_SPILLED_MIN, 2 * best):
+            return None
         buckets, turns, found = -(-count // in_bucket), LoopTurns(), list[bytes]()
         for some in self._upcoming.best_words(count, buckets):
             found.append(some)
             await turns.next()
         try:
-            words = await _sorted(found)
-            self._spill = await PayloadSpill.of(self._log, self._budget.spill, words, buckets)
+            self._spill = await PayloadSpill.of(self._log, self._budget.spill, await _sorted(found), buckets)
         except (OSError, HoldfastError) as error:
             self._give_up_spill(error)
+        return self._spill
 
     def _give_up_spill(self, error: Exception) -> None:
         self._drop_spill()
