@@ -24,7 +24,7 @@ static PyMethodDef methods[] = {
     {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},
     {"locate_run", locate_run, METH_VARARGS, "Where the batches of a run lie that a read from an offset on returns."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
-    {"produce_run", produce_run, METH_VARARGS, "Produce requests that differ in nothing but their batches, or None."},
+    {"produce_run", (PyCFunction)(void (*)(void))produce_run, METH_FASTCALL, "Produce requests that differ in nothing but their batches, or None."},
     {"message_ids", message_ids, METH_VARARGS, "The ids of messages of a heap partition."},
     {"pack_heap_entries", pack_heap_entries, METH_VARARGS, "Entries of a heap as a frame of a snapshot."},
     {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
@@ -32,7 +32,7 @@ static PyMethodDef methods[] = {
     {"picked_messages", picked_messages, METH_VARARGS, "The messages of such records, by offset."},
     {"bucket_counts", bucket_counts, METH_VARARGS, "How many of some words are in each bucket of others."},
     {"sorted_words", sorted_words, METH_O, "Words in order."},
-    {"responses", responses, METH_VARARGS, "One response again and again, with other correlation ids and offsets."},
+    {"responses", responses, METH_VARARGS, "The responses to runs: one again and again, with other correlation ids and offsets."},
     {NULL, NULL, 0, NULL},
 };
 

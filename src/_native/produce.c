@@ -157,7 +157,7 @@ PyObject *produce(PyObject *module, PyObject *args)
 
 /* ── runs ── */
 
-enum { PRODUCE_KEY = 0, BATCH_LENGTH_AT = 8, RUN_MAX = 1024 };
+enum { PRODUCE_KEY = 0, BATCH_LENGTH_AT = 8, RUN_MAX = 1024, RUN_FIELDS = 9 };
 
 typedef struct {
     const uint8_t *frame, *same, *same_end; /* `same`: from the client's id to the partition's number */
@@ -230,18 +230,28 @@ static const uint8_t *one_batch(reader_t *r, int64_t *size)
     return !r->odd && r->at == r->end ? records : NULL;
 }
 
-static PyObject *run_of(run_t *run, reader_t *r, const uint8_t *start, const uint8_t *end, Py_ssize_t most)
+/* Consumes `correlations` and `payload`. */
+static PyObject *made_run(PyTypeObject *kind, const run_t *run, Py_ssize_t bytes, PyObject *correlations, PyObject *payload)
+{
+    PyObject *items[RUN_FIELDS] = {
+        PyLong_FromSsize_t(bytes), PyLong_FromLong(run->version), Py_NewRef(run->client_id),
+        PyLong_FromLong(run->acks), PyLong_FromLong(run->timeout), Py_NewRef(run->topic),
+        PyLong_FromLong(run->partition), correlations, payload,
+    };
+
+    return tuple_of_type(kind, items, RUN_FIELDS);
+}
+
+static PyObject *run_of(run_t *run, reader_t *r, const uint8_t *start, const uint8_t *end, Py_ssize_t most, PyTypeObject *kind)
 {
     const uint8_t *batches[RUN_MAX], *frame = start, *frame_end = r->end;
     int64_t sizes[RUN_MAX];
+    int32_t ids[RUN_MAX];
     Py_ssize_t count = 0, total = 0, same = run->same_end - run->same;
-    PyObject *correlations = PyList_New(0), *payload, *each;
+    PyObject *correlations, *payload;
 
-    while (correlations != NULL && (batches[count] = one_batch(r, &sizes[count])) != NULL) {
-        each = PyLong_FromLong((int32_t)load_u32(frame + 8));
-        if (each == NULL || PyList_Append(correlations, each) < 0)
-            Py_CLEAR(correlations);
-        Py_XDECREF(each);
+    while ((batches[count] = one_batch(r, &sizes[count])) != NULL) {
+        ids[count] = (int32_t)load_u32(frame + 8);
         total += (Py_ssize_t)sizes[count++];
         frame = frame_end;
         if (count == most || count == RUN_MAX || !whole_frame(frame, end, run->bytes_max, &frame_end) ||
@@ -250,25 +260,41 @@ static PyObject *run_of(run_t *run, reader_t *r, const uint8_t *start, const uin
         r->at = frame + 12 + same;
         r->end = frame_end;
     }
-    payload = correlations == NULL || count == 0 ? NULL : PyByteArray_FromStringAndSize(NULL, total);
-    if (payload == NULL) {
-        Py_XDECREF(correlations);
+    if (count == 0)
         return NULL;
-    }
+    correlations = PyList_New(count);
+    payload = PyByteArray_FromStringAndSize(NULL, total);
     total = 0;
-    for (Py_ssize_t at = 0; at < count; at++) {
+    for (Py_ssize_t at = 0; correlations != NULL && payload != NULL && at < count; at++) {
+        PyObject *id = PyLong_FromLong(ids[at]);
+        if (id == NULL) {
+            Py_CLEAR(correlations);
+            break;
+        }
+        PyList_SET_ITEM(correlations, at, id);
         memcpy(PyByteArray_AS_STRING(payload) + total, batches[at], (size_t)sizes[at]);
         total += (Py_ssize_t)sizes[at];
     }
-    return Py_BuildValue("(nlOllOlNN)", (Py_ssize_t)(frame - start), run->version, run->client_id, run->acks, run->timeout,
-                         run->topic, run->partition, correlations, payload);
+    return made_run(kind, run, (Py_ssize_t)(frame - start), correlations, payload);
 }
 
-/* produce_run(data, at, most, bytes_max, (version_min, version_max, flexible_from, ids_from)): whole Produce requests one behind the other,
- * up to `most`, that differ in nothing but their correlation ids and one batch each; None if the first is no such request. The
- * answer is (bytes, version, client id, acks, timeout, topic, partition, correlation ids, the batches one behind the other). There
- * is no twin: without it requests are read one by one. */
-PyObject *produce_run(PyObject *module, PyObject *args)
+/* Four numbers of a tuple; 0: an error is set. */
+static int four_numbers(PyObject *tuple, long numbers[4])
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 4) {
+        PyErr_SetString(PyExc_TypeError, "versions are a tuple of four");
+        return 0;
+    }
+    for (int at = 0; at < 4; at++)
+        numbers[at] = PyLong_AsLong(PyTuple_GET_ITEM(tuple, at));
+    return !PyErr_Occurred();
+}
+
+/* produce_run(data, at, most, bytes_max, (version_min, version_max, flexible_from, ids_from), kind): whole Produce requests one behind the
+ * other, up to `most`, that differ in nothing but their correlation ids and one batch each; None if the first is no such request.
+ * The answer is a tuple of type `kind`: (bytes, version, client id, acks, timeout, topic, partition, correlation ids, the batches one
+ * behind the other). There is no twin: without it requests are read one by one. */
+PyObject *produce_run(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     Py_buffer data;
     Py_ssize_t at, most, bytes_max;
@@ -279,7 +305,16 @@ PyObject *produce_run(PyObject *module, PyObject *args)
     PyObject *found = NULL;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*nnn(llll)", &data, &at, &most, &bytes_max, &versions[0], &versions[1], &versions[2], &versions[3]))
+    if (given != 6) {
+        PyErr_SetString(PyExc_TypeError, "produce_run takes six arguments");
+        return NULL;
+    }
+    if (!is_tuple_type(args[5]))
+        return NULL;
+    at = PyLong_AsSsize_t(args[1]);
+    most = PyLong_AsSsize_t(args[2]);
+    bytes_max = PyLong_AsSsize_t(args[3]);
+    if (PyErr_Occurred() || !four_numbers(args[4], versions) || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
         return NULL;
     run.bytes_max = bytes_max;
     start = (const uint8_t *)data.buf + at;
@@ -287,7 +322,7 @@ PyObject *produce_run(PyObject *module, PyObject *args)
     if (at >= 0 && at <= data.len && most > 0 && whole_frame(start, end, run.bytes_max, &r.end)) {
         r.start = r.at = run.frame = start + 4;
         if (run_head(&r, &run, versions))
-            found = run_of(&run, &r, start, end, most);
+            found = run_of(&run, &r, start, end, most, (PyTypeObject *)args[5]);
     }
     Py_XDECREF(run.client_id);
     Py_XDECREF(run.topic);

@@ -26,9 +26,10 @@ def call(version: int) -> RequestContext:
 def test_several_responses_are_single_ones_one_behind_the_other(version: int, named: str | bytes) -> None:
     data = PartitionData("orders", 7, None)
     template = SuccessTemplates().get(call(version), named, data, 1234, 5)
-    several = template.responses([3, -1, 2**31 - 1], [10, 2**62, 0])
-    single = [template.responses([each], [offset]) for each, offset in ((3, 10), (-1, 2**62), (2**31 - 1, 0))]
+    (several,) = template.responses([[3, -1, 2**31 - 1]], [10, 2**62, 0])
+    single = [template.responses([[each]], [offset])[0] for each, offset in ((3, 10), (-1, 2**62), (2**31 - 1, 0))]
     assert several == b"".join(single)
+    assert template.responses([[3], [], [-1, 2**31 - 1]], [10, 2**62, 0]) == [single[0], b"", b"".join(single[1:])]
     for offset, found in zip((10, 2**62, 0), single, strict=True):
         result = PartitionResult(data, ErrorCode.NONE, offset, 1234, 5)
         assert found[8:] == response_template(call(version), as_named(named), result).data[8:]
@@ -70,22 +71,25 @@ def test_no_more_than_a_thousand_are_kept() -> None:
 
 def test_it_is_called_wrongly_and_lives() -> None:
     template = bytes(20)
-    assert native.responses(template, -1, [], []) == b""
+    assert native.responses(template, -1, [], []) == []
+    assert native.responses(template, -1, [[]], []) == [b""]
     for wrong in (
-        (template, 13, [1], [1]),
-        (bytes(7), -1, [1], [1]),
-        (template, 0, [1, 2], [1]),
-        (template, 1 << 62, [1], [1]),
+        (template, 13, [[1]], [1]),
+        (bytes(7), -1, [[1]], [1]),
+        (template, 0, [[1, 2]], [1]),
+        (template, 0, [[1], [2]], [1]),
+        (template, 1 << 62, [[1]], [1]),
     ):
         with pytest.raises(ValueError, match="room for both"):
             native.responses(*wrong)
     for untyped in (
-        (bytearray(20), -1, [1], [1]),
-        (template, -1, (1,), [1]),
-        (template, -1, ["1"], [1]),
-        (template, 8, [1], [None]),
+        (bytearray(20), -1, [[1]], [1]),
+        (template, -1, ([1],), [1]),
+        (template, -1, [(1,)], [1]),
+        (template, -1, [["1"]], [1]),
+        (template, 8, [[1]], [None]),
     ):
         with pytest.raises(TypeError):
             native.responses(*untyped)
     with pytest.raises(OverflowError):
-        native.responses(template, 8, [1], [2**63])
+        native.responses(template, 8, [[1]], [2**63])

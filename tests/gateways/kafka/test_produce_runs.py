@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -26,6 +27,7 @@ from tests.support.kafka_wire import (
 from tests.support.partitions import batch, records
 
 from holdfast.gateways.kafka.api import ClientInfo, RequestContext
+from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.produce import PRODUCE_API
 from holdfast.gateways.kafka.produce_runs import ProduceRun, ProduceRuns, scan_run
 from holdfast.kafka.error_codes import ErrorCode
@@ -260,13 +262,27 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
         assert sorted(await stored(gateway)) == sorted(["first", "x", "y", "z", *(["lost"] if sound else [])])
 
 
+async def test_runs_behind_one_that_closes_the_connection_are_not_appended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        (connection,) = gateway.server.connections
+        login = SimpleNamespace(principal="User:ann", refusal=lambda: "its credentials have expired", has_ended=False)
+        connection._access = cast(ConnectionAccess, SimpleNamespace(login=login))
+        await client.send_bytes(together([orders("a"), orders("b", partition=1), orders("c")]))
+        async with asyncio.timeout(10):
+            assert await client.hung_up()
+        assert (await stored(gateway), await stored(gateway, 1)) == (["first"], [])
+        assert caplog.text.count("its credentials have expired") == 1
+
+
 class Waiting:
     """A run of a connection of its own."""
 
-    def __init__(self, gateway: KafkaGateway, *batches: bytes) -> None:
+    def __init__(self, gateway: KafkaGateway, *batches: bytes, version: int = VERSION, acks: int = -1) -> None:
         correlations, payload = list(range(len(batches))), bytearray(b"".join(batches))
-        self.run = ProduceRun(len(payload), VERSION, "tests", -1, 10_000, "orders", 0, correlations, payload)
-        self.call = RequestContext(PRODUCE_API, VERSION, 0, "tests", ClientInfo("here", 1), gateway.backend)
+        self.run = ProduceRun(len(payload), version, "tests", acks, 10_000, "orders", 0, correlations, payload)
+        self.call = RequestContext(PRODUCE_API, version, 0, "tests", ClientInfo("here", 1), gateway.backend)
         self.answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.was_split, self.span = False, None
 
@@ -297,6 +313,29 @@ async def test_what_is_too_much_for_one_append_is_appended_in_parts(tmp_path: Pa
         for offset, expected in enumerate((f"{run}{at}" for run in range(5) for at in range(2)), 1):
             found = records((await gateway.backend.log.fetch("orders", 0, offset, bytes_max=1)).batches)
             assert [(at, value[:2]) for at, value in found] == [(offset, expected)]
+
+
+async def test_runs_that_differ_in_acks_or_version_are_appended_together_and_answered_each_in_its_own_way(
+    tmp_path: Path,
+) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        kinds = [(9, -1), (9, 1), (3, -1), (9, -1), (12, 1), (9, 1)]
+        runs = [
+            Waiting(gateway, batch(f"{at}"), batch(f"{at}"), version=version, acks=acks)
+            for at, (version, acks) in enumerate(kinds)
+        ]
+        frames = gateway.node.agent.wal.stats.frames
+        assert not any(await appended_in_one_turn(gateway, *runs))
+        assert gateway.node.agent.wal.stats.frames == frames + 1
+        for at, (each, (version, _)) in enumerate(zip(runs, kinds, strict=True)):
+            (response,) = cast("tuple[bytes]", each.answered.result())
+            size = len(response) // 2
+            for correlation, found in enumerate((response[:size], response[size:])):
+                assert int.from_bytes(found[:4], "big") == size - 4
+                answer = client.understood(
+                    PRODUCE, version, correlation, (int.from_bytes(found[4:8], "big"), found[8:])
+                )
+                assert answer.responses[0].partition_responses[0].base_offset == 1 + 2 * at + correlation
 
 
 @pytest.mark.parametrize("fault", ["checksum", "sent before"])
@@ -395,3 +434,22 @@ def test_damaged_requests_are_never_read_beyond_their_end(drawn: st.DataObject) 
         assert run.size_bytes <= len(data)
         assert sum(map(len, run.batches())) == len(run.payload)
         assert PRODUCE_API.supports(run.version)
+
+
+def test_the_scanner_is_called_wrongly_and_lives() -> None:
+    native = pytest.importorskip("holdfast._native")
+    data, versions = shaped((9, "tests", "orders", 0, -1, 100, ["a"], 1), 0), (3, 13, 9, 13)
+    assert type(native.produce_run(data, 0, 1, 1 << 20, versions, ProduceRun)) is ProduceRun
+    for at, most in ((-1, 1), (len(data) + 1, 1), (0, 0)):
+        assert native.produce_run(data, at, most, 1 << 20, versions, ProduceRun) is None
+    for wrong in (
+        (data, 0, 1, 1 << 20, versions),
+        (data, 0, 1, 1 << 20, versions, list),
+        (data, 0, 1, 1 << 20, (3, 13, 9), ProduceRun),
+        (data, 0, 1, 1 << 20, [3, 13, 9, 13], ProduceRun),
+        (data, 0, 1, 1 << 20, (3, 13, 9, "13"), ProduceRun),
+        (data, "0", 1, 1 << 20, versions, ProduceRun),
+        ("text", 0, 1, 1 << 20, versions, ProduceRun),
+    ):
+        with pytest.raises(TypeError):
+            native.produce_run(*wrong)

@@ -24,10 +24,10 @@ class ResponseTemplate(NamedTuple):
     data: bytes
     offset_at: int
 
-    def responses(self, correlations: list[int], offsets: list[int]) -> bytes:
-        """The responses to requests whose batches got these offsets."""
+    def responses(self, runs: list[list[int]], offsets: list[int]) -> list[bytes]:
+        """The responses to each run of requests, by their correlation ids, whose batches got these offsets."""
         assert native is not None, "without it there are no runs"
-        return native.responses(self.data, self.offset_at, correlations, offsets)
+        return native.responses(self.data, self.offset_at, runs, offsets)
 
 
 def response_template(call: RequestContext, named: str | UUID, result: PartitionResult) -> ResponseTemplate:

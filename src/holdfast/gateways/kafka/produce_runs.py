@@ -41,6 +41,8 @@ _log: Final = logging.getLogger(__name__)
 _VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
 _BATCH_LENGTH: Final = Struct(">8xi")
 
+_RunKind = tuple[int, int, int, str | bytes]  # acks, timeout, version, topic: runs alike in these get one template
+
 
 class ProduceRun(NamedTuple):
     """Requests with one batch each, all for one partition; `payload` has the batches one behind the other."""
@@ -68,8 +70,10 @@ class ProduceRun(NamedTuple):
 
 def scan_run(data: memoryview, at: int, *, most: int, bytes_max: int) -> ProduceRun | None:
     """The run at `at`, of at most `most` requests of at most `bytes_max`; None: there is none."""
-    found = None if native is None else native.produce_run(data, at, most, bytes_max, _VERSIONS)
-    return None if found is None else ProduceRun._make(found)
+    if native is None:
+        return None
+    found: ProduceRun | None = native.produce_run(data, at, most, bytes_max, _VERSIONS, ProduceRun)
+    return found
 
 
 class WaitingRun(Protocol):
@@ -103,14 +107,20 @@ class ProduceRuns:
     def __init__(self, backend: KafkaBackend) -> None:
         self._backend = backend
         self._runs: list[WaitingRun] = []
+        self._added_at_ms = 0  # the first of them
         self._templates = SuccessTemplates()
         self.requests_together = Histogram(COUNT_BOUNDS)
 
-    def add(self, waiting: WaitingRun) -> None:
-        """Append a run soon: it gets all its responses, or is split, to start each request by itself."""
+    def add(self, waiting: WaitingRun) -> int:
+        """Append a run soon: it gets all its responses, or is split, to start each request by itself.
+
+        Returns the boot time of the first run of this turn: one look at the clock is enough for all.
+        """
         if not self._runs:
+            self._added_at_ms = self._backend.clock.boot_ms()
             asyncio.get_running_loop().call_soon(self.append)
         self._runs.append(waiting)
+        return self._added_at_ms
 
     def append(self) -> None:
         """Append what was added, now: a request that is not in a run must not overtake it."""
@@ -118,15 +128,20 @@ class ProduceRuns:
             return
         runs, self._runs = self._runs, []
         groups: dict[tuple[str, int], list[WaitingRun]] = {}
+        named: dict[tuple[str | bytes, int], list[WaitingRun]] = {}  # the same groups, by what clients call the topic
         refused: list[WaitingRun] = []
         for waiting in runs:
             run = waiting.run
             # An id that is not known, a topic that may not be written to: each by itself will say so.
-            topic = topic_of(run, self._backend) or ""
-            if waiting.call.access is not None and not may_produce(waiting.call, topic):
+            if waiting.call.access is not None and not may_produce(waiting.call, topic_of(run, self._backend) or ""):
                 refused.append(waiting)
-            else:
-                groups.setdefault((topic, run.partition), []).append(waiting)
+                continue
+            group = named.get((run.named, run.partition))
+            if group is None:
+                topic = topic_of(run, self._backend) or ""
+                group = groups.setdefault((topic, run.partition), [])
+                named[run.named, run.partition] = group
+            group.append(waiting)
         # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
         begun = [
             each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
@@ -153,28 +168,43 @@ class ProduceRuns:
             return [each for part in halves for each in self._append_together(topic, partition, part)]
         if appended is None:
             return [group[0].split()]
-        offsets, at = appended.offsets, 0
-        self.requests_together.observe(len(offsets))
-        pending: dict[tuple[int, int], _PendingRuns] = {}
-        for waiting in group:
-            run = waiting.run
-            kind = (run.acks, run.timeout_ms)
-            if kind not in pending:
-                pending[kind] = _PendingRuns(topic, appended, self._templates)
-            end = at + len(run.correlations)
-            pending[kind].runs.append((waiting, offsets[at:end]))
-            at = end
-        timeout_max_ms = self._backend.settings.produce_timeout_max_ms
+        self.requests_together.observe(len(appended.offsets))
         return [
-            partial(each.wait, acks, min(timeout_ms, timeout_max_ms)) for (acks, timeout_ms), each in pending.items()
+            partial(each.wait, acks, min(timeout_ms, self._backend.settings.produce_timeout_max_ms))
+            for (acks, timeout_ms, _, _), each in self._pending(topic, group, appended).items()
         ]
+
+    def _pending(
+        self, topic: str, group: list[WaitingRun], appended: AppendedTogether
+    ) -> "dict[_RunKind, _PendingRuns]":
+        """Those that were appended together, by what decides when and how they are answered."""
+        offsets, at = appended.offsets, 0
+        kinds = [(run.acks, run.timeout_ms, run.version, run.named) for run in [waiting.run for waiting in group]]
+        if kinds.count(kinds[0]) == len(kinds):
+            return {kinds[0]: _PendingRuns(topic, appended, self._templates, group, offsets)}
+        pending: dict[_RunKind, _PendingRuns] = {}
+        for kind, waiting in zip(kinds, group, strict=True):
+            if kind not in pending:
+                pending[kind] = _PendingRuns(topic, appended, self._templates, [], [])
+            end = at + len(waiting.run.correlations)
+            pending[kind].runs.append(waiting)
+            pending[kind].offsets += offsets[at:end]
+            at = end
+        return pending
 
 
 class _PendingRuns:
-    """Runs that were appended together, until they are durable, or until their timeout."""
+    """Runs of one kind that were appended together, until they are durable, or until their timeout."""
 
-    def __init__(self, topic: str, appended: AppendedTogether, templates: SuccessTemplates) -> None:
-        self.runs: list[tuple[WaitingRun, list[int]]] = []
+    def __init__(
+        self,
+        topic: str,
+        appended: AppendedTogether,
+        templates: SuccessTemplates,
+        runs: list[WaitingRun],
+        offsets: list[int],
+    ) -> None:
+        self.runs, self.offsets = runs, offsets
         self._topic, self._appended, self._templates = topic, appended, templates
         self._timer: asyncio.TimerHandle | None = None
         self._cancel: Callable[[], None] | None = None  # of waiting until they are durable
@@ -194,7 +224,7 @@ class _PendingRuns:
             self._respond(partial(self._failed, partial(failed_result, error=error)))
         elif not self._answered:
             self._answer()
-            for waiting, _ in self.runs:
+            for waiting in self.runs:
                 _respond(waiting, error)
 
     def _expired(self, timeout_ms: int) -> None:
@@ -204,12 +234,13 @@ class _PendingRuns:
         if self._answered:
             return
         self._answer()
-        template, last = None, None
-        for waiting, offsets in self.runs:
-            run = waiting.run
-            if template is None or last is None or (run.version, run.named) != last:
-                template, last = template_of(waiting), (run.version, run.named)
-            _respond(waiting, (template.responses(run.correlations, offsets),))
+        correlations = [waiting.run.correlations for waiting in self.runs]
+        responses = template_of(self.runs[0]).responses(correlations, self.offsets)
+        for waiting, response in zip(self.runs, responses, strict=True):
+            try:
+                waiting.respond((response,))
+            except Exception:
+                _log_failed(waiting)
 
     def _succeeded(self, waiting: WaitingRun) -> ResponseTemplate:
         run, appended = waiting.run, self._appended
@@ -228,11 +259,16 @@ class _PendingRuns:
             self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
 
 
-def _respond(waiting: WaitingRun, response: ResponseChunks | BaseException) -> None:
+def _respond(waiting: WaitingRun, error: BaseException) -> None:
     try:
-        waiting.respond(response)
-    except Exception:  # those of other connections must be sent all the same
-        _log.exception("responding to %r failed", waiting.call.client_id)
+        waiting.respond(error)
+    except Exception:
+        _log_failed(waiting)
+
+
+def _log_failed(waiting: WaitingRun) -> None:
+    """Those of other connections must be sent all the same."""
+    _log.exception("responding to %r failed", waiting.call.client_id)
 
 
 def topic_of(run: ProduceRun, backend: KafkaBackend) -> str | None:
