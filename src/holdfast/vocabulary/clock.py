@@ -14,9 +14,8 @@ from typing import Final, Protocol
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def stopwatch_ns() -> int:
-    """A point in time, to be subtracted from another: for figures that people look at, never for a decision."""
-    return time.perf_counter_ns()
+# A point in time, to be subtracted from another: for figures that people look at, never for a decision.
+stopwatch_ns: Final = time.perf_counter_ns
 
 
 def wall_ns() -> int:

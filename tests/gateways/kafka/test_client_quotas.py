@@ -129,6 +129,7 @@ async def test_a_consumer_beyond_its_quota_gets_its_records_and_a_pause(tmp_path
         assert len(answer.responses[0].partitions[0].records) > 100_000
         assert 9_000 < throttle_ms(answer) < 12_000
         assert muted(admin.gateway) == 1
+        assert [each._read_paused for each in admin.gateway.server.connections if each._muted is not None] == [True]
 
 
 async def test_a_fetch_brings_no_more_than_a_burst(tmp_path: Path) -> None:

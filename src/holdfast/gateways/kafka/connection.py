@@ -50,8 +50,13 @@ class _InFlightRun(InFlightRequest):
     __slots__ = ("_connection", "run")
 
     def __init__(self, connection: "KafkaConnection", call: RequestContext, run: ProduceRun) -> None:
-        super().__init__(PRODUCE_API, call, _NO_BODY, run.size_bytes, len(run.correlations))
-        self._connection, self.run = connection, run
+        # Not that of `InFlightRequest`: with many connections this is done for every request.
+        self._connection, self.call, self.run = connection, call, run
+        self.size, self.count = run.size_bytes, len(run.correlations)
+        self.arrived_ns = stopwatch_ns()
+        self.api, self.body = PRODUCE_API, _NO_BODY
+        self.span = self.task = self.response = None
+        self.done = False
 
     def respond(self, response: ResponseChunks | BaseException) -> None:
         self._connection._respond(self, response)
@@ -83,6 +88,8 @@ class KafkaConnection(FrameReceiver):
         self._queued: deque[InFlightRequest] = deque()
         self._in_flight: deque[InFlightRequest] = deque()
         self._requests = 0  # in both
+        self._requests_max = self._settings.requests_in_flight_max
+        self._in_flight_bytes_max = self._settings.in_flight_bytes_max
         self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
         self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond a quota is read again
@@ -178,23 +185,44 @@ class KafkaConnection(FrameReceiver):
         self._queue(InFlightRequest(api, call, frame[header.at :], len(frame)))
 
     def _take_run(self, data: memoryview, at: int) -> int:
-        settings = self._settings
-        if self._access is not None and self._access.login.principal is None:
+        access = self._access
+        if access is not None and access.login.principal is None:
             return 0
-        most = settings.requests_in_flight_max - self._requests
-        run = scan_run(data, at, most=most, bytes_max=settings.request_bytes_max)
+        most = self._requests_max - self._requests
+        run = scan_run(data, at, most=most, bytes_max=self._settings.request_bytes_max)
         if run is None or (self._backend.quotas.any and self._limits_of(run.client_id or "") is not None):
             return 0  # one that is metered is answered by itself
-        self._bytes += run.size_bytes
-        self._server.taken(run.size_bytes)
+        size_bytes = run.size_bytes
+        self._bytes += size_bytes
+        self._server.used_bytes += size_bytes
         call, client_id = self._run_call, run.client_id or ""
         if call is None or call.version != run.version or call.client_id != client_id:
-            call = RequestContext(
-                PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=self._access
-            )
+            call = RequestContext(PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=access)
             self._run_call = call
-        self._queue(_InFlightRun(self, call, run))
-        return run.size_bytes
+        request, in_flight = _InFlightRun(self, call, run), self._in_flight
+        if (
+            self._queued
+            or self._write_paused
+            or self._closing
+            or self._pumping
+            or self._muted is not None
+            or (in_flight and not in_flight[-1].api.pipelined)
+        ):
+            self._queue(request)
+        else:
+            self._start_run(request)
+        return size_bytes
+
+    def _start_run(self, request: _InFlightRun) -> None:
+        """`_queue` for a run that may start at once, as nearly all do."""
+        self._requests += request.count
+        if self._access is not None and not self._is_admitted(request, self._access):
+            return
+        self._in_flight.append(request)
+        self._server.requests += request.count
+        if self._tracer is not None:
+            self._begin_span(request, self._tracer)
+        self.active_at_ms = self._server.produce_runs.add(request)
 
     def _limits_of(self, client_id: str) -> ClientLimits | None:
         """The quotas of the client, looked up when they or the client id change."""
@@ -332,11 +360,16 @@ class KafkaConnection(FrameReceiver):
             return
         if self._pumping:
             return  # `_pump` sends it
-        if self._in_flight[0].done:
-            self._send_responses()
+        in_flight = self._in_flight
+        if in_flight[0].done:
+            self._send(in_flight.popleft())
+            if in_flight:
+                self._send_responses()
             if self._queued:
                 self._pump()
-        self._update_flow_control()
+        # A connection with nothing else in flight, nearly all of them, is read already, and goes on to be.
+        if self._bytes or self._read_paused or self._write_paused or self._muted is not None:
+            self._update_flow_control()
 
     def _send_responses(self) -> bool:
         """Send what is done, in order; whether that made room for more."""
@@ -350,19 +383,21 @@ class KafkaConnection(FrameReceiver):
     def _send(self, request: InFlightRequest) -> None:
         transport = self._transport
         assert transport is not None
+        call = request.call
         try:
             self._write(request, transport)
-            took_ns = stopwatch_ns() - request.arrived_ns - request.call.waited_ns
+            took_ns = stopwatch_ns() - request.arrived_ns - call.waited_ns
             self._latencies[request.api.name].observe(took_ns / 1e9, request.count)
-            if self._tracer is not None and (span := request.span or request.call.span) is not None:
+            if self._tracer is not None and (span := request.span or call.span) is not None:
                 span.end(type(request.response).__name__ if isinstance(request.response, BaseException) else "")
             unsent_bytes = transport.get_write_buffer_size()
             if unsent_bytes > COUNTED_BYTES_MIN:
                 self._responses.written(self, unsent_bytes, self._backend.clock.boot_ms())
         except Exception as error:  # whoever called back has others to call: it is this connection's alone
-            self._fail(error, request.call)
+            self._fail(error, call)
         finally:
-            self._give_back(request)
+            if call.taken_bytes:
+                self._give_back(request)
             self._bytes -= request.size
             self._requests -= request.count
             # Last: requests that waited for the room start now, also of this connection, and it sends what else is done.
@@ -370,11 +405,11 @@ class KafkaConnection(FrameReceiver):
 
     def _write(self, request: InFlightRequest, transport: asyncio.Transport) -> None:
         response = request.response
-        if isinstance(response, asyncio.CancelledError):
-            self.close()
-            return
         if isinstance(response, BaseException):
-            self._fail(response, request.call)
+            if isinstance(response, asyncio.CancelledError):
+                self.close()
+            else:
+                self._fail(response, request.call)
             return
         if response is None:
             return  # acks=0
@@ -406,20 +441,20 @@ class KafkaConnection(FrameReceiver):
     # ── limits ──
 
     def _update_flow_control(self) -> None:
-        settings = self._settings
         # A frame that is arriving does not count: only complete requests get a response and free memory.
         received = self._bytes - (len(self._frame) if self._frame is not None else 0)
         if self._unparsed is not None and not self._closing and not self._stopping:
             self._parse_on()
+        server = self._server
         pause = (
             self._write_paused
             or self._stopping
             or self._muted is not None
             or self._held is not None
             or self._unparsed is not None
-            or self._requests >= settings.requests_in_flight_max
-            or received >= settings.in_flight_bytes_max
-            or (received > 0 and self._server.full)
+            or self._requests >= self._requests_max
+            or received >= self._in_flight_bytes_max
+            or (received > 0 and server.used_bytes >= server.bytes_max)
         )
         if pause != self._read_paused and self._transport is not None and not self._closing:
             self._read_paused = pause
@@ -430,7 +465,7 @@ class KafkaConnection(FrameReceiver):
                 self._transport.resume_reading()
 
     def _accepts_requests(self) -> bool:
-        return self._requests < self._settings.requests_in_flight_max
+        return self._requests < self._requests_max
 
     def close_reason(self, now_ms: int) -> str | None:
         """Why this connection should be closed, if it should."""

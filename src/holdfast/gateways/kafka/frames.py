@@ -26,6 +26,8 @@ class ConnectionHost(Protocol):
 
     backend: KafkaBackend
     scratch: memoryview
+    used_bytes: int  # of requests arriving, queued or in flight
+    bytes_max: int
     requests: int
     malformed: int
     latencies: Latencies

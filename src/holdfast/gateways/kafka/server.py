@@ -53,8 +53,8 @@ class KafkaServer:
         self.produce_runs = ProduceRuns(backend)
         self.throttle = ConnectionThrottle(backend.meters, backend.clock)
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
-        self._used_bytes = 0  # of requests arriving, queued or in flight
-        self._bytes_max = backend.settings.requests_bytes_max
+        self.used_bytes = 0  # of requests arriving, queued or in flight
+        self.bytes_max = backend.settings.requests_bytes_max
         self._waiting_for_memory: set[FrameReceiver] = set()
         self._listeners: list[asyncio.Server] = []
         self.tls: TlsListener | None = None
@@ -90,22 +90,17 @@ class KafkaServer:
         return self.throttle.throttled
 
     @property
-    def used_bytes(self) -> int:
-        """Memory of requests arriving, queued or in flight."""
-        return self._used_bytes
-
-    @property
     def full(self) -> bool:
         """Whether requests hold all the memory they may."""
-        return self._used_bytes >= self._bytes_max
+        return self.used_bytes >= self.bytes_max
 
     def taken(self, size: int) -> None:
         """A request has begun to arrive."""
-        self._used_bytes += size
+        self.used_bytes += size
 
     def released(self, size: int) -> None:
         """Requests were answered, or their connection is gone."""
-        self._used_bytes -= size
+        self.used_bytes -= size
         if self._waiting_for_memory and not self.full:
             waiting, self._waiting_for_memory = self._waiting_for_memory, set()
             for connection in waiting:
