@@ -28,6 +28,7 @@ _NEAR: Final = 1_000  # messages this close to another one that is needed are re
 _RUNS_MIN: Final = 1_024
 _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
 _WAIT_S: Final = 1  # for those that are read with them
+_ROUNDS: Final = 3  # that are waited for
 _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
@@ -135,9 +136,11 @@ class MessageReader:
 
     async def expect(self, offsets: Collection[int]) -> None:
         """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many."""
-        kept = self._cache.of(self._owner)
-        missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
-        if self.ahead.missed(len(missing)) and len(missing) > _FEW:
+        for _ in range(_ROUNDS):  # one that is under way may have begun without them
+            kept = self._cache.of(self._owner)
+            missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
+            if not self.ahead.missed(len(missing)) or len(missing) <= _FEW:
+                return
             await self.ahead.wait(missing, _WAIT_S)  # what is not brought is read again, and fails there
 
     def _in_memory(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
