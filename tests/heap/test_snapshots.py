@@ -170,7 +170,10 @@ async def test_a_partition_that_cannot_be_durable_keeps_no_other_from_its_snapsh
     taking.cancel()
 
 
-async def test_a_log_that_gets_shorter_while_it_is_read_is_read_again_later(world: HeapWorld) -> None:
+@pytest.mark.parametrize("between_reads", [False, True])
+async def test_a_log_that_gets_shorter_while_it_is_read_is_read_again_later(
+    world: HeapWorld, between_reads: bool
+) -> None:
     node = await world.node()
     heaps = await world.heap(node)
     await enqueue(heaps, 1, 2, 3)
@@ -180,9 +183,16 @@ async def test_a_log_that_gets_shorter_while_it_is_read_is_read_again_later(worl
         partition_id, start_offset = real.partition_id, 0
         next_offset = real.next_offset + 5
 
-        async def read(self, offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+        def cut(self) -> None:
             self.next_offset = real.next_offset
-            return await real.read(min(offset, real.next_offset), bytes_max=bytes_max)
+
+        async def read(self, offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+            assert offset < real.next_offset, "who waits for what is cut already waits for long"
+            if between_reads:
+                asyncio.get_running_loop().call_soon(self.cut)
+            else:
+                self.cut()
+            return await real.read(offset, bytes_max=bytes_max)
 
     log: Any = Cut()
     with pytest.raises(UnavailableError, match="cut while it was read"):

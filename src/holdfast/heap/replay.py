@@ -26,6 +26,8 @@ async def replay(log: OwnedPartition, state: HeapState, turns: LoopTurns) -> Non
             f"heap partition {log.partition_id}", f"its records from {at} to {log.start_offset} are gone"
         )
     while at < end:
+        if log.next_offset < end:  # looked at right before a read: what is cut while it waits is its error
+            raise UnavailableError(f"heap partition {log.partition_id}", "its log was cut while it was read")
         fetched = await log.read(at, bytes_max=_READ_BYTES, wait_ms=_WAIT_MS)
         for batch in fetched.batches:
             for record in decode(batch):
@@ -34,7 +36,5 @@ async def replay(log: OwnedPartition, state: HeapState, turns: LoopTurns) -> Non
                     state.apply(record.offset, record.timestamp_ms, operation)
                     at = record.offset + 1
             at = max(at, parse_header(batch).last_offset + 1)
-        if log.next_offset < end:
-            raise UnavailableError(f"heap partition {log.partition_id}", "its log was cut while it was read")
         await turns.next()
     state.next_offset = end

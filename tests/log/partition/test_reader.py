@@ -25,7 +25,7 @@ from holdfast.log.reader import LogReader, ReadablePartition, end_of_epoch
 from holdfast.log.segment_list import load_segments
 from holdfast.log.settings import LogSettings
 from holdfast.testing.faulty_store import FaultyStore
-from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, InvalidError
+from holdfast.vocabulary.errors import ClosedError, CorruptError, ExpiredError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
 
@@ -149,6 +149,20 @@ async def test_a_long_poll_fails_when_the_partition_is_closed(world: PartitionWo
     await async_until(lambda: partition._visible._waiters)
     partition.close(ClosedError("partition"))
     with pytest.raises(ClosedError):
+        await polling
+
+
+async def test_a_long_poll_fails_when_a_full_disk_takes_back_what_it_waits_for(
+    world: PartitionWorld, reading: LogReader
+) -> None:
+    ann = await world.owner()
+    partition = await ann.open()
+    polling = asyncio.ensure_future(reading.fetch(partition, 0, bytes_max=1, wait_ms=30_000))
+    await async_until(lambda: partition._visible._waiters)
+    ann.disk.full = True
+    with pytest.raises(UnavailableError):
+        await append(partition, batch("a"))
+    with pytest.raises(UnavailableError):
         await polling
 
 

@@ -152,8 +152,11 @@ class SimOwnedPartition(OwnedPartition):
         """The disk has failed: what was not durable is undone. Where the log ends now."""
         self._failures += 1
         self._log.cut(self._log.durable)
-        self._tell([*self._waiters], UnavailableError(f"disk of {self._which}", "it is full"))
+        self._tell([*self._waiters], self._disk_failed())
         return self._log.end
+
+    def _disk_failed(self) -> UnavailableError:
+        return UnavailableError(f"disk of {self._which}", "it is full")
 
     # ── the end ──
 
@@ -172,9 +175,11 @@ class SimOwnedPartition(OwnedPartition):
 
     async def read(self, offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
         await self._network.pause()
-        deadline_ms = self._network.loop.now_ms + wait_ms
+        deadline_ms, failures = self._network.loop.now_ms + wait_ms, self._failures
         while offset >= self._log.durable and self._network.loop.now_ms < deadline_ms and self.closed is None:
             await self._network.pause()
+            if failures != self._failures:
+                raise self._disk_failed()  # as `Watermark.fail_above`: who waits for what is undone is told
         if self.closed is not None:
             raise self.closed
         self._network.check_readable(str(self._which))
