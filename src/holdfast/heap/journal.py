@@ -9,8 +9,20 @@ from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import Final
 
+from holdfast.heap.fairness.rules import FairRules
 from holdfast.heap.partition_state import HeapState
-from holdfast.heap.records import Enqueue, Headers, Operation, encode_operation, enqueue_keys
+from holdfast.heap.records import (
+    Cancel,
+    Enqueue,
+    Grant,
+    Headers,
+    Move,
+    Operation,
+    Purge,
+    Reprioritise,
+    encode_operation,
+    enqueue_keys,
+)
 from holdfast.log.batches import PlainRecord, encode
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.owned_partition import OwnedPartition
@@ -33,6 +45,14 @@ _RECORD_BYTES: Final = 80  # around a payload
 _PLAIN_BYTES: Final = 1_200  # the same with the longest name of a producer
 _MESSAGE_BYTES: Final = 8_192  # the same at most, with texts of every kind in its key
 _WAITING_BYTES_MAX: Final = 8 * MIB
+_REMOVALS: Final = (
+    Grant,
+    Cancel,
+    Purge,
+    Move,
+    Reprioritise,
+    FairRules,
+)  # a message may not be ready any more, or be worse
 _LEADERSHIP_LOST: Final = (
     FencedError,
     ExpiredError,
@@ -60,6 +80,7 @@ class Journal:
         self._clock = clock
         self._steady_ms = clock.now_ms() - clock.boot_ms()
         self._records: list[PlainRecord] = []
+        self._removals_end = 0  # after the last record by which a message may not be ready any more
         self._bytes = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._scheduled = False
@@ -109,6 +130,8 @@ class Journal:
         encoded = [encode_operation(operation) for operation in operations]  # what cannot be written is not applied
         for offset, (operation, (key, value, headers)) in enumerate(zip(operations, encoded, strict=True), first):
             state.apply(offset, now_ms, operation)
+            if isinstance(operation, _REMOVALS):
+                self._removals_end = offset + 1
             self._records.append((len(self._records), now_ms, key, value, headers))
             self._bytes += len(key) + len(value) + _RECORD_BYTES
             if headers:
@@ -147,11 +170,18 @@ class Journal:
 
     def durable(self) -> "asyncio.Future[None]":
         """Done once everything added so far is durable. Raises what an append raises. `OutcomeUnknownError`: leadership is lost."""
+        return self._durable_to(self._state.next_offset)
+
+    def removals_durable(self) -> "asyncio.Future[None]":
+        """`durable` of every message that was ready and is not any more; what became ready since need not be."""
+        return self._durable_to(self._removals_end)
+
+    def _durable_to(self, end: int) -> "asyncio.Future[None]":
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._records:
+        if self._records and end > self._state.next_offset - len(self._records):
             self._waiters.append(waiter)
         else:
-            self._log.notify_durable(self._state.next_offset, lambda error: _resolve([waiter], self._unknown(error)))
+            self._log.notify_durable(end, lambda error: _resolve([waiter], self._unknown(error)))
         return waiter
 
     async def append_deferred(self) -> None:

@@ -282,6 +282,10 @@ class PartitionCore:
         """Everything added so far is durable."""
         await self._journal.durable()
 
+    def removals_durable(self) -> "asyncio.Future[None]":
+        """Done once every message that is not ready any more is so durably."""
+        return self._journal.removals_durable()
+
     async def confirm(self) -> None:
         """Raise unless the store knows of no later leader. `NotLeaderError`, `UnavailableError`."""
         await self.log.confirm()

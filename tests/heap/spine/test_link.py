@@ -20,14 +20,14 @@ from holdfast.log.batches import parse_header
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import OnDurable, PartitionId
 from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.errors import OutcomeUnknownError
+from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError
 from holdfast.vocabulary.random import SeededRandom
 
 MESSAGE = NewMessage(payload=b"x", priority=5, producer=ProducerSequence("p", 0, 1))
 
 
 class _Log:
-    """A log where everything is durable at once."""
+    """A log where everything is durable at once, unless it is stuck."""
 
     partition_id = PartitionId(topic="jobs", topic_id="0" * 32, number=0)
     append_bytes_max = 1 << 20
@@ -35,6 +35,8 @@ class _Log:
 
     def __init__(self, epoch: int = 1) -> None:
         self.next_offset, self.epoch, self.is_replaced = 0, epoch, False
+        self.durable_to: int | None = None  # where it is stuck
+        self.waiters: list[tuple[int, OnDurable]] = []
 
     def check_accepting(self) -> None: ...
 
@@ -48,7 +50,26 @@ class _Log:
         return base
 
     def notify_durable(self, end_offset: int, on_durable: OnDurable) -> None:
-        on_durable(None)
+        if self.durable_to is None or end_offset <= self.durable_to:
+            on_durable(None)
+        else:
+            self.waiters.append((end_offset, on_durable))
+
+    def stick(self) -> None:
+        """Nothing that is appended from here on becomes durable for now."""
+        self.durable_to = self.next_offset
+
+    def advance(self, to: int) -> None:
+        """Everything below is durable."""
+        self.durable_to = to
+        waiters, self.waiters = self.waiters, []
+        for end_offset, on_durable in waiters:
+            self.notify_durable(end_offset, on_durable)
+
+    def fail(self, error: HoldfastError) -> None:
+        """What is not durable never will be."""
+        for _, on_durable in self.waiters:
+            on_durable(error)
 
 
 class World:
@@ -98,8 +119,8 @@ class World:
             self.view.link().acknowledged(AdvertAck(1, self.round, self.log.epoch, number))
             await turns()
 
-    async def pop(self) -> Granted:
-        pop = Pop(1, self.log.epoch, sequence=2, count=1, limit=None, bound=1, basis=(0, 0))
+    async def pop(self, limit: int | None = None) -> Granted:
+        pop = Pop(1, self.log.epoch, sequence=2, count=1, limit=limit, bound=1, basis=(0, 0))
         granted, _ = await self.view.link().pop(pop, [Taker(1, "c", 1_000)])
         assert isinstance(granted, Granted)
         return granted
@@ -184,6 +205,58 @@ async def test_the_answer_to_a_pop_tells_what_an_advert_on_its_way_tells() -> No
     assert granted.advert is not None
     assert granted.advert.ranks == (world.state.rank(5), world.state.rank(6))
     better.cancel()
+
+
+async def lease_one(world: World) -> "asyncio.Task[Any]":
+    """Messages 5 and 6 are told, and a consumer that named the partition leases the first; that is not durable."""
+    await world.view.enqueue([NewMessage(payload=b"x", priority=each) for each in (5, 6)])
+    await world.greet()
+    await world.acknowledge()
+    world.log.stick()
+    popping = asyncio.create_task(world.view.pop(count=1, consumer="d", visibility_ms=1_000, wait_ms=0))
+    await turns()
+    return popping
+
+
+async def test_the_spine_is_told_of_no_state_without_a_message_whose_lease_is_not_durable() -> None:
+    """The leader may have been replaced unawares: for its successor the message waits, and others would be popped before it."""
+    world = World()
+    popping = await lease_one(world)
+    leased_to = world.log.next_offset
+    better = asyncio.create_task(world.view.enqueue([NewMessage(payload=b"x", priority=4)]))
+    await turns()
+    assert world.adverts == []
+    world.log.advance(leased_to)
+    await turns()
+    assert [advert.ranks for advert in world.adverts] == [(world.state.rank(4), world.state.rank(6))]
+    assert not better.done(), "a message that is new is told before it is durable"
+    for call in (popping, better):
+        call.cancel()
+
+
+async def test_nor_by_the_answer_to_a_pop_that_gets_nothing() -> None:
+    world = World()
+    popping = await lease_one(world)
+    nothing = asyncio.create_task(world.pop(limit=world.state.rank(5)))
+    await turns()
+    assert not nothing.done()
+    world.log.advance(world.log.next_offset)
+    granted = await nothing
+    assert granted.advert is not None
+    assert (granted.ranks, granted.advert.ranks) == ((), (world.state.rank(6),))
+    await popping
+
+
+async def test_what_does_not_become_durable_is_never_told() -> None:
+    world = World()
+    popping = await lease_one(world)
+    better = asyncio.create_task(world.view.enqueue([NewMessage(payload=b"x", priority=4)]))
+    await turns()
+    world.log.fail(NotLeaderError("jobs", 0, reason="a later leader took over"))
+    answers = await asyncio.gather(popping, better, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [NotLeaderError, NotLeaderError]
+    await turns()
+    assert world.adverts == []
 
 
 async def test_a_pop_of_a_partition_without_room_writes_nothing() -> None:

@@ -1,7 +1,8 @@
 """A heap partition's side of its spine, driven: hellos and pops in, adverts out, operations that wait until they may be answered.
 
 The one rule: what `LeaderEnd` decides is applied in the turn of the loop in which it is decided; waiting comes after. So a pop
-that was begun is granted before anything else is looked at, and an advert shows the state as it is when it is made.
+that was begun is granted before anything else is looked at, and an advert shows the state as it is when it is made. It is sent
+once what it does not show any more is durable: otherwise a later leader may still have it.
 """
 
 import asyncio
@@ -63,6 +64,10 @@ class LinkedPartition(Protocol):
 
     async def durable(self) -> None:
         """Everything added so far is durable."""
+        ...
+
+    def removals_durable(self) -> "asyncio.Future[None]":
+        """Done once every message that is not ready any more is so durably."""
         ...
 
     async def confirm(self) -> None:
@@ -205,7 +210,10 @@ class SpineLink:
             self._partition.add((GrantBasis(pop.spine_epoch, pop.sequence, pop.bound, pop.basis),))
         grants = self._last_grants = self._partition.grant(takers, count)
         granted = self._end.granted(pop, grants.ranks, state.next_offset, self._least_ranks)
-        return granted, await grants.messages()
+        removed = self._partition.removals_durable()  # of those that the advert of the answer does not show
+        messages = await grants.messages()
+        await removed
+        return granted, messages
 
     def acknowledged(self, ack: AdvertAck) -> None:
         """The spine has an advert."""
@@ -236,7 +244,16 @@ class SpineLink:
     def _flush(self) -> None:
         self._scheduled = False
         if self._send is not None and self._end.advert_due:
-            self._send(self._advert())
+            advert, removed = self._advert(), self._partition.removals_durable()
+            if removed.done():
+                self._send_advert(self._send, advert, removed)
+            else:
+                removed.add_done_callback(partial(self._send_advert, self._send, advert))
+
+    def _send_advert(self, send: Callable[[Advert], None], advert: Advert, removed: "asyncio.Future[None]") -> None:
+        """Unless a later leader may have more than it shows, or it is of an earlier round."""
+        if removed.exception() is None and send is self._send:
+            send(advert)
 
     def _advert(self) -> Advert:
         return self._end.advert(self._least_ranks, self._partition.state.next_offset)

@@ -67,6 +67,13 @@ class _GrantsBeforeDurable(_Hasty):
         return await super()._granted(pop, bytes_max)
 
 
+class _AdvertsBeforeDurable(HeapPartition):
+    def removals_durable(self) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
 class _AcksBeforeDurable(HeapPartition):
     async def ack(self, tokens: Sequence[LeaseToken]) -> list[LeaseLostError | None]:
         held, results = self._current(tokens)
@@ -122,6 +129,11 @@ _ALL: Final = (
     DrivenVariant(name="dedup-off", wrong="an enqueue that is repeated is a second message", partition=_DedupOff),
     DrivenVariant(
         name="grants-before-durable", wrong="messages are handed out at once", partition=_GrantsBeforeDurable
+    ),
+    DrivenVariant(
+        name="adverts-before-durable",
+        wrong="the spine is told of a state without messages whose leases are not durable",
+        partition=_AdvertsBeforeDurable,
     ),
     DrivenVariant(name="acks-before-durable", wrong="acks are answered at once", partition=_AcksBeforeDurable),
     DrivenVariant(
