@@ -174,12 +174,13 @@ class SimOwnedPartition(OwnedPartition):
     # ── reads ──
 
     async def read(self, offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+        failures = self._failures
         await self._network.pause()
-        deadline_ms, failures = self._network.loop.now_ms + wait_ms, self._failures
+        deadline_ms = self._network.loop.now_ms + wait_ms
         while offset >= self._log.durable and self._network.loop.now_ms < deadline_ms and self.closed is None:
-            await self._network.pause()
             if failures != self._failures:
                 raise self._disk_failed()  # as `Watermark.fail_above`: who waits for what is undone is told
+            await self._network.pause()
         if self.closed is not None:
             raise self.closed
         self._network.check_readable(str(self._which))
