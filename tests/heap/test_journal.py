@@ -1,5 +1,6 @@
 """The way into the log when the leadership is over: its errors are a log's, and clients get those they can act upon."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from holdfast.heap.records import Enqueue
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.model import OnDurable, PartitionId
 from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.errors import ClosedError, ExpiredError, FencedError, HoldfastError, OutcomeUnknownError
+from holdfast.vocabulary.errors import (
+    ClosedError,
+    ExpiredError,
+    FencedError,
+    HoldfastError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 LOST = [ExpiredError("session 1", "its local deadline has passed"), FencedError("log/0", 1, 2), ClosedError("log/0")]
 
@@ -30,7 +38,7 @@ class _Log:
         if self.lost is not None:
             raise self.lost
 
-    def append_now(self, batch: bytes) -> int:
+    def append_now(self, batch: bytes) -> int | None:
         self.next_offset += 1
         return self.next_offset - 1
 
@@ -63,4 +71,51 @@ async def test_what_was_on_its_way_then_has_an_unknown_outcome(lost: HoldfastErr
     for on_durable in log.waiting:
         on_durable(lost)
     with pytest.raises(OutcomeUnknownError):
+        await waiting
+
+
+class _BusyLog(_Log):
+    """A log where every append has to wait, and an earlier one is undone meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def append_now(self, batch: bytes) -> None:
+        return None
+
+    async def append(self, batch: bytes) -> int:
+        await self.room
+        return 0
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+async def test_what_gets_into_the_log_at_another_place_has_an_unknown_outcome(ends_first: bool) -> None:
+    """It is in the log, so that to send it again would be a second time."""
+    log = _BusyLog()
+    way = journal(log)
+    way._state.next_offset = log.next_offset = 1
+    way.add((Enqueue(0, b"a"),))
+    waiting = way.durable()
+    way._turn()
+    appending = asyncio.create_task(way.append_deferred())
+    await asyncio.sleep(0)  # noqa: TID251
+    if ends_first:
+        way.end(UnavailableError("disk", "it is full"))
+    log.room.set_result(None)
+    await appending
+    with pytest.raises(OutcomeUnknownError):
+        await waiting
+    assert way.ended is not None
+
+
+async def test_what_waits_behind_it_is_nowhere() -> None:
+    log = _BusyLog()
+    way = journal(log)
+    way.add((Enqueue(0, b"a"),))
+    way._turn()
+    way.add((Enqueue(0, b"b"),))
+    waiting = way.durable()
+    way.end(UnavailableError("disk", "it is full"))
+    with pytest.raises(NotLeaderError, match="nothing was changed"):
         await waiting

@@ -205,8 +205,8 @@ class Journal:
             return
         self.ended = error
         waiters, self._waiters = self._waiters, []
-        if self._deferred is not None:
-            waiters += self._deferred[2]
+        if self._deferred is not None:  # it may be on its way, and get into the log yet
+            _resolve(self._deferred[2], self._outcome_unknown(error))
         self._records.clear()
         _resolve(waiters, self._not_leader(error))
         self.wake.notify()
@@ -239,12 +239,12 @@ class Journal:
             self._appended(found, base, waiters)
 
     def _appended(self, found: int, base: int, waiters: "list[asyncio.Future[None]]") -> None:
-        """A batch has its place; if that is another one than expected, an earlier append was undone below us."""
+        """A batch has its place; if that is another one than expected, an earlier append was undone below us. -1: it has none."""
         if found != base:
             error = NotLeaderError(
                 self._log.partition_id.topic, self._log.partition_id.number, reason="an append failed"
             )
-            _resolve(waiters, error)
+            _resolve(waiters, error if found < 0 else self._outcome_unknown(error))
             self.end(error)
             return
         failpoints.reached("heap.appended")
@@ -269,9 +269,10 @@ class Journal:
 
     def _unknown(self, error: BaseException | None) -> BaseException | None:
         """Why what was appended is not durable here: whoever leads next may find it in the log, or not."""
-        if isinstance(error, _LEADERSHIP_LOST):
-            return OutcomeUnknownError(f"operation of {self._log.partition_id}", str(error))
-        return error
+        return self._outcome_unknown(error) if isinstance(error, _LEADERSHIP_LOST) else error
+
+    def _outcome_unknown(self, error: BaseException) -> OutcomeUnknownError:
+        return OutcomeUnknownError(f"operation of {self._log.partition_id}", str(error))
 
 
 def _size_of(headers: Headers) -> int:
