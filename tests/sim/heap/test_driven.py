@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sim.heap.driven.history import AckAnswered, NackAnswered, TailCut, describe_driven
+from holdfast.heap.records import Enqueue, Grant
+from holdfast.sim.heap.driven.checker import DrivenChecker
+from holdfast.sim.heap.driven.history import (
+    AckAnswered,
+    DrivenEvent,
+    MessageDelivered,
+    NackAnswered,
+    RecordsAppended,
+    TailCut,
+    describe_driven,
+)
 from holdfast.sim.heap.driven.mutants import DRIVEN_MUTANTS
 from holdfast.sim.heap.driven.world import run_driven_seed
 from holdfast.sim.seeds import read_seeds
@@ -58,6 +68,25 @@ def test_a_planted_bug_is_found_by_a_search(name: str) -> None:
     first = KEPT_MUTANTS[name].seed // SEEDS_MAX * SEEDS_MAX  # a rare one is searched for where it was found
     seeds = range(first, first + SEEDS_MAX)
     assert any(run_driven_seed(seed, variant=DRIVEN_MUTANTS[name]).violations for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("fails", "delivered", "broken"),
+    [(True, False, []), (True, True, ["delivered-logged"]), (False, False, ["granted-once"])],
+)
+def test_a_grant_of_what_a_failed_disk_undid_is_void_unless_it_is_delivered(
+    fails: bool, delivered: bool, broken: list[str]
+) -> None:
+    """It waited for room meanwhile. Without a failure there is no such grant."""
+    history: list[DrivenEvent] = [RecordsAppended(0.0, 0, 1, 0, (Enqueue(5, b"1"),), forked=False)]
+    if fails:
+        history.append(TailCut(1.0, 0, 0))
+    unknown = Grant(1, 100, "c", ((7, 5),))
+    history.append(RecordsAppended(2.0, 0, 1, 0, (unknown,), forked=False))
+    if delivered:
+        history.append(MessageDelivered(3.0, "c", 0, 1, 0, 7, 1))
+    violations = DrivenChecker(k=1, mode="min", partitions=1).check(history)
+    assert [violation.rule for violation in violations] == broken
 
 
 def test_a_seed_repeats_exactly_and_has_a_transcript() -> None:
