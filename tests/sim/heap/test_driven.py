@@ -10,6 +10,7 @@ from holdfast.sim.heap.driven.checker import DrivenChecker
 from holdfast.sim.heap.driven.history import (
     AckAnswered,
     DrivenEvent,
+    EnqueueAnswered,
     MessageDelivered,
     NackAnswered,
     RecordsAppended,
@@ -86,6 +87,21 @@ def test_a_grant_of_what_a_failed_disk_undid_is_void_unless_it_is_delivered(
     if delivered:
         history.append(MessageDelivered(3.0, "c", 0, 1, 0, 7, 1))
     violations = DrivenChecker(k=1, mode="min", partitions=1).check(history)
+    assert [violation.rule for violation in violations] == broken
+
+
+@pytest.mark.parametrize(("is_cut", "bound", "broken"), [(False, 1, []), (True, 1, ["rank-bound"]), (True, 2, [])])
+def test_a_message_whose_grant_is_cut_off_counted_all_the_time(is_cut: bool, bound: int, broken: list[str]) -> None:
+    history: list[DrivenEvent] = []
+    for partition, payload in enumerate((b"1", b"2")):
+        history.append(RecordsAppended(0.0, partition, 1, 0, (Enqueue(partition, payload),), forked=False))
+        history.append(EnqueueAnswered(0.0, partition, 0, payload, False))
+    for partition in range(2):
+        history.append(RecordsAppended(1.0, partition, 1, 1, (Grant(1, 100, "c", ((0, partition),)),), forked=False))
+    history.append(MessageDelivered(2.0, "c", 1, 1, 1, 0, bound))
+    if is_cut:
+        history.append(TailCut(3.0, 0, 1))
+    violations = DrivenChecker(k=2, mode="min", partitions=2).check(history)
     assert [violation.rule for violation in violations] == broken
 
 

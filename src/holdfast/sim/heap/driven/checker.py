@@ -1,7 +1,8 @@
 """What must be true of every history of driven heaps. Pure: events in, violations out.
 
 The one rule: the logs decide. Who holds which message is replayed from what was appended, by rules of its own; what callers were
-told is compared with that. A message counts against pops from the answer to its enqueue, or to its nack, until it is granted.
+told is compared with that. A message counts against pops from the answer to its enqueue, or to its nack, until it is granted; if
+that grant is cut off, it counted all the time.
 """
 
 from bisect import bisect_left, insort
@@ -53,14 +54,23 @@ class _Message:
 
 
 @dataclass(slots=True)
+class _Granted:
+    """A GRANT, the `number`th of all logs. By message: its true rank, what it `counted` as before, its bound once delivered."""
+
+    epoch: int
+    number: int
+    ranks: dict[int, int] = field(default_factory=dict)
+    counted: dict[int, int] = field(default_factory=dict)
+    bounds: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class _Log:
     """A partition's log, and what it says."""
 
     operations: list[Operation] = field(default_factory=list)
     messages: dict[int, _Message] = field(default_factory=dict)
-    grants: dict[int, tuple[int, dict[int, int]]] = field(
-        default_factory=dict
-    )  # by offset: epoch, true rank by message
+    grants: dict[int, _Granted] = field(default_factory=dict)  # by offset
     released: set[tuple[int, int]] = field(default_factory=set)  # grants that were given back, and their messages
     has_failed: bool = False  # its disk, and nothing was appended since
 
@@ -78,7 +88,7 @@ class DrivenChecker:
         self._answered: dict[tuple[int, int], bytes] = {}
         self._acked: set[tuple[int, int]] = set()
         self._delivered: set[tuple[int, int]] = set()  # partition and offset of grants
-        self._index, self._at_ms = -1, 0.0
+        self._index, self._at_ms, self._grants = -1, 0.0, 0
 
     def check(self, history: Iterable[DrivenEvent]) -> list[Violation]:
         """Every violation, in the order they happened."""
@@ -131,7 +141,8 @@ class DrivenChecker:
 
     def _grant(self, partition: int, at: int, grant: Grant) -> None:
         log = self._logs[partition]
-        ranks: dict[int, int] = {}
+        self._grants += 1
+        granted = log.grants[at] = _Granted(grant.epoch, self._grants)
         for offset, _ in grant.entries:
             message = log.messages.get(offset)
             if message is None or message.status != "ready":
@@ -144,9 +155,10 @@ class DrivenChecker:
                 continue
             if (partition, offset) in self._acked:
                 self._broken("acked-once", f"the message at {offset} of p{partition} is granted again")
-            ranks[offset] = 1 + bisect_left(self._waiting, message.rank)
-            self._take_away(partition, offset)
-        log.grants[at] = grant.epoch, ranks
+            granted.ranks[offset] = 1 + bisect_left(self._waiting, message.rank)
+            if (partition, offset) in self._counted:
+                granted.counted[offset] = message.rank
+                self._take_away(partition, offset)
 
     def _apply(self, log: _Log, at: int, operation: Operation) -> None:
         messages = log.messages
@@ -179,8 +191,8 @@ class DrivenChecker:
     def _cut(self, partition: int, offset: int) -> None:
         log = self._logs[partition]
         kept = log.operations[:offset]
-        for at in [at for at in log.grants if at >= offset]:
-            del log.grants[at]
+        undone = [(at, log.grants.pop(at)) for at in [*log.grants] if at >= offset]
+        for at, _ in undone:
             if (partition, at) in self._delivered:
                 self._broken("delivered-logged", f"the grant at {at} of p{partition} is gone, and was delivered")
         for place in [place for place in self._answered if place[0] == partition and place[1] >= offset]:
@@ -189,6 +201,9 @@ class DrivenChecker:
         log.operations, log.messages, log.released = kept, {}, set()
         for at, operation in enumerate(kept):
             self._apply(log, at, operation)
+        for _, granted in undone:
+            for message, rank in granted.counted.items():
+                self._count_again(partition, message, rank, since=granted.number)
 
     # ── ranks ──
 
@@ -200,6 +215,23 @@ class DrivenChecker:
             return
         self._counted[place] = message.rank
         insort(self._waiting, message.rank)
+
+    def _count_again(self, partition: int, offset: int, rank: int, *, since: int) -> None:
+        """A message was granted to nobody: those that were granted elsewhere since then were behind it."""
+        for number, log in enumerate(self._logs):
+            for granted in [each for each in log.grants.values() if each.number > since]:
+                for behind in [each for each in granted.ranks if log.messages[each].rank > rank]:
+                    granted.ranks[behind] += 1
+                    self._check_rank(number, behind, granted)
+        message, place = self._logs[partition].messages.get(offset), (partition, offset)
+        if message is not None and message.status == "ready" and place not in self._counted:
+            self._counted[place] = rank
+            insort(self._waiting, rank)
+
+    def _check_rank(self, partition: int, offset: int, granted: _Granted) -> None:
+        rank, bound = granted.ranks[offset], granted.bounds.get(offset, 0)
+        if bound and rank > bound:
+            self._broken("rank-bound", f"rank {rank} of the message at {offset} of p{partition}, bound {bound}")
 
     def _take_away(self, partition: int, offset: int) -> None:
         rank = self._counted.pop((partition, offset), None)
@@ -218,20 +250,19 @@ class DrivenChecker:
 
     def _deliver(self, event: MessageDelivered) -> None:
         log = self._logs[event.partition]
-        epoch, ranks = log.grants.get(event.granted_at, (-1, {}))
+        granted = log.grants.get(event.granted_at, _Granted(-1, 0))
         if (event.granted_at, event.offset) in log.released:
             what = f"the grant at {event.granted_at} of p{event.partition} was released"
             self._broken("delivered-live", what)
-        rank = ranks.get(event.offset) if epoch == event.epoch else None
+        rank = granted.ranks.get(event.offset) if granted.epoch == event.epoch else None
         self._delivered.add((event.partition, event.granted_at))
         if rank is None:
             what = f"p{event.partition} has no grant of {event.offset} at {event.granted_at}, epoch {event.epoch}"
             self._broken("delivered-logged", what)
         elif event.rank_bound:
             self.ranks.append(rank)
-            if rank > event.rank_bound:
-                what = f"rank {rank} of the message at {event.offset} of p{event.partition}, bound {event.rank_bound}"
-                self._broken("rank-bound", what)
+            granted.bounds[event.offset] = event.rank_bound
+            self._check_rank(event.partition, event.offset, granted)
             if event.rank_bound > self._k:
                 self._broken("topic-bound", f"{event.rank_bound} of {self._k}")
 
