@@ -119,3 +119,41 @@ async def test_what_waits_behind_it_is_nowhere() -> None:
     way.end(UnavailableError("disk", "it is full"))
     with pytest.raises(NotLeaderError, match="nothing was changed"):
         await waiting
+
+
+class _FullLog(_BusyLog):
+    """A log where every append has to wait, and is then refused."""
+
+    async def append(self, batch: bytes) -> int:
+        await self.room
+        raise UnavailableError("disk", "it is full")
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_what_waits_for_room_is_not_told_durable_by_what_another_view_appends_there(is_large: bool) -> None:
+    """The log goes on below the next view, so that what it says of these offsets is about other records."""
+    log = _FullLog()
+    way = journal(log)
+    way.add((Enqueue(0, b"a" * (2_000 if is_large else 1)),))  # a large one is appended at once
+    if not is_large:
+        way._turn()
+    waiting = way.durable(), way.removals_durable()
+    appending = asyncio.create_task(way.append_deferred())
+    log.room.set_result(None)
+    await appending
+    for on_durable in log.waiting:
+        on_durable(None)
+    with pytest.raises(NotLeaderError, match="nothing was changed"):
+        await waiting[0]
+    await waiting[1]  # nothing was removed
+
+
+async def test_what_is_asked_of_a_view_that_has_ended_has_an_unknown_outcome() -> None:
+    log = _Log()
+    way = journal(log)
+    way.add((Enqueue(0, b"a"),))
+    way.end(UnavailableError("disk", "it is full"))
+    waiting = way.durable()
+    assert log.waiting == []
+    with pytest.raises(OutcomeUnknownError):
+        await waiting

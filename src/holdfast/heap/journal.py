@@ -178,8 +178,12 @@ class Journal:
 
     def _durable_to(self, end: int) -> "asyncio.Future[None]":
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._records and end > self._state.next_offset - len(self._records):
+        if self.ended is not None:  # what was added may have no place in the log: the next view writes there
+            _resolve([waiter], self._outcome_unknown(self.ended))
+        elif self._records and end > self._state.next_offset - len(self._records):
             self._waiters.append(waiter)
+        elif self._deferred is not None and end > self._deferred[1]:  # the log knows nothing of it yet
+            self._deferred[2].append(waiter)
         else:
             self._log.notify_durable(end, lambda error: _resolve([waiter], self._unknown(error)))
         return waiter
