@@ -256,3 +256,47 @@ async def test_messages_that_are_withdrawn_or_have_moved_take_no_room(world: Hea
     await async_until(lambda: len(ahead) == before - 2)
     await heaps.purge("jobs")
     assert len(ahead) == 0 == ahead._budget.bytes == ahead._budget.spill.bytes
+
+
+async def test_a_heap_that_is_empty_leaves_the_space_to_others(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    for first in range(20, COUNT, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+    await async_until(lambda: rested(view))
+    assert view._reader.ahead._budget.spill.bytes == 0
+
+
+async def test_a_purge_while_a_file_is_written_leaves_nothing_behind(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world)
+    ahead, writing, real = view._reader.ahead, asyncio.Event(), PayloadSpill._write
+
+    async def noted(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+        writing.set()
+        return await real(self, buffers)
+
+    monkeypatch.setattr(PayloadSpill, "_write", noted)
+    popping = asyncio.ensure_future(popped(heaps, 20))
+    await writing.wait()
+    await heaps.purge("jobs")
+    await asyncio.wait({popping})
+    await async_until(lambda: rested(view))
+    assert ahead._budget.spill.bytes == 0 == ahead._budget.bytes
+
+
+async def test_most_of_a_lease_is_left_when_a_round_takes_its_time(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world)
+    held, real = asyncio.Event(), PayloadSpill._write
+
+    async def waits(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+        await held.wait()
+        return await real(self, buffers)
+
+    monkeypatch.setattr(PayloadSpill, "_write", waits)
+    found = await heaps.pop("jobs", consumer="c", max_messages=20, visibility_timeout_ms=3_000)
+    assert found[0].lease_deadline_ms - view.now_ms() > 1_500
+    held.set()

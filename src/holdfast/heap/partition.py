@@ -193,7 +193,8 @@ class HeapPartition(InspectedPartition):
         failed = self.state.attempts
         attempts = [failed.get(offset, 0) for offset in offsets] if failed else [0] * len(offsets)
         await self._journal.durable()
-        messages = await self._reader.read_first(offsets, bytes_max, popped=True)
+        left_ms = max(0, grant.deadline_ms - self._journal.now_ms())
+        messages = await self._reader.read_first(offsets, bytes_max, leased_ms=left_ms)
         if len(messages) < len(offsets):
             self._give_back(pop, beyond=len(messages))
             offsets, attempts = offsets[: len(messages)], attempts[: len(messages)]

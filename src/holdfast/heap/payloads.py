@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
+from math import inf
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
@@ -29,6 +30,7 @@ _RUNS_MIN: Final = 1_024
 _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
 _WAIT_S: Final = 1  # for those that are read with them
 _ROUNDS: Final = 3  # that are waited for
+_LEASE_PART: Final = 4  # of a lease that is spent on that at most
 _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
@@ -134,14 +136,19 @@ class MessageReader:
                     await self._read_from(at, places, missing, found, went_on_at)
         return found
 
-    async def expect(self, offsets: Collection[int]) -> None:
-        """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many."""
+    async def expect(self, offsets: Collection[int], lease_ms: float = inf) -> None:
+        """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many.
+
+        `lease_ms`: how long they are leased for. Most of it is their consumer's.
+        """
+        wait_s = min(_WAIT_S, lease_ms / 1000 / _LEASE_PART / _ROUNDS)
         for _ in range(_ROUNDS):  # one that is under way may have begun without them
             kept = self._cache.of(self._owner)
             missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
             if not self.ahead.missed(len(missing)) or len(missing) <= _FEW:
                 return
-            await self.ahead.wait(missing, _WAIT_S)  # what is not brought is read again, and fails there
+            if not await self.ahead.wait(missing, wait_s):  # what is not brought is read again, and fails there
+                return
 
     def _in_memory(self, offsets: Collection[int]) -> dict[int, StoredMessage]:
         kept = self._cache.of(self._owner)
@@ -153,19 +160,21 @@ class MessageReader:
             )
         return found
 
-    async def read_first(self, offsets: Sequence[int], bytes_max: int, *, popped: bool = False) -> list[StoredMessage]:
+    async def read_first(
+        self, offsets: Sequence[int], bytes_max: int, *, leased_ms: float | None = None
+    ) -> list[StoredMessage]:
         """The first of these messages, in their order: at least one, and no more than `bytes_max` of payloads otherwise.
 
-        `popped`: they go to a consumer, and others will, soon.
+        `leased_ms`: they go to a consumer, who has them for so long, and others will, soon.
         """
         kept = list(map(self._cache.of(self._owner).get, offsets))
         if all(kept):
             whole: list[StoredMessage] = kept  # type: ignore[assignment]
             if sum([len(message[0][1]) for message in whole]) <= bytes_max:
                 return whole
-        if not popped:
+        if leased_ms is None:
             return await self._read_in_pieces(offsets, bytes_max)
-        await self.expect(offsets)
+        await self.expect(offsets, leased_ms)
         found = await self._read_in_pieces(offsets, bytes_max)
         self.ahead.forget(offsets[: len(found)])
         return found

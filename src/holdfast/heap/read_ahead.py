@@ -119,9 +119,13 @@ class PayloadReadAhead:
         if self._messages:
             pop = self._messages.pop
             self._charge(-_size([message for offset in offsets if (message := pop(offset, None)) is not None]))
+        if self._spill is not None and not len(self._upcoming.ready):
+            self._drop_spill()  # nobody may pop here again, and others need the space
 
     def forget_all(self) -> None:
-        """All messages are gone. What a round reads just now goes with the next one."""
+        """All messages are gone, and so is what a round reads just now."""
+        if self._round is not None:
+            self._round.cancel()
         self._messages.clear()
         self._charge(-self._mine_bytes)
         self._drop_spill()
@@ -129,8 +133,6 @@ class PayloadReadAhead:
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
-        if self._round is not None:
-            self._round.cancel()
         self.forget_all()
 
     def begin(self) -> "asyncio.Task[None] | None":
@@ -148,14 +150,16 @@ class PayloadReadAhead:
             self.begin()
         return self._round is not None
 
-    async def wait(self, offsets: Collection[int], timeout_s: float) -> None:
-        """Wait for the round that is under way. It reads these, too, and may fail."""
-        if self._round is not None:
-            self._awaited.update(offsets)
-            try:
-                await asyncio.wait({self._round}, timeout=timeout_s)
-            finally:
-                self._awaited.difference_update(offsets)
+    async def wait(self, offsets: Collection[int], timeout_s: float) -> bool:
+        """Wait for the round that is under way; whether it ended in time. It reads these, too, and may fail."""
+        if self._round is None:
+            return True
+        self._awaited.update(offsets)
+        try:
+            ended, _ = await asyncio.wait({self._round}, timeout=timeout_s)
+        finally:
+            self._awaited.difference_update(offsets)
+        return bool(ended)
 
     @property
     def is_low(self) -> bool:
