@@ -1,5 +1,6 @@
 """Recent messages are kept within a budget, and others are picked out of the log."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.support.heaps import HeapWorld
 from holdfast.heap.model import NewMessage, StoredMessage
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.records import Enqueue
+from holdfast.heap.settings import HeapSettings
 from holdfast.log.batches import PlainRecord, decode_chosen, encode
 
 ROOM = 10_000  # for about twelve messages
@@ -79,3 +81,19 @@ async def test_messages_that_are_not_kept_are_popped_in_their_order(world: HeapW
     expected = sorted(range(60), key=lambda at: at * 37 % 60)[:45]
     assert [int(each.payload) for each in popped] == expected
     assert len(view._reader._cache) < 20, "what lies between them is not decoded"
+
+
+async def test_a_message_whose_copy_is_not_durable_yet_is_read_all_the_same(tmp_path: Path) -> None:
+    world = HeapWorld(tmp_path)
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0, read_ahead_bytes_max=0))
+    heaps = await world.heap(node)
+    await heaps.enqueue_batch("jobs", [NewMessage(payload=b"%d" % at) for at in range(20)])
+    view = world.view(node)
+    offset = next(iter(view.state.ready.from_offset(0)))
+    copying = asyncio.ensure_future(view.copy_forward([offset]))
+    while offset not in view.state.copies:
+        await asyncio.sleep(0)  # noqa: TID251 (no time passes)
+    assert view.state.place(offset) >= view.log.high_watermark
+    assert (await view._reader.read([offset]))[offset].enqueue.payload == b"0"
+    await copying
+    await world.end()

@@ -18,7 +18,7 @@ from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMess
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
-from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 
 _PIECE: Final = 32  # messages that are read together at first, where their bytes count
@@ -31,6 +31,7 @@ _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for oth
 _WAIT_S: Final = 1  # for those that are read with them
 _ROUNDS: Final = 3  # that are waited for
 _LEASE_PART: Final = 4  # of a lease that is spent on that at most
+_COPY_WAIT_MS: Final = 10_000  # for a message that was just written again, until it is durable there
 _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 
@@ -204,7 +205,7 @@ class MessageReader:
     ) -> None:
         """Read what is at `at`, and what of `places` is missing and comes with it. The reads before ended at `went_on_at`."""
         near = bisect_right(places, at + _NEAR) - bisect_left(places, at) > 1
-        fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1)
+        fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1, wait_ms=_COPY_WAIT_MS)
         for batch in fetched.batches:
             header = parse_header(batch)
             first, end = bisect_left(places, header.base_offset), bisect_right(places, header.last_offset)
@@ -229,5 +230,7 @@ class MessageReader:
                     others[offset] = message
             if others:
                 self._cache.put(self._owner, list(others), list(others.values()))
+        if at in missing and at >= self._log.high_watermark:
+            raise UnavailableError(f"partition {self._log.partition_id}", f"the copy at offset {at} is not durable yet")
         if at in missing:
             raise CorruptError(f"partition {self._log.partition_id}", f"there is no message at offset {at}")
