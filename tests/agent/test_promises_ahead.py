@@ -57,6 +57,16 @@ async def test_nobody_climbs_over_a_promise_that_the_store_has_forgotten(cluster
     assert lease.epoch == epoch
 
 
+async def test_an_epoch_that_was_not_taken_makes_no_pause_longer(cluster: LocalCluster) -> None:
+    leader, _ = await refused(cluster)
+    await async_until(lambda: "restored from before" in leader.agent.offline.get(WHICH, ""))
+    handler = leader.agent.log._handler
+    assert handler is not None
+    (lease,) = [each for each in handler.leases if each.resource == RESOURCE]
+    await handler._take_new_epoch(lease)
+    assert RESOURCE not in handler._epoch_pauses._taken
+
+
 async def test_an_operator_may_allow_to_go_on_without_what_the_store_has_forgotten(cluster: LocalCluster) -> None:
     leader, _ = await refused(cluster)
     await async_until(lambda: "restored from before" in leader.agent.offline.get(WHICH, ""))

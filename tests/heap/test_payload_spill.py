@@ -30,6 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_FIRST": 40, "_ROUND_MAX": 40, "_SPILLED_MIN": 100, "_BUCKET": 60, "_READ_BYTES": 1}.items():
         monkeypatch.setattr(read_ahead, name, value)
     monkeypatch.setattr(payload_spill, "_READ_BYTES", 1)
+    monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 100_000)
 
 
 @pytest.fixture
@@ -300,3 +301,14 @@ async def test_most_of_a_lease_is_left_when_a_round_takes_its_time(
     found = await heaps.pop("jobs", consumer="c", max_messages=20, visibility_timeout_ms=3_000)
     assert found[0].lease_deadline_ms - view.now_ms() > 1_500
     held.set()
+
+
+async def test_a_bucket_is_read_in_pieces_and_no_further_than_there_is_room(world: HeapWorld) -> None:
+    heaps, view = await filled(world, read_ahead_bytes_max=200_000)
+    spill = await spilled(heaps, view)
+    pieces = [piece async for piece in spill.read(0)]
+    assert len(pieces) == len(spill._buckets[0])
+    budget = view._reader.ahead._budget
+    for first in range(20, 400, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+        assert budget.bytes <= 200_000 + IN_BATCH * 1_000

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -98,9 +98,11 @@ class PayloadSpill:
         sizes = ((bucket, sum([each.size for each in extents])) for bucket, extents in enumerate(self._buckets))
         return [bucket for bucket, size in sizes if size and found[bucket] * _WORTH_BYTES >= size]
 
-    async def read(self, bucket: int) -> list[bytes]:
+    async def read(self, bucket: int) -> AsyncIterator[bytes]:
         """The records of a bucket, as they were picked, in pieces. `OSError`, `CorruptError`."""
-        return await asyncio.to_thread(_read, self._file, self._buckets[bucket])
+        for together in _together(self._buckets[bucket]):
+            for piece in await asyncio.to_thread(_read, self._file, together):
+                yield piece
 
     async def _copy(self, log: OwnedPartition) -> None:
         turns, at, count = LoopTurns(), 0, len(self._words) // WORD_BYTES
@@ -134,6 +136,19 @@ class PayloadSpill:
             if extent.size:
                 kept.append(extent)
         return True
+
+
+def _together(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+    """As many as are read in one go: all of a bucket may be more than there is room for."""
+    found, size = list[_Extent](), 0
+    for extent in extents:
+        if found and size + extent.size > _READ_BYTES:
+            yield found
+            found, size = [], 0
+        found.append(extent)
+        size += extent.size
+    if found:
+        yield found
 
 
 def _write(file: _Descriptor, buffers: Sequence[Buffer], at: int) -> list[_Extent]:

@@ -230,7 +230,7 @@ class PayloadReadAhead:
         """Read from the log what words say."""
         turns, at, found_bytes = LoopTurns(), 0, 0
         numbers = memoryview(words).cast("Q")
-        while at < len(numbers) and not self._closed:
+        while at < len(numbers) and not self._closed and not self._is_full:
             fetched = await self._log.read(numbers[at] >> BUCKET_BITS, bytes_max=self._worth(numbers, at))
             begun, picked = at, bytearray()
             for batch in fetched.batches:
@@ -251,11 +251,14 @@ class PayloadReadAhead:
         near = bisect_left(words, words[at] + (self._records_per_read << BUCKET_BITS), at) - at
         return _READ_BYTES if near >= _DENSE else 1
 
+    @property
+    def _is_full(self) -> bool:
+        return self._budget.bytes >= self._budget.bytes_max
+
     def _keep(self, found: dict[int, StoredMessage]) -> None:
-        if self._budget.bytes < self._budget.bytes_max:
-            self.forget(self._messages.keys() & found.keys())
-            self._messages.update(found)
-            self._charge(_size(found.values()))
+        self.forget(self._messages.keys() & found.keys())
+        self._messages.update(found)
+        self._charge(_size(found.values()))
 
     def _charge(self, change_bytes: int) -> None:
         self._mine_bytes += change_bytes
@@ -268,7 +271,9 @@ class PayloadReadAhead:
         turns, is_ready = LoopTurns(), self._upcoming.ready.__contains__
         try:
             for bucket in spill.buckets(words):
-                for piece in await spill.read(bucket):
+                async for piece in spill.read(bucket):
+                    if self._is_full:
+                        return
                     found = picked_messages(piece)
                     chosen = set(compress(found, map(is_ready, found))).union(needed.intersection(found))
                     chosen = chosen.difference(self._messages).difference(self._kept())

@@ -10,6 +10,7 @@ The one rule: a request names one heap, and carries everything. `partition` is s
 
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import msgspec
 
@@ -220,6 +221,8 @@ Request: TypeAlias = (
 )
 
 
+_LANES: Final = 16
+
 _MAKES_READY: Final = (
     EnqueueRequest,
     EnqueueBatchRequest,
@@ -230,12 +233,13 @@ _MAKES_READY: Final = (
 )
 
 
-def lane_of(request: HeapRequest) -> str:
-    """The heap whose spine a request may wait for, as it makes messages ready; "": none.
+def lane_of(request: HeapRequest) -> int:
+    """Which of the connections to a node takes a request: 0, or another one if it may wait for a spine, as it makes messages ready.
 
-    Responses of a connection have an order, so such requests have a connection for each heap. Acks and renewals wait for no spine.
+    Responses of a connection have an order. So acks and renewals, which wait for no spine, have their own, and heaps are spread
+    over a few others: one that waits holds up some heaps at most, and a client of thousands has no more connections for it.
     """
-    return request.topic if isinstance(request, _MAKES_READY) else ""
+    return 1 + crc32(request.topic.encode()) % _LANES if isinstance(request, _MAKES_READY) else 0
 
 
 class LostLease(msgspec.Struct, frozen=True, array_like=True):

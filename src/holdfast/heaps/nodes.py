@@ -5,7 +5,7 @@ it is the same when it happens twice (`again`); otherwise the caller is told tha
 not tried again: each try would count against its user. Where a leader is, is a hint: after a failure the next try goes to any node,
 and the leaders are asked for again.
 
-Responses come in order, so what may wait has connections of its own: pops, and for each heap what waits for its spine (`lane_of`).
+Responses come in order, so what may wait has connections of its own: pops, and what waits for a spine (`lane_of`).
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _RETRY_MS: Final = 20
 _RETRY_MAX_MS: Final = 1_000
 
 _Places = tuple[BrokerAddress | None, ...]
-_Lane = tuple[BrokerAddress | None, str]
-"""What one connection is for: a node, None: any; and the heap whose spine its requests may wait for, "": none."""
+_Lane = tuple[BrokerAddress | None, int]
+"""What one connection is for: a node, None: any; and which of its lanes (`lane_of`)."""
 
 
 class HeapNodes:

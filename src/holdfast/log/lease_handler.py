@@ -298,9 +298,15 @@ class PartitionLeaseHandler:
         """Raise the epoch of a lease that is ours: the plan executor closes it, and opens it under the new one."""
         if not self._epoch_pauses.take(lease.resource, self._clock.boot_ms()):
             return  # the next round tries again
-        with suppress(UnavailableError, OutcomeUnknownError):
+        try:
             if not await self._is_store_behind(lease):
                 await retake(self._store, lease, clock=self._clock, random=self._random)
+                return
+        except UnavailableError:
+            pass
+        except OutcomeUnknownError:
+            return  # it may have been taken
+        self._epoch_pauses.forget(lease.resource)  # none was
 
     async def _is_store_behind(self, lease: Lease) -> bool:
         """Whether no new epoch is taken, because a replica has promised one that the store has forgotten (`promises_ahead`)."""

@@ -16,8 +16,8 @@ from holdfast.vocabulary.host_port import split_host_port
 
 _CONNECT_S: Final = 5.0
 
-_Key: TypeAlias = tuple[str, int, bool, str]
-"""Host, port, whether requests take their time, the heap whose spine they may wait for."""
+_Key: TypeAlias = tuple[str, int, bool, int]
+"""Host, port, whether requests take their time, and their lane (`lane_of`)."""
 
 
 class HeapNodeConnections:
