@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.support.driver_cluster import DriverCluster, drain, event
 from tests.support.sink_destinations import ClickHouseDatabase, sink_of, totals
@@ -27,8 +27,18 @@ def produce_at(world: DriverCluster, topic: str, instants_ms: range) -> None:
 
 def remove_before(world: DriverCluster, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": world.broker.bootstrap})
-    for removed in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        assert removed.result(30).low_watermark == offset
+
+    def removed() -> bool:
+        """It is refused until the broker has seen that the pipeline is done with what lies below."""
+        (result,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        try:
+            return bool(result.result(30).low_watermark == offset)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
+                raise
+            return False
+
+    until(removed, what="the records are removed")
 
 
 def test_a_start_in_time_is_the_first_record_that_is_not_older_and_stays_so_for_the_next_owner(
