@@ -118,3 +118,18 @@ async def test_a_partition_without_room_is_not_asked_again_at_once(world: World)
     await async_until(lambda: len(world.leaders.pops) == 2)
     world.leaders.pops[1][1].set_result(1)
     assert [each.lease_token for each in await made] == [b"token"]
+
+
+async def test_a_spine_that_ends_begins_nothing_any_more(world: World) -> None:
+    """A pop that ends with it leaves its demand to others, which are not asked any more."""
+    world.leaders.has_room = False
+    made = await world.popping()
+    world.leaders.pops[0][1].set_result(1)
+    for _ in range(20):
+        await asyncio.sleep(0)  # noqa: TID251
+    world.running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await world.running
+    with pytest.raises(UnavailableError):
+        await made
+    assert len(world.leaders.pops) == 1

@@ -89,14 +89,16 @@ class SpineDriver:
         try:
             async with task_group() as group:
                 self._start = group.create_task
-                while True:
-                    for partition in self._spine.unknown():
-                        if partition not in self._greeting:
-                            self._greeting.add(partition)
-                            group.create_task(self._greet(partition))
-                    await self._changed.wait()
+                try:
+                    while True:
+                        for partition in self._spine.unknown():
+                            if partition not in self._greeting:
+                                self._greeting.add(partition)
+                                group.create_task(self._greet(partition))
+                        await self._changed.wait()
+                finally:
+                    self._start = None  # before its tasks are cancelled: what they do last begins nothing any more
         finally:
-            self._start = None
             self._ended = UnavailableError(f"spine of heap {self.topic}", "it is not served here any more")
             for demand in self._demands:
                 _settle(demand)
