@@ -26,10 +26,7 @@ void check_payload(const uint8_t *p, Py_ssize_t bytes, const header_t *header, i
     const uint8_t *end = p + bytes;
     int64_t previous = -1;
 
-    if (header->count < 0 || (int64_t)header->count * RECORD_BYTES_MIN > bytes) {
-        fault->rule = RULE_COUNT;
-        fault->given = header->count;
-    }
+    fault->rule = check_count(header, bytes, &fault->given);
     for (int32_t i = 0; fault->rule == SOUND && i < header->count; i++) {
         fault->record = i;
         fault->rule = check_record(&p, end, header, contiguous, &previous, &fault->given);
@@ -87,9 +84,7 @@ PyObject *keyless(PyObject *module, PyObject *args)
         goto done;
     p = payload.buf;
     end = p + payload.len;
-    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
-        fault.rule = RULE_COUNT;
-        fault.given = header.count;
+    if ((fault.rule = check_count(&header, payload.len, &fault.given)) != SOUND) {
         found = fault_tuple(&fault);
         goto done;
     }

@@ -2,29 +2,7 @@
 #include "offset_heap.h"
 #include <stdlib.h>
 
-typedef struct {
-    PyObject_HEAD
-    heap_entry_t *entries;
-    size_t used, room;
-    offset_set_t members;
-    PyObject *changed; /* {offset: number} */
-} OffsetHeap;
-
-static int is_less(const heap_entry_t *a, const heap_entry_t *b)
-{
-    if (a->high != b->high)
-        return a->high < b->high;
-    if (a->low != b->low)
-        return a->low < b->low;
-    return a->offset < b->offset;
-}
-
-static int is_same(const heap_entry_t *a, const heap_entry_t *b)
-{
-    return a->high == b->high && a->low == b->low && a->offset == b->offset;
-}
-
-static int by_entry(const void *a, const void *b) { return is_less(a, b) ? -1 : is_less(b, a); }
+int by_entry(const void *a, const void *b) { return is_less(a, b) ? -1 : is_less(b, a); }
 
 static void sift_up(heap_entry_t *entries, size_t at)
 {
@@ -58,11 +36,23 @@ static void heapify(heap_entry_t *entries, size_t used)
         sift_down(entries, used, at);
 }
 
+/* The last entry takes the place of the first, which is mostly far down: the hole goes to the bottom, then the entry up from there.
+ * Where a large heap is not in the processor's cache, what is two levels down is fetched meanwhile. */
 static void pop_first(OffsetHeap *self)
 {
-    self->entries[0] = self->entries[--self->used];
-    if (self->used)
-        sift_down(self->entries, self->used, 0);
+    heap_entry_t *entries = self->entries, moved = entries[--self->used];
+    size_t used = self->used, at = 0, child;
+    while ((child = 2 * at + 1) < used) {
+        __builtin_prefetch(&entries[4 * at + 3 < used ? 4 * at + 3 : at]);
+        __builtin_prefetch(&entries[4 * at + 6 < used ? 4 * at + 6 : at]);
+        child += child + 1 < used && is_less(&entries[child + 1], &entries[child]);
+        entries[at] = entries[child];
+        at = child;
+    }
+    if (used) {
+        entries[at] = moved;
+        sift_up(entries, at);
+    }
 }
 
 static int reserve(OffsetHeap *self, size_t more)
@@ -84,7 +74,7 @@ static int reserve(OffsetHeap *self, size_t more)
 
 /* ── numbers ── */
 
-static int read_offset(PyObject *given, uint64_t *offset)
+int read_offset(PyObject *given, uint64_t *offset)
 {
     unsigned long long value = PyLong_AsUnsignedLongLong(given);
     if (value == (unsigned long long)-1 && PyErr_Occurred())
@@ -97,7 +87,7 @@ static int read_offset(PyObject *given, uint64_t *offset)
     return 0;
 }
 
-static int read_number(PyObject *given, heap_entry_t *entry)
+int read_number(PyObject *given, heap_entry_t *entry)
 {
     PyObject *bits, *top;
     entry->high = 0;
@@ -138,7 +128,7 @@ static PyObject *number_of(const heap_entry_t *entry)
     return found;
 }
 
-static PyObject *pair_of(const heap_entry_t *entry)
+PyObject *pair_of(const heap_entry_t *entry)
 {
     PyObject *number = number_of(entry), *offset, *pair;
     if (number == NULL)
@@ -151,7 +141,7 @@ static PyObject *pair_of(const heap_entry_t *entry)
 }
 
 /* Whether an entry counts; -1: an error. */
-static int counts(OffsetHeap *self, const heap_entry_t *entry)
+int counts(OffsetHeap *self, const heap_entry_t *entry)
 {
     PyObject *offset, *number;
     heap_entry_t current;
@@ -315,277 +305,64 @@ static PyObject *heap_first(OffsetHeap *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* The next entry that counts and is not `before`, whose twin may follow it; 0: there is none, -1: an error. It is gone. */
+static int take_next(OffsetHeap *self, const heap_entry_t *before, heap_entry_t *taken)
+{
+    int found = 0;
+    while (self->used && found == 0) {
+        *taken = self->entries[0];
+        found = is_same(taken, before) ? 0 : counts(self, taken);
+        pop_first(self);
+    }
+    return found;
+}
+
 static PyObject *heap_take(OffsetHeap *self, PyObject *given)
 {
     Py_ssize_t count = PyLong_AsSsize_t(given);
-    PyObject *taken;
-    heap_entry_t before = {0, 0, OFFSET_LIMIT};
+    PyObject *taken, *pair;
+    heap_entry_t entry = {0, 0, OFFSET_LIMIT}, before;
+    int found = 1;
     if ((count == -1 && PyErr_Occurred()) || (taken = PyList_New(0)) == NULL)
         return NULL;
-    while (self->used && PyList_GET_SIZE(taken) < count) {
-        heap_entry_t entry = self->entries[0];
-        int found = is_same(&entry, &before) ? 0 : counts(self, &entry);
-        PyObject *pair;
-        pop_first(self);
-        if (found == 0)
-            continue;
-        if (found < 0 || (pair = pair_of(&entry)) == NULL || PyList_Append(taken, pair) < 0) {
-            Py_DECREF(taken); /* an entry is lost: only without memory */
-            return NULL;
-        }
-        Py_DECREF(pair);
-        before = entry;
+    while (PyList_GET_SIZE(taken) < count && (before = entry, found = take_next(self, &before, &entry)) > 0) {
+        if ((pair = pair_of(&entry)) == NULL || PyList_Append(taken, pair) < 0)
+            found = -1; /* an entry is lost: only without memory */
+        Py_XDECREF(pair);
+        if (found < 0)
+            break;
     }
+    if (found < 0)
+        Py_CLEAR(taken);
     return taken;
 }
 
 /* take_granted(count, least_first): a tuple of (offset, priority). */
 static PyObject *heap_take_granted(OffsetHeap *self, PyObject *args)
 {
-    Py_ssize_t count, i;
-    int least_first;
-    PyObject *taken, *found;
+    Py_ssize_t count, used = 0;
+    int least_first, found = 1;
+    PyObject *taken;
+    heap_entry_t entry = {0, 0, OFFSET_LIMIT}, before;
     if (!PyArg_ParseTuple(args, "np", &count, &least_first))
         return NULL;
-    if ((found = PyLong_FromSsize_t(count)) == NULL)
+    count = count < self->members.length ? count : self->members.length;
+    if ((taken = PyTuple_New(count < 0 ? 0 : count)) == NULL)
         return NULL;
-    taken = heap_take(self, found);
-    Py_DECREF(found);
-    if (taken == NULL || (found = PyTuple_New(PyList_GET_SIZE(taken))) == NULL) {
-        Py_XDECREF(taken);
-        return NULL;
-    }
-    for (i = 0; i < PyTuple_GET_SIZE(found); i++) {
-        PyObject *pair = PyList_GET_ITEM(taken, i), *priority, *entry;
-        uint64_t rank = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0));
-        if (rank == (uint64_t)-1 && PyErr_Occurred())
-            goto failed;
-        rank = least_first ? rank ^ (uint64_t)1 << 63 : (uint64_t)INT64_MAX - rank;
-        if ((priority = PyLong_FromLongLong((int64_t)rank)) == NULL)
-            goto failed;
-        entry = PyTuple_Pack(2, PyTuple_GET_ITEM(pair, 1), priority);
-        Py_DECREF(priority);
-        if (entry == NULL)
-            goto failed;
-        PyTuple_SET_ITEM(found, i, entry);
-    }
-    Py_DECREF(taken);
-    return found;
-failed:
-    Py_DECREF(taken);
-    Py_DECREF(found);
-    return NULL;
-}
-
-/* An entry that may come next, and its place in the heap. */
-typedef struct {
-    heap_entry_t entry;
-    size_t at;
-} open_entry_t;
-
-static void open_push(open_entry_t *open, size_t *used, const OffsetHeap *self, size_t at)
-{
-    open_entry_t pushed = {self->entries[at], at};
-    size_t i;
-    for (i = (*used)++; i > 0 && is_less(&pushed.entry, &open[(i - 1) / 2].entry); i = (i - 1) / 2)
-        open[i] = open[(i - 1) / 2];
-    open[i] = pushed;
-}
-
-static void open_pop(open_entry_t *open, size_t *used)
-{
-    open_entry_t moved = open[--*used];
-    size_t i = 0, down;
-    for (; (down = 2 * i + 1) < *used; i = down) {
-        if (down + 1 < *used && is_less(&open[down + 1].entry, &open[down].entry))
-            down++;
-        if (!is_less(&open[down].entry, &moved.entry))
-            break;
-        open[i] = open[down];
-    }
-    open[i] = moved;
-}
-
-/* What is at the top, in order; it stays. The next one is always a child of one that was seen. */
-static PyObject *heap_peek(OffsetHeap *self, PyObject *given)
-{
-    Py_ssize_t count = PyLong_AsSsize_t(given);
-    open_entry_t *open = NULL, next;
-    size_t used = 0, room = 0, child;
-    PyObject *found, *each;
-    heap_entry_t before = {0, 0, OFFSET_LIMIT};
-    int counted;
-    if ((count == -1 && PyErr_Occurred()) || (found = PyList_New(0)) == NULL)
-        return NULL;
-    for (child = 0; PyList_GET_SIZE(found) < count; child = 2 * next.at + 1) {
-        if (used + 2 > room) {
-            open_entry_t *more = realloc(open, (room = 2 * room + 64) * sizeof *open);
-            if (more == NULL) {
-                PyErr_NoMemory();
-                goto failed;
-            }
-            open = more;
-        }
-        if (child < self->used)
-            open_push(open, &used, self, child);
-        if (child > 0 && child + 1 < self->used)
-            open_push(open, &used, self, child + 1);
-        if (used == 0)
-            break;
-        next = open[0];
-        open_pop(open, &used);
-        if (is_same(&next.entry, &before))
-            continue;
-        if ((counted = counts(self, &next.entry)) < 0)
-            goto failed;
-        if (counted == 0)
-            continue;
-        before = next.entry;
-        if ((each = pair_of(&before)) == NULL || PyList_Append(found, each) < 0) {
-            Py_XDECREF(each);
-            goto failed;
-        }
-        Py_DECREF(each);
-    }
-    free(open);
-    return found;
-failed:
-    free(open);
-    Py_DECREF(found);
-    return NULL;
-}
-
-/* bound(count): the number and offset that about so many entries are not above, by a sample; None: all of them. */
-static PyObject *heap_bound(OffsetHeap *self, PyObject *given)
-{
-    heap_entry_t sample[SAMPLED];
-    size_t count = PyLong_AsSize_t(given), size = self->used < SAMPLED ? self->used : SAMPLED, i;
-    if (count == (size_t)-1 && PyErr_Occurred())
-        return NULL;
-    if (count >= self->used)
-        Py_RETURN_NONE;
-    for (i = 0; i < size; i++)
-        sample[i] = self->entries[i * self->used / size];
-    qsort(sample, size, sizeof *sample, by_entry);
-    return pair_of(&sample[count * size / self->used]);
-}
-
-/* bounds(count, buckets): the same for so many parts of `count`, in order; the last one of all entries if there are no more. */
-static PyObject *heap_bounds(OffsetHeap *self, PyObject *args)
-{
-    heap_entry_t sample[SAMPLED], all = {UINT64_MAX, UINT64_MAX, OFFSET_LIMIT - 1};
-    size_t size = self->used < SAMPLED ? self->used : SAMPLED, i;
-    Py_ssize_t count, buckets, at;
-    PyObject *found;
-    if (!PyArg_ParseTuple(args, "nn", &count, &buckets))
-        return NULL;
-    if (count < 1 || count > OFFSETS_MAX || buckets < 1 || buckets > WORD_BUCKETS) {
-        PyErr_SetString(PyExc_ValueError, "1 to 256 buckets of some");
-        return NULL;
-    }
-    for (i = 0; i < size; i++)
-        sample[i] = self->entries[i * self->used / size];
-    qsort(sample, size, sizeof *sample, by_entry);
-    if ((found = PyTuple_New(buckets)) == NULL)
-        return NULL;
-    for (at = 0; at < buckets; at++) {
-        size_t part = (size_t)count * (size_t)(at + 1) / (size_t)buckets;
-        PyObject *pair = pair_of(part >= self->used ? &all : &sample[part * size / self->used]);
+    while (used < count && (before = entry, found = take_next(self, &before, &entry)) > 0) {
+        uint64_t priority = least_first ? entry.low ^ (uint64_t)1 << 63 : (uint64_t)INT64_MAX - entry.low;
+        PyObject *pair = Py_BuildValue("(KL)", (unsigned long long)entry.offset, (long long)priority);
         if (pair == NULL) {
-            Py_DECREF(found);
-            return NULL;
+            found = -1;
+            break;
         }
-        PyTuple_SET_ITEM(found, at, pair);
+        PyTuple_SET_ITEM(taken, used++, pair);
     }
-    return found;
-}
-
-/* offsets_within(bound, first, stop): offsets of entries that are not above a bound, of a part of the entries, in no order. */
-static PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
-{
-    PyObject *bound, *number, *offset, *found, *each;
-    heap_entry_t most;
-    Py_ssize_t first, stop, i;
-    int counted;
-    if (!PyArg_ParseTuple(args, "Onn", &bound, &first, &stop))
-        return NULL;
-    if (bound != Py_None) {
-        if (!PyArg_ParseTuple(bound, "OO", &number, &offset) || read_number(number, &most) < 0)
-            return NULL;
-        if (read_offset(offset, &most.offset) < 0)
-            return NULL;
-    }
-    if ((found = PyList_New(0)) == NULL)
-        return NULL;
-    for (i = first < 0 ? 0 : first; i < stop && i < (Py_ssize_t)self->used; i++) {
-        if (bound != Py_None && is_less(&most, &self->entries[i]))
-            continue;
-        if ((counted = counts(self, &self->entries[i])) == 0)
-            continue;
-        each = counted < 0 ? NULL : PyLong_FromUnsignedLongLong(self->entries[i].offset);
-        if (each == NULL || PyList_Append(found, each) < 0) {
-            Py_XDECREF(each);
-            Py_DECREF(found);
-            return NULL;
-        }
-        Py_DECREF(each);
-    }
-    return found;
-}
-
-/* words_within(bounds, places, first, stop): entries of a part that are not above the last bound, as words `place << 8 | bucket`:
- * the bucket is that of the first bound they are not above, the place that of `places`, or the offset. */
-static PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
-{
-    PyObject *bounds, *places, *number, *offset, *found = NULL;
-    heap_entry_t most[WORD_BUCKETS];
-    Py_ssize_t first, stop, i, count = 0;
-    char *out;
-    if (!PyArg_ParseTuple(args, "O!O!nn", &PyTuple_Type, &bounds, &PyDict_Type, &places, &first, &stop))
-        return NULL;
-    if (PyTuple_GET_SIZE(bounds) == 0 || PyTuple_GET_SIZE(bounds) > WORD_BUCKETS) {
-        PyErr_SetString(PyExc_ValueError, "1 to 256 bounds");
-        return NULL;
-    }
-    for (i = 0; i < PyTuple_GET_SIZE(bounds); i++)
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(bounds, i), "OO", &number, &offset) || read_number(number, &most[i]) < 0 ||
-            read_offset(offset, &most[i].offset) < 0)
-            return NULL;
-    first = first < 0 ? 0 : first;
-    stop = stop < (Py_ssize_t)self->used ? stop : (Py_ssize_t)self->used;
-    found = PyBytes_FromStringAndSize(NULL, stop > first ? (stop - first) * (Py_ssize_t)sizeof(uint64_t) : 0);
-    if (found == NULL)
-        return NULL;
-    out = PyBytes_AS_STRING(found);
-    for (i = first; i < stop; i++) {
-        Py_ssize_t low = 0, high = PyTuple_GET_SIZE(bounds);
-        uint64_t place = self->entries[i].offset, word;
-        int counted;
-        while (low < high) {
-            Py_ssize_t middle = low + (high - low) / 2;
-            if (is_less(&most[middle], &self->entries[i]))
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low == PyTuple_GET_SIZE(bounds) || (counted = counts(self, &self->entries[i])) == 0)
-            continue;
-        if (counted > 0 && PyDict_GET_SIZE(places) > 0) {
-            PyObject *key = PyLong_FromUnsignedLongLong(place), *moved;
-            moved = key == NULL ? NULL : PyDict_GetItemWithError(places, key);
-            if (moved == NULL ? PyErr_Occurred() != NULL : read_offset(moved, &place) < 0)
-                counted = -1;
-            Py_XDECREF(key);
-        }
-        if (counted < 0) {
-            Py_DECREF(found);
-            return NULL;
-        }
-        word = place << 8 | (uint64_t)low;
-        memcpy(out + count++ * (Py_ssize_t)sizeof word, &word, sizeof word);
-    }
-    _PyBytes_Resize(&found, count * (Py_ssize_t)sizeof(uint64_t));
-    return found;
+    if (found < 0)
+        Py_CLEAR(taken);
+    else if (used < count)
+        _PyTuple_Resize(&taken, used);
+    return taken;
 }
 
 static PyObject *heap_entry_count(OffsetHeap *self, PyObject *unused)

@@ -80,9 +80,7 @@ PyObject *read_chosen(PyObject *module, PyObject *args)
         goto done;
     p = payload.buf;
     end = p + payload.len;
-    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
-        fault.rule = RULE_COUNT;
-        fault.given = header.count;
+    if ((fault.rule = check_count(&header, payload.len, &fault.given)) != SOUND) {
         found = fault_tuple(&fault);
         goto done;
     }
@@ -152,9 +150,7 @@ PyObject *read_records(PyObject *module, PyObject *args)
     }
     p = (const uint8_t *)payload.buf + at;
     end = (const uint8_t *)payload.buf + payload.len;
-    if (header.count < 0 || (int64_t)header.count * RECORD_BYTES_MIN > payload.len) {
-        fault.rule = RULE_COUNT;
-        fault.given = header.count;
+    if ((fault.rule = check_count(&header, payload.len, &fault.given)) != SOUND) {
         found = fault_tuple(&fault);
         goto done;
     }

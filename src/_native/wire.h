@@ -106,24 +106,33 @@ static inline int read_pair(const uint8_t **at, const uint8_t *end, pair_t *pair
     return rule;
 }
 
-/* One record up to its headers. The caller reads those with read_pair, and then `end` must be reached. */
-static inline int read_record(const uint8_t **at, const uint8_t *end, const header_t *header, record_t *record,
-                              int64_t *given)
+/* The length that a record begins with, and its end. */
+static inline int enter_record(const uint8_t **at, const uint8_t **end, int64_t *given)
 {
     int32_t length;
-    int64_t timestamp_delta;
-    const uint8_t *p = *at;
-    int rule = read_i32(&p, end, &length);
+    int rule = read_i32(at, *end, &length);
     *given = 0;
     if (rule != SOUND)
         return rule;
     *given = length;
     if (length < BODY_BYTES_MIN)
         return RULE_RECORD_LENGTH;
-    if (length > end - p)
+    if (length > *end - *at)
         return RULE_RECORD_CUT;
-    end = p + length;
+    *end = *at + length;
     *given = 0;
+    return SOUND;
+}
+
+/* One record up to its headers. The caller reads those with read_pair, and then `end` must be reached. */
+static inline int read_record(const uint8_t **at, const uint8_t *end, const header_t *header, record_t *record,
+                              int64_t *given)
+{
+    int64_t timestamp_delta;
+    const uint8_t *p = *at;
+    int rule = enter_record(&p, &end, given);
+    if (rule != SOUND)
+        return rule;
     p++; /* attributes: no bit of them means anything yet */
     if ((rule = read_i64(&p, end, &timestamp_delta)) != SOUND)
         return rule;
@@ -154,25 +163,23 @@ static inline int read_record(const uint8_t **at, const uint8_t *end, const head
 /* Where the record at `at` ends and its offset delta, without a look at the rest of it. */
 static inline int skip_record(const uint8_t **at, const uint8_t *end, int32_t *delta, int64_t *given)
 {
-    int32_t length;
     int64_t timestamp_delta;
     const uint8_t *p = *at;
-    int rule = read_i32(&p, end, &length);
-    *given = 0;
+    int rule = enter_record(&p, &end, given);
     if (rule != SOUND)
         return rule;
-    *given = length;
-    if (length < BODY_BYTES_MIN)
-        return RULE_RECORD_LENGTH;
-    if (length > end - p)
-        return RULE_RECORD_CUT;
-    end = p + length;
-    *given = 0;
     p++; /* attributes */
     if ((rule = read_i64(&p, end, &timestamp_delta)) != SOUND || (rule = read_i32(&p, end, delta)) != SOUND)
         return rule;
     *at = end;
     return SOUND;
+}
+
+/* A payload has room for as many records as its header says. */
+static inline int check_count(const header_t *header, Py_ssize_t bytes, int64_t *given)
+{
+    *given = header->count;
+    return header->count < 0 || (int64_t)header->count * RECORD_BYTES_MIN > bytes ? RULE_COUNT : SOUND;
 }
 
 /* Offsets inside a batch grow and stay in it; a producer leaves no gap. */

@@ -5,19 +5,19 @@ import errno
 import os
 import shutil
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
-from tests.support.heaps import HeapWorld
+from tests.support.heaps import HeapWorld, noted_reads, popped
 from tests.support.waiting import async_until
 
-from holdfast.heap import payload_spill, payloads, read_ahead
+from holdfast.heap import payload_spill, read_ahead
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
-from holdfast.log.reader import FetchedBatches
 
 COUNT = 1_200
 IN_BATCH = 60
@@ -50,12 +50,6 @@ async def filled(world: HeapWorld, **settings: int) -> tuple[HeapService, HeapPa
     return heaps, world.view(node)
 
 
-async def popped(heaps: HeapService, count: int) -> list[int]:
-    found = await heaps.pop("jobs", consumer="c", max_messages=count)
-    await heaps.ack("jobs", [each.lease_token for each in found])
-    return [int(each.payload) for each in found]
-
-
 async def spilled(heaps: HeapService, view: HeapPartition) -> PayloadSpill:
     """The file, after the first pop of 20."""
     assert await popped(heaps, 20) == ORDER[:20]
@@ -63,19 +57,6 @@ async def spilled(heaps: HeapService, view: HeapPartition) -> PayloadSpill:
     spill = view._reader.ahead._spill
     assert spill is not None
     return spill
-
-
-def counted(view: HeapPartition) -> list[int]:
-    """The offsets that are read from the log from now on."""
-    reads: list[int] = []
-    read = view.log.read
-
-    async def noted(offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
-        reads.append(offset)
-        return await read(offset, bytes_max=bytes_max, wait_ms=wait_ms)
-
-    view.log.read = noted  # type: ignore[method-assign]
-    return reads
 
 
 def rested(view: HeapPartition) -> bool:
@@ -89,7 +70,7 @@ def open_files() -> int:
 async def test_what_comes_next_is_read_from_the_file_and_is_what_the_log_has(world: HeapWorld) -> None:
     heaps, view = await filled(world)
     await spilled(heaps, view)
-    reads = counted(view)
+    reads = noted_reads(view)
     for first in range(20, COUNT, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
         await async_until(lambda: rested(view))
@@ -236,13 +217,34 @@ async def test_while_a_file_is_written_pops_do_not_wait_for_long(
         return await real(self, buffers)
 
     monkeypatch.setattr(PayloadSpill, "_write", waits)
-    monkeypatch.setattr(payloads, "_WAIT_S", 0.01)
+    monkeypatch.setattr(read_ahead, "_STALLED_S", 0.01)
     for first in range(0, 100, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
     assert view._reader.ahead._spill is None
     held.set()
     await async_until(lambda: view._reader.ahead._spill is not None)
     assert await popped(heaps, 20) == ORDER[100:120]
+
+
+async def test_pops_wait_for_a_file_that_is_being_written_rather_than_read_the_log_once_more(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world)
+    reads = noted_reads(view)
+    real, slow_s = PayloadSpill._write, 0.05
+
+    async def slow(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+        await asyncio.sleep(slow_s)  # noqa: TID251 (a slow disk)
+        return await real(self, buffers)
+
+    monkeypatch.setattr(PayloadSpill, "_write", slow)
+    monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 20_000)
+    monkeypatch.setattr(read_ahead, "_STALLED_S", 3 * slow_s)
+    found = await asyncio.gather(*[popped(heaps, 20) for _ in range(10)])
+    assert sorted(chain.from_iterable(found)) == sorted(ORDER[:200])
+    assert view._reader.ahead._spill is not None
+    batches = COUNT // IN_BATCH
+    assert len(reads) <= 3 * batches, "once for the file, and little else"
 
 
 async def test_messages_that_are_withdrawn_or_have_moved_take_no_room(world: HeapWorld) -> None:

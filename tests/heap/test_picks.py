@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from holdfast.heap import picks
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.picks import bucket_counts, message_of, picked_messages, sorted_words, words_of
+from holdfast.heap.picks import (
+    Wanted,
+    bucket_counts,
+    message_of,
+    picked_messages,
+    sorted_words,
+    stored_bytes,
+    words_of,
+)
 from holdfast.heap.records import (
     Ack,
     Copy,
@@ -78,6 +86,54 @@ def test_picked_records_are_the_messages_of_the_log(operations: list[Operation],
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(picks, "native", None)
         assert picked_messages(buffers[0]) == found
+
+
+OFFSETS = st.sets(st.integers(98, 110) | st.integers(0, 1 << 40))
+
+
+@given(st.lists(OPERATIONS, min_size=1, max_size=8), OFFSETS, OFFSETS, OFFSETS, st.booleans())
+def test_only_messages_that_are_wanted_are_read(
+    operations: list[Operation], ready: set[int], needed: set[int], here: set[int], with_copies: bool
+) -> None:
+    if with_copies:  # their offsets are others than their places
+        ready |= {each.offset for each in operations if isinstance(each, Copy)}
+    batch, buffers = batch_of(operations), [bytearray()]
+    pick_records(batch, words_of(range(100, 120)), 0, buffers)
+    whole = expected(batch, range(100, 120))
+    wanted = Wanted(ready, needed, (dict.fromkeys(here), {100: None}))
+    chosen = {offset for offset in ready | needed if offset not in here and offset != 100}
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in (native, None):
+            patch.setattr(picks, "native", kernel)
+            found = picked_messages(buffers[0], wanted)
+            assert found == {offset: message for offset, message in whole.items() if offset in chosen}
+
+
+@given(st.lists(ENQUEUES, max_size=8))
+def test_what_messages_take_is_the_same_in_c_and_python(messages: list[Enqueue]) -> None:
+    stored = [StoredMessage(each, 7) for each in messages]
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = set()
+        for kernel in (native, None):
+            patch.setattr(picks, "native", kernel)
+            sizes.add(stored_bytes(stored, 100))
+            sizes.add(stored_bytes(dict(enumerate(stored)).values(), 100))
+        assert len(sizes) == 1
+
+
+def test_headers_keys_and_producers_count() -> None:
+    laden = Enqueue(
+        1, b"x" * 100, producer=ProducerSequence("p", 0, 1), partition_key="k" * 50, headers=(("h", b"v" * 5_000),)
+    )
+    assert stored_bytes([StoredMessage(Enqueue(1, b"x" * 100), 0)], 300) == 400
+    assert 300 + 100 + 50 + 5_000 < stored_bytes([StoredMessage(laden, 0)], 300) < 6_300
+
+
+@pytest.mark.skipif(native is None, reason="the C extension is not built")
+def test_what_is_no_message_has_no_size() -> None:
+    for other in ([1], [(1, 2)], [((1,) * 9, 0)], [(Enqueue(1, b"x", headers=(1,)), 0)], 5):  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            stored_bytes(other, 100)  # type: ignore[arg-type]
 
 
 @BOTH

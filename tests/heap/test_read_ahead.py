@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.support.heaps import HeapWorld
+from tests.support.heaps import HeapWorld, noted_reads, popped
 from tests.support.waiting import async_until
 
-from holdfast.heap.model import NewMessage, StoredMessage
+from holdfast.heap.model import NewMessage
 from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.partition_state import HeapState
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, payload_bytes
-from holdfast.heap.records import Enqueue, ProducerSequence
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
-from holdfast.log.reader import FetchedBatches
 
 COUNT = 300
 ORDER = sorted(range(COUNT), key=lambda at: at * 37 % COUNT)
@@ -40,28 +38,9 @@ async def filled(world: HeapWorld, **settings: int) -> tuple[HeapService, HeapPa
     return heaps, world.view(node)
 
 
-async def popped(heaps: HeapService, count: int) -> list[int]:
-    found = await heaps.pop("jobs", consumer="c", max_messages=count)
-    await heaps.ack("jobs", [each.lease_token for each in found])
-    return [int(each.payload) for each in found]
-
-
-def counted(view: HeapPartition) -> list[int]:
-    """The offsets that are read from the log from now on."""
-    reads: list[int] = []
-    read = view.log.read
-
-    async def noted(offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
-        reads.append(offset)
-        return await read(offset, bytes_max=bytes_max, wait_ms=wait_ms)
-
-    view.log.read = noted  # type: ignore[method-assign]
-    return reads
-
-
 async def test_a_pop_of_many_has_those_behind_them_read(world: HeapWorld) -> None:
     heaps, view = await filled(world)
-    reads = counted(view)
+    reads = noted_reads(view)
     assert await popped(heaps, 40) == ORDER[:40]
     assert len(reads) <= COUNT // 20, "a batch is read once"
     reads.clear()
@@ -161,12 +140,3 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
     neighbour.cancel()
     assert len(looked) == COUNT + 10_000
     assert len(turns) >= 5, "those that are looked at in one turn are bounded"
-
-
-def test_headers_keys_and_producers_count() -> None:
-    plain = StoredMessage(Enqueue(1, b"x" * 100), 0)
-    laden = Enqueue(
-        1, b"x" * 100, producer=ProducerSequence("p", 0, 1), partition_key="k" * 50, headers=(("h", b"v" * 5_000),)
-    )
-    assert payload_bytes([plain]) == 100
-    assert 100 + 50 + 5_000 < payload_bytes([StoredMessage(laden, 0)]) < 6_000

@@ -13,6 +13,7 @@ from holdfast.heap.partition_state import HeapState
 from holdfast.heap.service import HeapService
 from holdfast.heap.snapshot_format import SnapshotSubject, decode_image, encode_image
 from holdfast.heap.state_image import capture, restored
+from holdfast.log.reader import FetchedBatches
 from holdfast.log.settings import LogSettings
 from holdfast.log.wal import WalSettings
 from holdfast.vocabulary.clock import RealClock
@@ -76,6 +77,26 @@ async def enqueue(heaps: HeapService, *priorities: int, topic: str = "jobs") -> 
 async def pop(heaps: HeapService, count: int = 1, *, topic: str = "jobs", **options: Any) -> list[PoppedMessage]:
     """Up to so many messages, waiting for the first."""
     return await heaps.pop(topic, consumer="c", max_messages=count, wait_ms=10_000, **options)
+
+
+async def popped(heaps: HeapService, count: int) -> list[int]:
+    """Pop so many messages whose payloads are numbers, and ack them; the numbers."""
+    found = await heaps.pop("jobs", consumer="c", max_messages=count)
+    await heaps.ack("jobs", [each.lease_token for each in found])
+    return [int(each.payload) for each in found]
+
+
+def noted_reads(view: HeapPartition) -> list[int]:
+    """The offsets that are read from the log from now on."""
+    reads: list[int] = []
+    read = view.log.read
+
+    async def noted(offset: int, *, bytes_max: int, wait_ms: float = 0) -> FetchedBatches:
+        reads.append(offset)
+        return await read(offset, bytes_max=bytes_max, wait_ms=wait_ms)
+
+    view.log.read = noted  # type: ignore[method-assign]
+    return reads
 
 
 def payloads(messages: Sequence[PoppedMessage]) -> list[bytes]:

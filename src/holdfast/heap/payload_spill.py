@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -76,11 +76,16 @@ class PayloadSpill:
         self._closed = False
 
     @classmethod
-    async def of(cls, log: OwnedPartition, space: SpillSpace, words: bytes, buckets: int) -> "PayloadSpill":
-        """Copy what words say from the log, as long as there is space. `OSError`, and what reading raises."""
+    async def of(
+        cls, log: OwnedPartition, space: SpillSpace, words: bytes, buckets: int, *, went_on: Callable[[], None]
+    ) -> "PayloadSpill":
+        """Copy what words say from the log, as long as there is space. `OSError`, and what reading raises.
+
+        `went_on` is called after each part of the work.
+        """
         spill = await asyncio.to_thread(cls, space, words, buckets)
         try:
-            await spill._copy(log)
+            await spill._copy(log, went_on)
         except BaseException:
             spill.close()
             raise
@@ -104,7 +109,7 @@ class PayloadSpill:
             for piece in await asyncio.to_thread(_read, self._file, together):
                 yield piece
 
-    async def _copy(self, log: OwnedPartition) -> None:
+    async def _copy(self, log: OwnedPartition, went_on: Callable[[], None]) -> None:
         turns, at, count = LoopTurns(), 0, len(self._words) // WORD_BYTES
         words = memoryview(self._words).cast("Q")
         buffers = [bytearray() for _ in self._buckets]
@@ -118,6 +123,7 @@ class PayloadSpill:
                 at = pick_records(batch, self._words, at, buffers)
             await turns.next()
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
+            went_on()
             if sum(map(len, buffers)) >= _WRITE_BYTES:
                 if not await self._write(buffers):
                     return

@@ -8,13 +8,12 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
-from math import inf
 from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import SpillSpace
-from holdfast.heap.picks import message_of
-from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages, payload_bytes
+from holdfast.heap.picks import message_of, stored_bytes
+from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
 from holdfast.log.owned_partition import OwnedPartition
@@ -28,7 +27,6 @@ _READ_BYTES: Final = 256 * KIB
 _NEAR: Final = 1_000  # messages this close to another one that is needed are read with it
 _RUNS_MIN: Final = 1_024
 _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
-_WAIT_S: Final = 1  # for those that are read with them
 _ROUNDS: Final = 3  # that are waited for
 _LEASE_PART: Final = 4  # of a lease that is spent on that at most
 _COPY_WAIT_MS: Final = 10_000  # for a message that was just written again, until it is durable there
@@ -66,7 +64,7 @@ class PayloadCache:
         kept = self._messages.setdefault(owner, {})
         kept.update(zip(offsets, messages, strict=True))
         self._count += len(messages)
-        self._bytes += payload_bytes(messages) + _ENTRY_BYTES * len(messages)
+        self._bytes += stored_bytes(messages, _ENTRY_BYTES)
         self._runs.append(_Run(owner, offsets))
         while self._bytes > self._bytes_max:
             self.drop(*self._runs.popleft())
@@ -84,7 +82,7 @@ class PayloadCache:
             pop = kept.pop
             gone = [message for offset in offsets if (message := pop(offset, None)) is not None]
             self._count -= len(gone)
-            self._bytes -= payload_bytes(gone) + _ENTRY_BYTES * len(gone)
+            self._bytes -= stored_bytes(gone, _ENTRY_BYTES)
 
     def drop_owner(self, owner: int) -> None:
         """Nothing of an owner is needed any more."""
@@ -137,12 +135,12 @@ class MessageReader:
                     await self._read_from(at, places, missing, found, went_on_at)
         return found
 
-    async def expect(self, offsets: Collection[int], lease_ms: float = inf) -> None:
+    async def expect(self, offsets: Collection[int], lease_ms: float) -> None:
         """Messages were handed out, and are read next: have what comes after them read ahead, and them with it if they are many.
 
         `lease_ms`: how long they are leased for. Most of it is their consumer's.
         """
-        wait_s = min(_WAIT_S, lease_ms / 1000 / _LEASE_PART / _ROUNDS)
+        wait_s = lease_ms / 1000 / _LEASE_PART / _ROUNDS
         for _ in range(_ROUNDS):  # one that is under way may have begun without them
             kept = self._cache.of(self._owner)
             missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]

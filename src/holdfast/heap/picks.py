@@ -6,8 +6,8 @@ work on them is done by the C extension where it was built (`src/_native/picks.c
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.records import Copy, Enqueue, Headers, ProducerSequence, Reserve, decode_operation
@@ -20,6 +20,27 @@ BUCKET_BITS: Final = 8
 BUCKETS_MAX: Final = 1 << BUCKET_BITS
 WORD_BYTES: Final = 8
 _KINDS: Final = (Enqueue, StoredMessage, ProducerSequence)
+_PRODUCER_BYTES: Final = 170  # of Python's objects
+_HEADER_BYTES: Final = 200
+_TEXT_BYTES: Final = 60
+
+
+class Offsets(Protocol):
+    """Some of them."""
+
+    def __contains__(self, offset: int, /) -> bool: ...
+
+
+class Wanted(NamedTuple):
+    """Which offsets: those that are in one of the first two, and in none of those where they are already."""
+
+    ready: Offsets
+    needed: Offsets
+    here: tuple[Offsets, ...]
+
+    def has(self, offset: int) -> bool:
+        """Whether it is wanted."""
+        return (offset in self.ready or offset in self.needed) and not any(offset in each for each in self.here)
 
 
 def message_of(
@@ -41,12 +62,13 @@ def words_of(places: Iterable[int]) -> bytes:
     return array("Q", [place << BUCKET_BITS for place in places]).tobytes()
 
 
-def picked_messages(data: Buffer) -> dict[int, StoredMessage]:
-    """The messages of records that were picked, by offset. `CorruptError`."""
+def picked_messages(data: Buffer, wanted: Wanted | None = None) -> dict[int, StoredMessage]:
+    """The messages of records that were picked, by offset: all of them, or those that are wanted. `CorruptError`."""
     try:
         if native is not None:
-            return native.picked_messages(data, _KINDS, message_of)
-        return dict(each for record in picked_records(data, Record) if (each := message_of(*record)) is not None)
+            return native.picked_messages(data, _KINDS, message_of, wanted)
+        read = [each for record in picked_records(data, Record) if (each := message_of(*record)) is not None]
+        return dict(read if wanted is None else [each for each in read if wanted.has(each[0])])
     except ValueError as error:
         raise CorruptError("records that were picked", str(error)) from error
 
@@ -66,3 +88,19 @@ def bucket_counts(words: Buffer, others: Buffer) -> list[int]:
 def sorted_words(words: Buffer) -> bytes:
     """Words in order. May be called from a thread."""
     return native.sorted_words(words) if native is not None else array("Q", sorted(array("Q", bytes(words)))).tobytes()
+
+
+def stored_bytes(messages: Collection[StoredMessage], entry_bytes: int) -> int:
+    """What messages take in memory: payloads, what producers gave beside them, and so many bytes for each."""
+    if native is not None:
+        return native.stored_bytes(messages, entry_bytes, _PRODUCER_BYTES, _HEADER_BYTES, _TEXT_BYTES)
+    size = entry_bytes * len(messages) + sum([len(message[0][1]) for message in messages])
+    for enqueue, _ in messages:
+        _, _, _, _, producer, partition_key, _, headers, fairness_key = enqueue
+        if producer is not None:
+            size += _PRODUCER_BYTES
+        if headers:
+            size += sum([_HEADER_BYTES + len(name) + len(value or b"") for name, value in headers])
+        if partition_key is not None or fairness_key is not None:
+            size += 2 * _TEXT_BYTES + len(partition_key or "") + len(fairness_key or "")
+    return size

@@ -18,7 +18,15 @@ from typing import Final, Protocol
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
-from holdfast.heap.picks import BUCKET_BITS, BUCKETS_MAX, picked_messages, sorted_words, words_of
+from holdfast.heap.picks import (
+    BUCKET_BITS,
+    BUCKETS_MAX,
+    Wanted,
+    picked_messages,
+    sorted_words,
+    stored_bytes,
+    words_of,
+)
 from holdfast.log.batches import parse_header, pick_records
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import HoldfastError
@@ -34,9 +42,6 @@ _SPILLED_ROUND: Final = 32_768  # of a round that reads from a file: what is in 
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 2  # a round begins when half of the last one is left: it has to be read before the rest is gone
 _ENTRY_BYTES: Final = 380  # of Python's objects around a payload
-_PRODUCER_BYTES: Final = 170
-_HEADER_BYTES: Final = 200
-_TEXT_BYTES: Final = 60
 _MESSAGE_BYTES: Final = 1_024  # what a message is taken for before one was read
 _READ_BYTES: Final = MIB
 _DENSE: Final = 4  # messages in as many bytes that make reading all of them worth it
@@ -47,6 +52,7 @@ _BUCKET: Final = 8_192  # messages
 _BUCKETS: Final = 4  # that the budget has room for
 _MISSED: Final = 64  # a part of what is here
 _RETRY_S: Final = 60  # after a file could not be written
+_STALLED_S: Final = 1  # a round that does nothing for so long is not waited for
 
 
 class ReadyMessages(Protocol):
@@ -62,7 +68,7 @@ class UpcomingMessages(Protocol):
     copies: dict[int, int]
 
     @property
-    def ready(self) -> "ReadyMessages": ...
+    def ready(self) -> ReadyMessages: ...
     @property
     def leases(self) -> Mapping[int, object]: ...
     def __contains__(self, offset: int) -> bool: ...
@@ -100,6 +106,7 @@ class PayloadReadAhead:
         self._record_bytes = _MESSAGE_BYTES  # the same in the log
         self._records_per_read = 0
         self._round: asyncio.Task[None] | None = None
+        self._steps = 0  # of all rounds
         self._spill: PayloadSpill | None = None
         self._spill_after_s = 0.0  # on the loop's clock
         self._closed = False
@@ -151,15 +158,20 @@ class PayloadReadAhead:
         return self._round is not None
 
     async def wait(self, offsets: Collection[int], timeout_s: float) -> bool:
-        """Wait for the round that is under way; whether it ended in time. It reads these, too, and may fail."""
+        """Wait for the round that is under way, as long as it goes on; whether it ended. It reads these, too, and may fail."""
         if self._round is None:
             return True
         self._awaited.update(offsets)
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + timeout_s
         try:
-            ended, _ = await asyncio.wait({self._round}, timeout=timeout_s)
+            while True:
+                steps = self._steps
+                ended, _ = await asyncio.wait({self._round}, timeout=min(_STALLED_S, until_s - now_s()))
+                if ended or steps == self._steps or now_s() >= until_s:
+                    return bool(ended)
         finally:
             self._awaited.difference_update(offsets)
-        return bool(ended)
 
     @property
     def is_low(self) -> bool:
@@ -172,6 +184,9 @@ class PayloadReadAhead:
             details = None if isinstance(error, HoldfastError) else error
             _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error, exc_info=details)
 
+    def _went_on(self) -> None:
+        self._steps += 1
+
     def _room(self) -> int:
         return self._budget.bytes_max - (self._budget.bytes - self._mine_bytes)
 
@@ -182,13 +197,15 @@ class PayloadReadAhead:
         best += self._awaited
         needed = set(best)
         await self._drop_all_but(needed)
-        words = await self._missing(best)
-        if self._spill is not None and words:
+        missing = await self._missing(best)
+        words = await self._words(missing)
+        if self._spill is not None and missing:
             await self._read_spilled(self._spill, words, needed)
-            words = await self._missing(best)
+            missing = await self._missing(missing)
+            words = await self._words(missing)
         if self._is_scattered(words, len(best)) and (spill := await self._spill_next(len(best))) is not None:
             await self._read_spilled(spill, words, needed)
-            words = await self._missing(best)
+            words = await self._words(await self._missing(missing))
         self._wanted *= _GROWTH if self._wanted < most else 1
         await self._read(words)
         self._found = len(self._messages)
@@ -214,14 +231,23 @@ class PayloadReadAhead:
             self.forget(set(here[first : first + _TURN]).difference(coming).difference(self._upcoming.leases))
             await turns.next()
 
-    async def _missing(self, best: list[int]) -> bytes:
-        """The words of those that are not in memory, and durable. Others may have been delivered meanwhile."""
-        turns, found, durable = LoopTurns(), list[bytes](), self._log.high_watermark
+    async def _missing(self, best: Sequence[int]) -> list[int]:
+        """Those that are not in memory. Others may have been delivered meanwhile."""
+        turns, found = LoopTurns(), list[int]()
         is_ready = self._upcoming.ready.__contains__
         for first in range(0, len(best), _TURN):
             others = set(best[first : first + _TURN]).difference(self._messages).difference(self._kept())
-            missing = set(compress(others, map(is_ready, others))).union(others & self._awaited)
-            places = map(self._upcoming.place, missing) if self._upcoming.copies else missing
+            found += compress(others, map(is_ready, others))
+            found += [offset for offset in others & self._awaited if not is_ready(offset)]
+            await turns.next()
+        return found
+
+    async def _words(self, offsets: Sequence[int]) -> bytes:
+        """The words of those that are durable, in the order of the log."""
+        turns, found, durable = LoopTurns(), list[bytes](), self._log.high_watermark
+        for first in range(0, len(offsets), _TURN):
+            some = offsets[first : first + _TURN]
+            places = map(self._upcoming.place, some) if self._upcoming.copies else some
             found.append(words_of([place for place in places if place < durable]))
             await turns.next()
         return await _sorted(found)
@@ -242,6 +268,7 @@ class PayloadReadAhead:
                 read = parse_header(fetched.batches[-1]).last_offset + 1 - first
                 self._records_per_read = max(1, read * _READ_BYTES // max(1, fetched.size_bytes))
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
+            self._went_on()
             await turns.next()
         if found_bytes:
             self._record_bytes = found_bytes // len(numbers) + 1
@@ -268,16 +295,14 @@ class PayloadReadAhead:
 
     async def _read_spilled(self, spill: PayloadSpill, words: bytes, needed: set[int]) -> None:
         """Read what is worth it from the file: of a bucket all that can still be popped, for it comes soon."""
-        turns, is_ready = LoopTurns(), self._upcoming.ready.__contains__
+        turns, wanted = LoopTurns(), Wanted(self._upcoming.ready, needed, (self._messages, self._kept()))
         try:
             for bucket in spill.buckets(words):
                 async for piece in spill.read(bucket):
                     if self._is_full:
                         return
-                    found = picked_messages(piece)
-                    chosen = set(compress(found, map(is_ready, found))).union(needed.intersection(found))
-                    chosen = chosen.difference(self._messages).difference(self._kept())
-                    self._keep({offset: found[offset] for offset in chosen})
+                    self._keep(picked_messages(piece, wanted))
+                    self._went_on()
                     await turns.next()
         except (OSError, HoldfastError) as error:
             self._give_up_spill(error)
@@ -300,7 +325,8 @@ class PayloadReadAhead:
             found.append(some)
             await turns.next()
         try:
-            self._spill = await PayloadSpill.of(self._log, self._budget.spill, await _sorted(found), buckets)
+            words = await _sorted(found)
+            self._spill = await PayloadSpill.of(self._log, self._budget.spill, words, buckets, went_on=self._went_on)
         except (OSError, HoldfastError) as error:
             self._give_up_spill(error)
         return self._spill
@@ -323,18 +349,4 @@ async def _sorted(words: Sequence[bytes]) -> bytes:
 
 
 def _size(messages: Collection[StoredMessage]) -> int:
-    return payload_bytes(messages) + _ENTRY_BYTES * len(messages)
-
-
-def payload_bytes(messages: Collection[StoredMessage]) -> int:
-    """What payloads take in memory, and what producers gave beside them."""
-    size = sum([len(message[0][1]) for message in messages])
-    for enqueue, _ in messages:
-        _, _, _, _, producer, partition_key, _, headers, fairness_key = enqueue
-        if producer is not None:
-            size += _PRODUCER_BYTES
-        if headers:
-            size += sum([_HEADER_BYTES + len(name) + len(value or b"") for name, value in headers])
-        if partition_key is not None or fairness_key is not None:
-            size += 2 * _TEXT_BYTES + len(partition_key or "") + len(fairness_key or "")
-    return size
+    return stored_bytes(messages, _ENTRY_BYTES)
