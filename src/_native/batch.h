@@ -132,6 +132,7 @@ PyObject *message_ids(PyObject *module, PyObject *args);
 /* picks.c */
 PyObject *pick(PyObject *module, PyObject *args);
 PyObject *picked_messages(PyObject *module, PyObject *args);
+PyObject *enqueues_of(PyObject *module, PyObject *args);
 PyObject *stored_bytes(PyObject *module, PyObject *args);
 PyObject *bucket_counts(PyObject *module, PyObject *args);
 PyObject *sorted_words(PyObject *module, PyObject *given);

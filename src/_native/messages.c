@@ -1,5 +1,6 @@
-/* picked_messages(data, kinds, otherwise, wanted): picked records (picks.c) as messages of a heap; stored_bytes(messages, …): what
- * those take in memory. The twins in Python are in holdfast.heap.picks. */
+/* Records as messages of a heap: picked_messages(data, kinds, otherwise, wanted) of records that were picked (picks.c),
+ * enqueues_of(records, kinds) of others; stored_bytes(messages, …): what messages take in memory. The twins in Python are in
+ * holdfast.heap.picks. */
 #include "wire.h"
 
 enum {
@@ -17,6 +18,15 @@ enum {
 
 /* The fields of an Enqueue. */
 enum { PRIORITY, PAYLOAD, NOT_BEFORE, MAX_RETRIES, PRODUCER, PARTITION_KEY, ORIGIN, HEADERS, FAIRNESS_KEY, ENQUEUE_FIELDS };
+
+/* An instance of a tuple type whose items are no containers: no cycle goes through it, so the collector has no work with it. */
+static PyObject *plain_tuple(PyTypeObject *type, PyObject **items, Py_ssize_t count)
+{
+    PyObject *made = tuple_of_type(type, items, count);
+    if (made != NULL)
+        PyObject_GC_UnTrack(made);
+    return made;
+}
 
 typedef struct {
     PyTypeObject *enqueue, *stored, *sequence;
@@ -62,7 +72,7 @@ static int read_producer(const uint8_t **at, const uint8_t *end, kinds_t *kinds,
     items[1] = PyLong_FromLongLong((int64_t)load_u64(*at));
     items[2] = PyLong_FromLongLong((int64_t)load_u64(*at + WORD_BYTES));
     *at += SEQUENCE_BYTES;
-    *producer = tuple_of_type(kinds->sequence, items, 3);
+    *producer = plain_tuple(kinds->sequence, items, 3);
     return *producer == NULL ? -1 : 1;
 }
 
@@ -73,8 +83,8 @@ static int is_plain(const record_t *record)
            p[1] == OP_ENQUEUE && !(p[2] & ~(FLAG_PRODUCER | FLAG_PARTITION_KEY | FLAG_FAIRNESS_KEY));
 }
 
-/* The plain ENQUEUE of a record: 1 with a new reference, 0 if Python has to look at it, -1 on a Python error. */
-static int read_enqueue(const record_t *record, PyObject *headers, kinds_t *kinds, PyObject **enqueue)
+/* The plain ENQUEUE of a record, whose payload is made if it is NULL: 1 with a new reference, 0 if Python has to look at it, -1 on a Python error. */
+static int read_enqueue(const record_t *record, PyObject *payload, PyObject *headers, kinds_t *kinds, PyObject **enqueue)
 {
     const uint8_t *p = record->key, *end = p + record->key_bytes;
     PyObject *producer = NULL, *partition_key = NULL, *fairness_key = NULL, *items[ENQUEUE_FIELDS];
@@ -93,7 +103,8 @@ static int read_enqueue(const record_t *record, PyObject *headers, kinds_t *kind
         return read;
     }
     items[PRIORITY] = PyLong_FromLongLong((int64_t)load_u64(record->key + 3));
-    items[PAYLOAD] = PyBytes_FromStringAndSize((const char *)record->value, record->value_bytes);
+    items[PAYLOAD] = payload != NULL ? Py_NewRef(payload)
+                                     : PyBytes_FromStringAndSize((const char *)record->value, record->value_bytes);
     items[NOT_BEFORE] = PyLong_FromLongLong((int64_t)load_u64(record->key + 11));
     items[MAX_RETRIES] = PyLong_FromLong((int32_t)load_u32(record->key + 19));
     items[PRODUCER] = producer;
@@ -104,7 +115,7 @@ static int read_enqueue(const record_t *record, PyObject *headers, kinds_t *kind
     for (i = PRODUCER; i < ENQUEUE_FIELDS; i++)
         if (items[i] == NULL)
             items[i] = Py_NewRef(Py_None);
-    *enqueue = tuple_of_type(kinds->enqueue, items, ENQUEUE_FIELDS);
+    *enqueue = plain_tuple(kinds->enqueue, items, ENQUEUE_FIELDS);
     return *enqueue == NULL ? -1 : 1;
 }
 
@@ -140,9 +151,9 @@ static int add_message(PyObject *found, int64_t offset, int64_t timestamp, const
             return added;
         }
     }
-    if ((read = key == NULL ? 0 : read_enqueue(record, headers, kinds, &items[0])) == 1) {
+    if ((read = key == NULL ? 0 : read_enqueue(record, NULL, headers, kinds, &items[0])) == 1) {
         items[1] = PyLong_FromLongLong(timestamp);
-        message = tuple_of_type(kinds->stored, items, 2);
+        message = plain_tuple(kinds->stored, items, 2);
     } else if (read == 0) {
         Py_CLEAR(key);
         pair = PyObject_CallFunction(kinds->otherwise, "LLy#y#O", (long long)offset, (long long)timestamp, record->key,
@@ -214,6 +225,47 @@ PyObject *picked_messages(PyObject *module, PyObject *args)
 done:
     Py_XDECREF(kinds.name);
     PyBuffer_Release(&data);
+    return found;
+}
+
+/* enqueues_of(records, kinds): the messages that records are, which are tuples of offset, time, key, value and headers; None for
+ * each that Python has to look at. */
+PyObject *enqueues_of(PyObject *module, PyObject *args)
+{
+    PyObject *records, *enqueue, *stored, *sequence, *found = NULL;
+    kinds_t kinds = {0};
+    Py_ssize_t i;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!(OOO)", &PyList_Type, &records, &enqueue, &stored, &sequence))
+        return NULL;
+    if (!is_tuple_type(enqueue) || !is_tuple_type(sequence) || (found = PyList_New(PyList_GET_SIZE(records))) == NULL)
+        return NULL;
+    kinds.enqueue = (PyTypeObject *)enqueue;
+    kinds.sequence = (PyTypeObject *)sequence;
+    for (i = 0; i < PyList_GET_SIZE(found); i++) {
+        PyObject *each = PyList_GET_ITEM(records, i), *key, *value, *made = NULL;
+        record_t record = {0};
+        int read = 0;
+        if (!PyTuple_Check(each) || PyTuple_GET_SIZE(each) != 5) {
+            PyErr_SetString(PyExc_TypeError, "a record is a tuple of five");
+            break;
+        }
+        key = PyTuple_GET_ITEM(each, 2);
+        value = PyTuple_GET_ITEM(each, 3);
+        if (PyBytes_Check(key) && PyBytes_Check(value) && PyBytes_GET_SIZE(key) <= INT32_MAX) {
+            record.key = (const uint8_t *)PyBytes_AS_STRING(key);
+            record.key_bytes = (int32_t)PyBytes_GET_SIZE(key);
+            record.value = (const uint8_t *)PyBytes_AS_STRING(value);
+            if (is_plain(&record))
+                read = read_enqueue(&record, value, PyTuple_GET_ITEM(each, 4), &kinds, &made);
+        }
+        if (read < 0)
+            break;
+        PyList_SET_ITEM(found, i, read == 1 ? made : Py_NewRef(Py_None));
+    }
+    Py_XDECREF(kinds.name);
+    if (PyErr_Occurred())
+        Py_CLEAR(found);
     return found;
 }
 

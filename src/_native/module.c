@@ -30,6 +30,7 @@ static PyMethodDef methods[] = {
     {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
     {"pick", pick, METH_VARARGS, "Copy chosen records of a payload into buffers, or the first fault."},
     {"picked_messages", picked_messages, METH_VARARGS, "The messages of such records, by offset."},
+    {"enqueues_of", enqueues_of, METH_VARARGS, "The messages that records are, or None for each."},
     {"stored_bytes", stored_bytes, METH_VARARGS, "What messages take in memory."},
     {"bucket_counts", bucket_counts, METH_VARARGS, "How many of some words are in each bucket of others."},
     {"sorted_words", sorted_words, METH_O, "Words in order."},

@@ -158,15 +158,17 @@ PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
     return found;
 }
 
-/* words_within(bounds, places, first, stop): entries of a part that are not above the last bound, as words `place << 8 | bucket`:
- * the bucket is that of the first bound they are not above, the place that of `places`, or the offset. */
+/* words_within(bounds, places, start, first, stop): entries of a part that are not above the last bound, as words
+ * `place << 8 | bucket`: the bucket is that of the first bound they are not above, the place that of `places`, or the offset.
+ * Those whose place is before `start` are left out. */
 PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
 {
     PyObject *bounds, *places, *number, *offset, *found = NULL;
     heap_entry_t most[WORD_BUCKETS];
     Py_ssize_t first, stop, i, count = 0;
+    unsigned long long start;
     char *out;
-    if (!PyArg_ParseTuple(args, "O!O!nn", &PyTuple_Type, &bounds, &PyDict_Type, &places, &first, &stop))
+    if (!PyArg_ParseTuple(args, "O!O!Knn", &PyTuple_Type, &bounds, &PyDict_Type, &places, &start, &first, &stop))
         return NULL;
     if (PyTuple_GET_SIZE(bounds) == 0 || PyTuple_GET_SIZE(bounds) > WORD_BUCKETS) {
         PyErr_SetString(PyExc_ValueError, "1 to 256 bounds");
@@ -186,6 +188,8 @@ PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
         Py_ssize_t low = 0, high = PyTuple_GET_SIZE(bounds);
         uint64_t place = self->entries[i].offset, word;
         int counted;
+        if (place < start && PyDict_GET_SIZE(places) == 0) /* most of them, mostly */
+            continue;
         while (low < high) {
             Py_ssize_t middle = low + (high - low) / 2;
             if (is_less(&most[middle], &self->entries[i]))
@@ -206,6 +210,8 @@ PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
             Py_DECREF(found);
             return NULL;
         }
+        if (place < start)
+            continue;
         word = place << 8 | (uint64_t)low;
         memcpy(out + count++ * (Py_ssize_t)sizeof word, &word, sizeof word);
     }

@@ -78,8 +78,10 @@ def test_about_as_many_as_were_asked_for_are_within_a_bound(kind: type[PackedHea
     assert len(heap.offsets_within(heap.bound(50_000), 0, 50_000)) == 50_000
 
 
-@given(STEPS, st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
-def test_buckets_divide_what_comes_first(steps: list[tuple[Any, ...]], count: int, buckets: int, piece: int) -> None:
+@given(STEPS, st.integers(1, 9), st.integers(1, 4), st.integers(1, 5), st.just(0) | st.integers(0, 1_010))
+def test_buckets_divide_what_comes_first(
+    steps: list[tuple[Any, ...]], count: int, buckets: int, piece: int, start: int
+) -> None:
     native_heap, pure = PackedHeap(), PureOffsetHeap()
     for step in steps:
         if step != ("again",):
@@ -90,14 +92,15 @@ def test_buckets_divide_what_comes_first(steps: list[tuple[Any, ...]], count: in
     for heap in (native_heap, pure):
         bounds = tuple(sorted(set(heap.bounds(count, buckets)))) if heap.entry_count() else ((0, 0),)
         pieces = [
-            heap.words_within(bounds, places, first, first + piece) for first in range(0, heap.entry_count(), piece)
+            heap.words_within(bounds, places, start, first, first + piece)
+            for first in range(0, heap.entry_count(), piece)
         ]
         words = sorted(set(array("Q", b"".join(pieces))))
         found.append((bounds, words))
         expected = {
             places.get(offset, offset) << 8 | bisect_left(bounds, (number, offset))
             for number, offset in heap.peek(1_000)
-            if (number, offset) <= bounds[-1]
+            if (number, offset) <= bounds[-1] and places.get(offset, offset) >= start
         }
         assert set(words) == expected
     if native_heap.entries() == pure.entries():  # a sample depends on their order
@@ -111,7 +114,7 @@ def test_buckets_have_about_the_same_size_and_the_last_one_may_have_all_the_rest
     heap = kind()
     heap.add_run(0, [each * 2_654_435_761 % (1 << 32) for each in range(50_000)], True)  # scattered
     for count in (20_000, 50_000, 70_000):
-        words = array("Q", heap.words_within(heap.bounds(count, 10), {}, 0, 50_000))
+        words = array("Q", heap.words_within(heap.bounds(count, 10), {}, 0, 0, 50_000))
         sizes = Counter(word & 255 for word in words)
         assert max(sizes.values()) <= count / 10 * 1.3
         assert len(sizes) == min(10, -(-50_000 * 10 // count))
@@ -120,7 +123,7 @@ def test_buckets_have_about_the_same_size_and_the_last_one_may_have_all_the_rest
         with pytest.raises(ValueError, match="1 to 256"):
             heap.bounds(*wrong)
     with pytest.raises(ValueError, match="1 to 256"):
-        heap.words_within((), {}, 0, 1)
+        heap.words_within((), {}, 0, 0, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), PRIORITIES), min_size=1), st.booleans(), st.integers(0, 30))

@@ -12,7 +12,7 @@ import pytest
 from tests.support.heaps import HeapWorld, noted_reads, popped
 from tests.support.waiting import async_until
 
-from holdfast.heap import payload_spill, read_ahead
+from holdfast.heap import payload_spill, read_ahead, spilled_messages
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
@@ -54,9 +54,8 @@ async def spilled(heaps: HeapService, view: HeapPartition) -> PayloadSpill:
     """The file, after the first pop of 20."""
     assert await popped(heaps, 20) == ORDER[:20]
     await async_until(lambda: rested(view))
-    spill = view._reader.ahead._spill
-    assert spill is not None
-    return spill
+    (file,) = view._reader.ahead._spilled._files
+    return file.spill
 
 
 def rested(view: HeapPartition) -> bool:
@@ -115,7 +114,7 @@ async def test_a_file_that_is_broken_is_given_up_and_the_log_is_read(
     for first in range(20, 200, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
         await async_until(lambda: rested(view))
-    assert view._reader.ahead._spill is None
+    assert not view._reader.ahead._spilled
     assert view._reader.ahead._budget.spill.bytes == 0
     assert [record.getMessage() for record in caplog.records if "from the log alone" in record.getMessage()]
 
@@ -132,7 +131,7 @@ async def test_a_disk_that_takes_nothing_costs_nothing_but_the_file(
     for first in range(0, 200, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
         await async_until(lambda: rested(view))
-    assert view._reader.ahead._spill is None
+    assert not view._reader.ahead._spilled
     assert view._reader.ahead._budget.spill.bytes == 0
     assert len([each for each in caplog.messages if "from the log alone" in each]) == 1, (
         "it is not tried in every round"
@@ -144,7 +143,7 @@ async def test_there_is_no_file_without_space_for_it(world: HeapWorld) -> None:
     for first in range(0, 100, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
         await async_until(lambda: rested(view))
-    assert view._reader.ahead._spill is None
+    assert not view._reader.ahead._spilled
 
 
 async def test_a_file_has_no_more_than_the_space_that_there_is(world: HeapWorld) -> None:
@@ -220,9 +219,9 @@ async def test_while_a_file_is_written_pops_do_not_wait_for_long(
     monkeypatch.setattr(read_ahead, "_STALLED_S", 0.01)
     for first in range(0, 100, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
-    assert view._reader.ahead._spill is None
+    assert not view._reader.ahead._spilled
     held.set()
-    await async_until(lambda: view._reader.ahead._spill is not None)
+    await async_until(lambda: bool(view._reader.ahead._spilled))
     assert await popped(heaps, 20) == ORDER[100:120]
 
 
@@ -242,7 +241,7 @@ async def test_pops_wait_for_a_file_that_is_being_written_rather_than_read_the_l
     monkeypatch.setattr(read_ahead, "_STALLED_S", 3 * slow_s)
     found = await asyncio.gather(*[popped(heaps, 20) for _ in range(10)])
     assert sorted(chain.from_iterable(found)) == sorted(ORDER[:200])
-    assert view._reader.ahead._spill is not None
+    assert view._reader.ahead._spilled
     batches = COUNT // IN_BATCH
     assert len(reads) <= 3 * batches, "once for the file, and little else"
 
@@ -267,6 +266,66 @@ async def test_a_heap_that_is_empty_leaves_the_space_to_others(world: HeapWorld)
     for first in range(20, COUNT, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
     await async_until(lambda: rested(view))
+    assert view._reader.ahead._budget.spill.bytes == 0
+
+
+async def enqueue_scattered(heaps: HeapService, first: int, count: int) -> list[int]:
+    """Messages whose priorities are between the others'; their payloads, in the order of pops."""
+    numbers = range(first, first + count)
+    priorities = {number: number * 377 % COUNT for number in numbers}
+    for at in range(first, first + count, IN_BATCH):
+        some = range(at, min(at + IN_BATCH, first + count))
+        await heaps.enqueue_batch(
+            "jobs", [NewMessage(payload=b"%d" % each + b" " * 400, priority=priorities[each]) for each in some]
+        )
+    return sorted(numbers, key=lambda number: (priorities[number], number))
+
+
+async def test_what_came_since_goes_into_files_of_its_own_and_is_read_from_there(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spilled_messages, "_NEWER_MIN", 120)
+    monkeypatch.setattr(spilled_messages, "_FILES", 3)
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    waiting = {number: (number * 377 % COUNT, number) for number in ORDER[20:]}
+    files, reads, most = view._reader.ahead._spilled._files, noted_reads(view), 0
+    for turn in range(30):  # as many in as out
+        new = await enqueue_scattered(heaps, COUNT + 60 * turn, 60)
+        waiting |= {number: (number * 377 % COUNT, number) for number in new}
+        expected = sorted(waiting, key=waiting.__getitem__)[:60]
+        assert [await popped(heaps, 20) for _ in range(3)] == [expected[:20], expected[20:40], expected[40:]]
+        for number in expected:
+            del waiting[number]
+        await async_until(lambda: rested(view))
+        most = max(most, len(files))
+        ends = [0, *[file.end for file in files]]
+        assert [file.first for file in files] == ends[:-1], "they follow one another"
+    assert most >= 3, "what came since has files"
+    assert most <= 5, "small ones become one"
+    assert view._reader.ahead._budget.spill.bytes == sum(file.spill._bytes for file in files)
+    in_log = (COUNT + 30 * 60) // IN_BATCH
+    assert len(reads) < 30 * in_log / 3, "not all of it is read for each round"
+
+
+async def test_files_of_what_came_since_that_cannot_be_written_are_given_up(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spilled_messages, "_NEWER_MIN", 60)
+    monkeypatch.setattr(spilled_messages, "_COST", 0)
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+
+    async def full(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(PayloadSpill, "_write", full)
+    new = await enqueue_scattered(heaps, COUNT, 120)
+    order = sorted([*ORDER[20:], *new], key=lambda number: (number * 377 % COUNT, number))
+    for first in range(0, 200, 20):
+        assert await popped(heaps, 20) == order[first : first + 20]
+    await async_until(lambda: rested(view))
+    assert not view._reader.ahead._spilled
     assert view._reader.ahead._budget.spill.bytes == 0
 
 

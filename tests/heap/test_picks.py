@@ -12,6 +12,7 @@ from holdfast.heap.model import StoredMessage
 from holdfast.heap.picks import (
     Wanted,
     bucket_counts,
+    enqueues_of,
     message_of,
     picked_messages,
     sorted_words,
@@ -26,6 +27,7 @@ from holdfast.heap.records import (
     Origin,
     ProducerSequence,
     Reserve,
+    decode_operation,
     encode_operation,
 )
 from holdfast.log.batches import Record, decode, encode, pick_records
@@ -86,6 +88,31 @@ def test_picked_records_are_the_messages_of_the_log(operations: list[Operation],
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(picks, "native", None)
         assert picked_messages(buffers[0]) == found
+
+
+@given(st.lists(OPERATIONS, max_size=8))
+def test_records_are_read_as_the_messages_they_are(operations: list[Operation]) -> None:
+    records = list(decode(batch_of(operations))) if operations else []
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in (native, None):
+            patch.setattr(picks, "native", kernel)
+            for operation, found in zip(operations, enqueues_of(records), strict=True):
+                if found is not None:
+                    assert type(found) is Enqueue
+                    assert found == operation
+                else:
+                    assert not isinstance(operation, Enqueue) or operation.origin is not None, "C reads plain ones"
+
+
+@pytest.mark.skipif(native is None, reason="the C extension is not built")
+def test_what_c_does_not_read_is_left_to_python() -> None:
+    broken = encode_operation(Enqueue(1, b"x", producer=ProducerSequence("abc", 1, 2)))[0][:-1]
+    records = [Record(0, 1, None, b"x"), Record(1, 1, b"\x01", b"x"), Record(2, 1, broken, b"x")]
+    assert enqueues_of(records) == [None] * 3
+    with pytest.raises(CorruptError):
+        decode_operation(broken, b"x")
+    with pytest.raises(TypeError):
+        enqueues_of([(1, 2)])  # type: ignore[list-item]
 
 
 OFFSETS = st.sets(st.integers(98, 110) | st.integers(0, 1 << 40))

@@ -196,12 +196,20 @@ class HeapState:
             for first in range(0, self.ready.entry_count(), _SCANNED):
                 yield self.ready.offsets_within(bound, first, first + _SCANNED)
 
-    def best_words(self, count: int, buckets: int) -> Iterator[bytes]:
-        """The same as words (`picks`), the best in bucket 0; of a fair heap none."""
+    def bounds(self, count: int, buckets: int) -> tuple[tuple[int, int], ...]:
+        """What divides about so many messages from the top into as many buckets, or fewer; of a fair heap nothing does."""
+        if not isinstance(self.ready, PackedHeap) or not self.ready.entry_count():
+            return ()
+        return tuple(sorted(set(self.ready.bounds(count, buckets))))
+
+    def words_within(self, bounds: tuple[tuple[int, int], ...], start: int) -> Iterator[bytes]:
+        """Messages within the last of some bounds whose record is not before `start`, as words (`picks`), in pieces.
+
+        As with `best_offsets`, some may be missing, or there twice.
+        """
         if isinstance(self.ready, PackedHeap):
-            bounds = tuple(sorted(set(self.ready.bounds(count, buckets))))
             for first in range(0, self.ready.entry_count(), _SCANNED):
-                yield self.ready.words_within(bounds, self.copies, first, first + _SCANNED)
+                yield self.ready.words_within(bounds, self.copies, start, first, first + _SCANNED)
 
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""

@@ -72,6 +72,7 @@ class PayloadSpill:
         self._space, self._words = space, words
         self._file = _Descriptor(space.directory)
         self._buckets: list[list[_Extent]] = [[] for _ in range(buckets)]
+        self._sizes = [0] * buckets
         self._bytes = 0
         self._closed = False
 
@@ -100,8 +101,7 @@ class PayloadSpill:
     def buckets(self, words: bytes) -> list[int]:
         """The buckets that are worth reading for these, the best first: a few of one are sooner read from the log."""
         found = bucket_counts(self._words, words)
-        sizes = ((bucket, sum([each.size for each in extents])) for bucket, extents in enumerate(self._buckets))
-        return [bucket for bucket, size in sizes if size and found[bucket] * _WORTH_BYTES >= size]
+        return [bucket for bucket, size in enumerate(self._sizes) if size and found[bucket] * _WORTH_BYTES >= size]
 
     async def read(self, bucket: int) -> AsyncIterator[bytes]:
         """The records of a bucket, as they were picked, in pieces. `OSError`, `CorruptError`."""
@@ -138,9 +138,10 @@ class PayloadSpill:
         start, self._bytes = self._bytes, self._bytes + size
         self._space.bytes += size
         extents = await asyncio.to_thread(_write, self._file, buffers, start)
-        for kept, extent in zip(self._buckets, extents, strict=True):
+        for bucket, extent in enumerate(extents):
             if extent.size:
-                kept.append(extent)
+                self._buckets[bucket].append(extent)
+                self._sizes[bucket] += extent.size
         return True
 
 

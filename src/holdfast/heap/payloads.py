@@ -153,10 +153,9 @@ class MessageReader:
         kept = self._cache.of(self._owner)
         found = {offset: message for offset in offsets if (message := kept.get(offset)) is not None}
         if len(found) < len(offsets) and len(self.ahead):
-            get = self.ahead.get
-            found.update(
-                {offset: read for offset in offsets if offset not in found and (read := get(offset)) is not None}
-            )
+            others = [offset for offset in offsets if offset not in found]
+            ahead = zip(others, self.ahead.look_up(others), strict=True)
+            found.update([(offset, message) for offset, message in ahead if message is not None])
         return found
 
     async def read_first(
@@ -166,17 +165,26 @@ class MessageReader:
 
         `leased_ms`: they go to a consumer, who has them for so long, and others will, soon.
         """
-        kept = list(map(self._cache.of(self._owner).get, offsets))
-        if all(kept):
-            whole: list[StoredMessage] = kept  # type: ignore[assignment]
-            if sum([len(message[0][1]) for message in whole]) <= bytes_max:
-                return whole
+        found = self._all_in_memory(offsets, bytes_max)
         if leased_ms is None:
-            return await self._read_in_pieces(offsets, bytes_max)
-        await self.expect(offsets, leased_ms)
-        found = await self._read_in_pieces(offsets, bytes_max)
+            return found or await self._read_in_pieces(offsets, bytes_max)
+        if found:
+            self.ahead.missed(0)
+        else:
+            await self.expect(offsets, leased_ms)
+            found = await self._read_in_pieces(offsets, bytes_max)
         self.ahead.forget(offsets[: len(found)])
         return found
+
+    def _all_in_memory(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage] | None:
+        """These messages, if all of them are in memory, and are not more than `bytes_max` of payloads."""
+        found = list(map(self._cache.of(self._owner).get, offsets))
+        if not all(found):
+            found = [message or ahead for message, ahead in zip(found, self.ahead.look_up(offsets), strict=True)]
+            if not all(found):
+                return None
+        whole: list[StoredMessage] = found  # type: ignore[assignment]
+        return whole if sum([len(message[0][1]) for message in whole]) <= bytes_max else None
 
     async def _read_in_pieces(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []

@@ -57,6 +57,14 @@ def message_of(
     return None
 
 
+def enqueues_of(records: list[Record]) -> list[Enqueue | None]:
+    """The messages that records are; None for those of something else. `CorruptError` where one is read here."""
+    if native is not None:
+        return native.enqueues_of(records, _KINDS)
+    operations = [decode_operation(record.key, record.value, record.headers) for record in records]
+    return [operation if isinstance(operation, Enqueue) else None for operation in operations]
+
+
 def words_of(places: Iterable[int]) -> bytes:
     """The words of places, all of bucket 0, in their order."""
     return array("Q", [place << BUCKET_BITS for place in places]).tobytes()

@@ -137,10 +137,13 @@ class PureOffsetHeap:
             some = [entry for entry in some if entry <= most]
         return [entry & OFFSET_MAX for entry in some if self._counts(entry)]
 
-    def words_within(self, bounds: tuple[tuple[int, int], ...], places: dict[int, int], first: int, stop: int) -> bytes:
+    def words_within(
+        self, bounds: tuple[tuple[int, int], ...], places: dict[int, int], start: int, first: int, stop: int
+    ) -> bytes:
         """The entries from `first` to `stop` that are not above the last bound, as words `place << 8 | bucket`.
 
-        The bucket is that of the first bound an entry is not above; the place that of `places`, or its offset.
+        The bucket is that of the first bound an entry is not above; the place that of `places`, or its offset. Those whose place
+        is before `start` are left out.
         """
         most = [number << SHIFT | offset for number, offset in bounds]
         if not 1 <= len(most) <= _BUCKETS:
@@ -150,7 +153,9 @@ class PureOffsetHeap:
             bucket = bisect_left(most, entry)
             if bucket < len(most) and self._counts(entry):
                 offset = entry & OFFSET_MAX
-                words.append(places.get(offset, offset) << 8 | bucket)
+                place = places.get(offset, offset)
+                if place >= start:
+                    words.append(place << 8 | bucket)
         return words.tobytes()
 
     def entry_count(self) -> int:

@@ -17,7 +17,7 @@ from itertools import compress
 from typing import Final, Protocol
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
+from holdfast.heap.payload_spill import SpillSpace
 from holdfast.heap.picks import (
     BUCKET_BITS,
     BUCKETS_MAX,
@@ -27,6 +27,7 @@ from holdfast.heap.picks import (
     stored_bytes,
     words_of,
 )
+from holdfast.heap.spilled_messages import SpillableMessages, SpilledMessages
 from holdfast.log.batches import parse_header, pick_records
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import HoldfastError
@@ -62,7 +63,7 @@ class ReadyMessages(Protocol):
     def __contains__(self, offset: int, /) -> bool: ...
 
 
-class UpcomingMessages(Protocol):
+class UpcomingMessages(SpillableMessages, Protocol):
     """What is known of the messages of a partition: `partition_state.HeapState`. `copies`: where those are that were copied."""
 
     copies: dict[int, int]
@@ -74,7 +75,6 @@ class UpcomingMessages(Protocol):
     def __contains__(self, offset: int) -> bool: ...
     def place(self, offset: int) -> int: ...
     def best_offsets(self, count: int) -> Iterator[list[int]]: ...
-    def best_words(self, count: int, buckets: int) -> Iterator[bytes]: ...
 
 
 class AheadBudget:
@@ -107,7 +107,7 @@ class PayloadReadAhead:
         self._records_per_read = 0
         self._round: asyncio.Task[None] | None = None
         self._steps = 0  # of all rounds
-        self._spill: PayloadSpill | None = None
+        self._spilled = SpilledMessages(log, budget.spill, upcoming, went_on=self._went_on)
         self._spill_after_s = 0.0  # on the loop's clock
         self._closed = False
 
@@ -117,17 +117,17 @@ class PayloadReadAhead:
     def __contains__(self, offset: int) -> bool:
         return offset in self._messages
 
-    def get(self, offset: int) -> StoredMessage | None:
-        """The message of an offset, if it is here."""
-        return self._messages.get(offset)
+    def look_up(self, offsets: Iterable[int]) -> Iterable[StoredMessage | None]:
+        """The message of each offset, if it is here."""
+        return map(self._messages.get, offsets)
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
         if self._messages:
             pop = self._messages.pop
             self._charge(-_size([message for offset in offsets if (message := pop(offset, None)) is not None]))
-        if self._spill is not None and not len(self._upcoming.ready):
-            self._drop_spill()  # nobody may pop here again, and others need the space
+        if self._spilled and not len(self._upcoming.ready):
+            self._spilled.close()  # nobody may pop here again, and others need the space
 
     def forget_all(self) -> None:
         """All messages are gone, and so is what a round reads just now."""
@@ -135,7 +135,7 @@ class PayloadReadAhead:
             self._round.cancel()
         self._messages.clear()
         self._charge(-self._mine_bytes)
-        self._drop_spill()
+        self._spilled.close()
 
     def close(self) -> None:
         """This leadership has ended."""
@@ -193,18 +193,18 @@ class PayloadReadAhead:
     async def _read_next(self) -> None:
         """One round: keep what comes next, drop what does not, read what is missing."""
         most = self._room() * 3 // 4 // self._each_bytes  # the rest is for what comes with them
-        best = await self._coming(min(self._wanted, most, _ROUND_MAX if self._spill is None else _SPILLED_ROUND))
+        best = await self._coming(min(self._wanted, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX))
         best += self._awaited
         needed = set(best)
         await self._drop_all_but(needed)
         missing = await self._missing(best)
         words = await self._words(missing)
-        if self._spill is not None and missing:
-            await self._read_spilled(self._spill, words, needed)
+        if self._spilled and missing:
+            await self._read_spilled(words, needed)
             missing = await self._missing(missing)
             words = await self._words(missing)
-        if self._is_scattered(words, len(best)) and (spill := await self._spill_next(len(best))) is not None:
-            await self._read_spilled(spill, words, needed)
+        if await self._spill_more(words, len(best)):
+            await self._read_spilled(words, needed, newest=True)
             words = await self._words(await self._missing(missing))
         self._wanted *= _GROWTH if self._wanted < most else 1
         await self._read(words)
@@ -293,53 +293,54 @@ class PayloadReadAhead:
 
     # ── in a file ──
 
-    async def _read_spilled(self, spill: PayloadSpill, words: bytes, needed: set[int]) -> None:
-        """Read what is worth it from the file: of a bucket all that can still be popped, for it comes soon."""
+    async def _read_spilled(self, words: bytes, needed: set[int], *, newest: bool = False) -> None:
+        """Read what is worth it from files: of a bucket all that can still be popped, for it comes soon."""
         turns, wanted = LoopTurns(), Wanted(self._upcoming.ready, needed, (self._messages, self._kept()))
         try:
-            for bucket in spill.buckets(words):
-                async for piece in spill.read(bucket):
-                    if self._is_full:
-                        return
-                    self._keep(picked_messages(piece, wanted))
-                    self._went_on()
-                    await turns.next()
+            async for piece in self._spilled.read(words, newest=newest):
+                if self._is_full:
+                    return
+                self._keep(picked_messages(piece, wanted))
+                self._went_on()
+                await turns.next()
         except (OSError, HoldfastError) as error:
             self._give_up_spill(error)
 
-    async def _spill_next(self, best: int) -> PayloadSpill | None:
-        """Copy what comes in this round and those after it into a file, if it is much; None: it is not, or there is no space."""
-        self._drop_spill()
+    async def _spill_more(self, words: bytes, best: int) -> bool:
+        """Copy what comes in this round and those after it into a file, if it is much, or what came since the last file."""
+        try:
+            if self._is_scattered(words, best):
+                self._spilled.close()
+                if (count := self._spillable(best)) > 0:
+                    await self._spilled.begin(count, -(-count // self._in_bucket()))
+            elif self._spilled.is_behind(words):
+                await self._spilled.catch_up()
+            else:
+                return False
+        except (OSError, HoldfastError) as error:
+            self._give_up_spill(error)
+        if not len(self._upcoming.ready):  # all were popped meanwhile
+            self._spilled.close()
+        return bool(self._spilled)
+
+    def _in_bucket(self) -> int:
+        return max(1, min(_BUCKET, self._room() // self._each_bytes // _BUCKETS))
+
+    def _spillable(self, best: int) -> int:
+        """How many messages to copy into a file; 0: they are few, or there is no space, or it failed just now."""
         if asyncio.get_running_loop().time() < self._spill_after_s:
-            return None
-        in_bucket = min(_BUCKET, self._room() // self._each_bytes // _BUCKETS)
+            return 0
         count = min(
             len(self._upcoming.ready),
             self._budget.spill.free_bytes() // self._record_bytes,
-            in_bucket * BUCKETS_MAX,
+            self._in_bucket() * BUCKETS_MAX,
         )
-        if count < max(_SPILLED_MIN, 2 * best):
-            return None
-        buckets, turns, found = -(-count // in_bucket), LoopTurns(), list[bytes]()
-        for some in self._upcoming.best_words(count, buckets):
-            found.append(some)
-            await turns.next()
-        try:
-            words = await _sorted(found)
-            self._spill = await PayloadSpill.of(self._log, self._budget.spill, words, buckets, went_on=self._went_on)
-        except (OSError, HoldfastError) as error:
-            self._give_up_spill(error)
-        return self._spill
+        return count if count >= max(_SPILLED_MIN, 2 * best) else 0
 
     def _give_up_spill(self, error: Exception) -> None:
-        self._drop_spill()
+        self._spilled.close()
         self._spill_after_s = asyncio.get_running_loop().time() + _RETRY_S
         _log.warning("messages of %s are read from the log alone: %s", self._log.partition_id, error)
-
-    def _drop_spill(self) -> None:
-        if self._spill is not None:
-            self._spill.close()
-            self._spill = None
 
 
 async def _sorted(words: Sequence[bytes]) -> bytes:

@@ -1,10 +1,11 @@
-"""Recovery: the state of a partition from its log, record by record."""
+"""Recovery: the state of a partition from its log, in the order of its records."""
 
-from typing import Final
+from typing import Final, cast
 
 from holdfast.heap.partition_state import HeapState
-from holdfast.heap.records import decode_operation
-from holdfast.log.batches import decode, parse_header
+from holdfast.heap.picks import enqueues_of
+from holdfast.heap.records import Enqueue, decode_operation
+from holdfast.log.batches import Record, decode, parse_header
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import MIB
@@ -30,11 +31,23 @@ async def replay(log: OwnedPartition, state: HeapState, turns: LoopTurns) -> Non
             raise UnavailableError(f"heap partition {log.partition_id}", "its log was cut while it was read")
         fetched = await log.read(at, bytes_max=_READ_BYTES, wait_ms=_WAIT_MS)
         for batch in fetched.batches:
-            for record in decode(batch):
-                if record.offset >= at:
-                    operation = decode_operation(record.key, record.value, record.headers)
-                    state.apply(record.offset, record.timestamp_ms, operation)
-                    at = record.offset + 1
+            _apply(state, [record for record in decode(batch) if record.offset >= at])
             at = max(at, parse_header(batch).last_offset + 1)
         await turns.next()
     state.next_offset = end
+
+
+def _apply(state: HeapState, records: list[Record]) -> None:
+    """The records of a batch, messages that follow one another together."""
+    messages, at, end = enqueues_of(records), 0, len(records)
+    while at < end:
+        offset, time_ms, key, value, headers = records[at]
+        after = at
+        while after < end and messages[after] is not None and records[after][:2] == (offset + after - at, time_ms):
+            after += 1
+        if after > at:
+            state.apply_enqueues(offset, time_ms, cast(list[Enqueue], messages[at:after]))
+            at = after
+        else:
+            state.apply(offset, time_ms, decode_operation(key, value, headers))
+            at += 1

@@ -1,0 +1,107 @@
+"""The files of a backlog (`payload_spill`): one of the best messages, and more of those among them that came since.
+
+Without the latter, each round of reading ahead would read all of the log that was written since the first file. One is made once
+that has cost as much as making one. They are few: small ones become one.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
+from holdfast.heap.picks import BUCKET_BITS, WORD_BYTES, sorted_words
+from holdfast.log.owned_partition import OwnedPartition
+from holdfast.vocabulary.tasks import LoopTurns
+
+_FILES: Final = 8  # more than these become fewer
+_NEWER_MIN: Final = 16_384  # records that are worth a file
+_COST: Final = 2  # of a file, in reads of the same part of the log
+_NEAR: Final = 100  # records that are read for one that is needed
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+class SpillableMessages(Protocol):
+    """The messages of a partition: `partition_state.HeapState`."""
+
+    def bounds(self, count: int, buckets: int) -> Bounds: ...
+    def words_within(self, bounds: Bounds, start: int) -> Iterator[bytes]: ...
+
+
+class _File(NamedTuple):
+    """What it has comes from a part of the log."""
+
+    spill: PayloadSpill
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.first
+
+
+class SpilledMessages:
+    """The files of one leadership. `went_on` is called after each part of the work on one."""
+
+    def __init__(
+        self, log: OwnedPartition, space: SpillSpace, messages: SpillableMessages, *, went_on: Callable[[], None]
+    ) -> None:
+        self._log, self._space, self._messages, self._went_on = log, space, messages, went_on
+        self._files: list[_File] = []
+        self._bounds: Bounds = ()
+        self._newer_read = 0  # records of the log behind the last file, since it was made
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def close(self) -> None:
+        """Nothing of them is needed any more."""
+        for file in self._files:
+            file.spill.close()
+        self._files.clear()
+        self._newer_read = 0
+
+    async def begin(self, count: int, buckets: int) -> None:
+        """Begin again, with a file of the next `count` messages. `OSError`, and what reading the log raises."""
+        self.close()
+        self._bounds = self._messages.bounds(count, buckets)
+        if self._bounds:
+            await self._add(0)
+
+    def is_behind(self, words: bytes) -> bool:
+        """Whether what came since the last file is worth another one; a round is about to read these from the log."""
+        if not self._files:
+            return False
+        end = self._files[-1].end
+        newer = len(words) // WORD_BYTES - bisect_left(memoryview(words).cast("Q"), end << BUCKET_BITS)
+        records = self._log.high_watermark - end
+        self._newer_read += min(records, newer * _NEAR)
+        return records >= _NEWER_MIN and self._newer_read >= _COST * records
+
+    async def catch_up(self) -> None:
+        """Add a file of what came since the last one, or a larger one instead of some. As `begin`."""
+        first = self._files[-1].end
+        while len(self._files) > _FILES and self._files[-1].records <= _COST * (self._log.high_watermark - first):
+            absorbed = self._files.pop()
+            absorbed.spill.close()
+            first = absorbed.first
+        await self._add(first)
+
+    async def read(self, words: bytes, *, newest: bool = False) -> AsyncIterator[bytes]:
+        """The records of buckets that are worth reading for these, in pieces; of the newest file, or of all."""
+        for file in self._files[-1:] if newest else list(self._files):
+            for bucket in file.spill.buckets(words):
+                async for piece in file.spill.read(bucket):
+                    yield piece
+
+    async def _add(self, first: int) -> None:
+        turns, found, end = LoopTurns(), list[bytes](), self._log.high_watermark
+        for some in self._messages.words_within(self._bounds, first):
+            found.append(some)
+            await turns.next()
+        words = await asyncio.to_thread(sorted_words, b"".join(found))
+        words = words[: bisect_left(memoryview(words).cast("Q"), end << BUCKET_BITS) * WORD_BYTES]
+        spill = await PayloadSpill.of(self._log, self._space, words, len(self._bounds), went_on=self._went_on)
+        self._files.append(_File(spill, first, end))
+        self._newer_read = 0
