@@ -1,16 +1,21 @@
 """`python -m bench.heap`: our heap through its SDK, beside other queues with priorities, each durable before it answers.
 
 One process with 1 or 64 clients, messages of 256 bytes with 1,000 priorities, one by one or 100 to a call. A peer's clients have a
-connection each; ours share the client of their process. Ratios are ours to the peer, of one run. `--cluster` measures latencies of
-20 partitions with three replicas on three agent processes, `--waiting` a heap with a backlog. `--quick` is a smoke run.
+connection each; ours share the client of their process. All servers run all the time, and every case is measured of one after the
+other, in rounds, so that whatever else the machine does slows down all of them; figures are medians. Ratios are ours to the peer.
+`--cluster` measures latencies of 20 partitions with three replicas on three agent processes, `--waiting` a heap with a backlog.
+`--quick` is a smoke run.
 """
 
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -37,20 +42,11 @@ QUEUES: Final = (
 )
 
 
-async def measured(queue: Queue, directory: Path, seconds: float, cases: Sequence[tuple[int, int]]) -> dict[str, float]:
-    """Every figure of one queue."""
-    found: dict[str, float] = {}
-    async with queue.serving(directory) as clients:
-        for number, batch in cases if queue.batches else [case for case in cases if case[1] == 1]:
-            rate = await rates(clients, number=number, batch=batch, seconds=seconds)
-            label = f"{number} client{'s' if number > 1 else ''}, " + (
-                "one by one" if batch == 1 else f"{batch} a call"
-            )
-            for name, value in rate._asdict().items():
-                found[f"{name.replace('_', ' + ')}, {label}"] = value
-        for name, value in (await _latencies(clients, seconds))._asdict().items():
-            found[name.replace("_", " ")] = value
-    return found
+async def measured(clients: Clients, number: int, batch: int, seconds: float) -> dict[str, float]:
+    """The rates of one case of a queue."""
+    rate = await rates(clients, number=number, batch=batch, seconds=seconds)
+    label = f"{number} client{'s' if number > 1 else ''}, " + ("one by one" if batch == 1 else f"{batch} a call")
+    return {f"{name.replace('_', ' + ')}, {label}": value for name, value in rate._asdict().items()}
 
 
 async def _latencies(clients: Clients, seconds: float) -> Latencies:
@@ -58,16 +54,35 @@ async def _latencies(clients: Clients, seconds: float) -> Latencies:
 
 
 async def compare(
-    directory: Path, seconds: float, names: Sequence[str], cases: Sequence[tuple[int, int]], say: Callable[[str], None]
+    directory: Path,
+    seconds: float,
+    rounds: int,
+    names: Sequence[str],
+    cases: Sequence[tuple[int, int]],
+    say: Callable[[str], None],
 ) -> list[Figure]:
-    """Our figures, and those of each peer that can be started."""
-    found: dict[str, dict[str, float]] = {}
-    for queue in QUEUES:
-        if queue.name == OURS or queue.name in names:
-            try:
-                found[queue.name] = await measured(queue, directory / queue.name, seconds, cases)
-            except UnavailableError as error:
-                say(f"{queue.title}: not measured: {error}")
+    """Our figures, and those of each peer that can be started: medians of so many rounds."""
+    seen: dict[str, dict[str, list[float]]] = {}
+    async with AsyncExitStack() as servers:
+        started: list[tuple[Queue, Clients]] = []
+        for queue in QUEUES:
+            if queue.name == OURS or queue.name in names:
+                try:
+                    started.append((queue, await servers.enter_async_context(queue.serving(directory / queue.name))))
+                except UnavailableError as error:
+                    say(f"{queue.title}: not measured: {error}")
+        for case, _, (queue, clients) in product([*cases, None], range(rounds), started):
+            values = seen.setdefault(queue.name, {})
+            if case is None:
+                latency = (await _latencies(clients, seconds))._asdict()
+                figures_now = {name.replace("_", " "): value for name, value in latency.items()}
+            elif case[1] == 1 or queue.batches:
+                figures_now = await measured(clients, *case, seconds)
+            else:
+                continue
+            for what, value in figures_now.items():
+                values.setdefault(what, []).append(value)
+    found = {name: {what: statistics.median(each) for what, each in values.items()} for name, values in seen.items()}
     mine, figures = found.pop(OURS), []
     for what, value in mine.items():
         rate = "p50" not in what and "p95" not in what and what != "behind"
@@ -111,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.heap", description=__doc__)
     peers = [queue.name for queue in QUEUES if queue.name != OURS]
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="of each case")
     parser.add_argument("--peers", default=",".join(peers), help=f"which of {', '.join(peers)}; empty: none")
     parser.add_argument("--cluster", action="store_true", help="20 partitions with replicas on three agents")
     parser.add_argument(
@@ -130,7 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif given.cluster:
             work = replicated(Path(folder, OURS), seconds, partitions=3 if given.quick else 20)
         else:
-            work = compare(Path(folder), seconds, given.peers.split(","), CASES, console.print)
+            rounds = 1 if given.quick else given.rounds
+            work = compare(Path(folder), seconds, rounds, given.peers.split(","), CASES, console.print)
         figures = uvloop.run(work)
     console.print(f"load average {load:.1f} at the begin, {os.getloadavg()[0]:.1f} at the end, {os.cpu_count()} cores")
     if given.json:

@@ -129,11 +129,18 @@ PyObject *pack_blocks(PyObject *module, PyObject *args);
 /* ids.c */
 PyObject *message_ids(PyObject *module, PyObject *args);
 
-/* picks.c */
-PyObject *pick(PyObject *module, PyObject *args);
+/* enqueues.c */
+PyObject *pack_enqueue_keys(PyObject *module, PyObject *given);
+PyObject *sequence_run(PyObject *module, PyObject *given);
+
+/* messages.c */
 PyObject *picked_messages(PyObject *module, PyObject *args);
 PyObject *enqueues_of(PyObject *module, PyObject *args);
+PyObject *exempt(PyObject *module, PyObject *messages);
 PyObject *stored_bytes(PyObject *module, PyObject *args);
+
+/* picks.c */
+PyObject *pick(PyObject *module, PyObject *args);
 PyObject *bucket_counts(PyObject *module, PyObject *args);
 PyObject *sorted_words(PyObject *module, PyObject *given);
 

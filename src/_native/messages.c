@@ -19,6 +19,32 @@ enum {
 /* The fields of an Enqueue. */
 enum { PRIORITY, PAYLOAD, NOT_BEFORE, MAX_RETRIES, PRODUCER, PARTITION_KEY, ORIGIN, HEADERS, FAIRNESS_KEY, ENQUEUE_FIELDS };
 
+/* exempt(messages): the collector has no more work with these tuples and those in them, down to texts, numbers and bytes: no cycle
+ * goes through a message. */
+static void exempt_tuple(PyObject *given)
+{
+    Py_ssize_t i;
+    if (PyTuple_Check(given)) {
+        if (PyObject_GC_IsTracked(given))
+            PyObject_GC_UnTrack(given);
+        for (i = 0; i < PyTuple_GET_SIZE(given); i++)
+            exempt_tuple(PyTuple_GET_ITEM(given, i));
+    }
+}
+
+PyObject *exempt(PyObject *module, PyObject *messages)
+{
+    Py_ssize_t i;
+    (void)module;
+    if (!PyList_Check(messages)) {
+        PyErr_SetString(PyExc_TypeError, "a list of messages");
+        return NULL;
+    }
+    for (i = 0; i < PyList_GET_SIZE(messages); i++)
+        exempt_tuple(PyList_GET_ITEM(messages, i));
+    return Py_NewRef(messages);
+}
+
 /* An instance of a tuple type whose items are no containers: no cycle goes through it, so the collector has no work with it. */
 static PyObject *plain_tuple(PyTypeObject *type, PyObject **items, Py_ssize_t count)
 {

@@ -1,9 +1,12 @@
 """What is done for many messages at once is what is done for each of them."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.heap import dedup
 from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.decisions import known_enqueue
 from holdfast.heap.lease_token import LeaseToken, encode_tokens, parse_tokens
@@ -82,6 +85,31 @@ def test_keys_of_many_are_those_of_each(messages: list[Enqueue]) -> None:
     with_a_key = [messages[0]._replace(partition_key="k"), *messages]
     for several in (messages, one_producer, with_a_key, [each._replace(producer=None) for each in messages]):
         assert enqueue_keys(several) == [enqueue_key(each) for each in several]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Enqueue(1, b"", max_retries=1 << 40),
+        Enqueue(1 << 70, b""),
+        Enqueue(1, b"", producer=ProducerSequence("n" * 70_000, 0, 1)),
+        Enqueue(1, b"", producer=ProducerSequence("n", 0, 1 << 70)),
+    ],
+)
+def test_what_has_no_place_in_a_key_is_refused(odd: Enqueue) -> None:
+    with pytest.raises((struct.error, InvalidError, OverflowError)):
+        enqueue_keys([Enqueue(1, b""), odd])
+
+
+@given(st.lists(st.none() | producers, max_size=6), st.integers(0, 5))
+def test_a_run_of_a_producer_is_the_same_in_c_and_python(keys: list[ProducerSequence | None], more: int) -> None:
+    grows = [ProducerSequence("a", 1, 7 * at - 3) for at in range(more)]
+    for several in (keys, grows, [*keys, *grows], tuple(grows)):
+        with pytest.MonkeyPatch.context() as patch:
+            found = dedup._run_of(several)
+            patch.setattr(dedup, "native", None)
+            assert dedup._run_of(several) == found
+    assert (dedup._run_of(grows) is None) == (not grows)
 
 
 @given(st.lists(producers, max_size=12), producers)

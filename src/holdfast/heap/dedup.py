@@ -10,11 +10,11 @@ everything, and is never forgotten.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from operator import lt
 from typing import Final, NamedTuple
 
 from holdfast.heap.records import ProducerSequence
+from holdfast.vocabulary.native import native
 
 INTERNAL: Final = "~"
 _NOTHING: Final = -(1 << 63)
@@ -68,6 +68,19 @@ class _Sequences:
                 values = getattr(self, name)
                 setattr(self, name, array("q", (values[at] for at in kept)))
         return gone
+
+
+def _run_of(keys: Sequence[ProducerSequence | None]) -> tuple[str, int, bytes] | None:
+    """The producer, the epoch and the numbers of keys, as bytes of an array: if they have one producer and epoch, and grow."""
+    if native is not None:
+        return native.sequence_run(keys)
+    if not keys or not all(keys):
+        return None
+    producers, epochs, numbers = zip(*keys, strict=True)
+    one = producers.count(producers[0]) == len(keys) == epochs.count(epochs[0])
+    return (
+        (producers[0], epochs[0], array("q", numbers).tobytes()) if one and all(map(lt, numbers, numbers[1:])) else None
+    )
 
 
 class Dedup:
@@ -130,28 +143,27 @@ class Dedup:
 
     def is_next_run(self, keys: Sequence[ProducerSequence | None]) -> bool:
         """Whether keys of one producer are all new for certain: they grow, and the first one `is_next`."""
-        if not all(keys):
-            return False
-        producers, epochs, numbers = zip(*keys, strict=True)
-        return (
-            producers.count(producers[0]) == len(keys) == epochs.count(epochs[0])
-            and all(map(lt, numbers, numbers[1:]))
-            and not producers[0].startswith(INTERNAL)
-            and self.is_next(keys[0])  # type: ignore[arg-type]
-        )
+        return self._next_run(keys) is not None
+
+    def _next_run(self, keys: Sequence[ProducerSequence | None]) -> tuple[str, int, bytes] | None:
+        run = _run_of(keys)
+        if run is None or run[0].startswith(INTERNAL) or not self.is_next(keys[0]):  # type: ignore[arg-type]
+            return None
+        return run
 
     def add_run(self, keys: Sequence[ProducerSequence | None], first: int, time_ms: int) -> None:
         """Messages were enqueued under these keys, where they have one, at offsets from `first` on."""
-        if not self.is_next_run(keys):
+        run = self._next_run(keys)
+        if run is None:
             for offset, key in enumerate(keys, first):
                 if key is not None:
                     self.add(key, offset, time_ms)
             return
-        producers, epochs, numbers = zip(*keys, strict=True)
-        kept = self._producers.setdefault(producers[0], {}).setdefault(epochs[0], _Sequences())
-        kept.numbers.extend(numbers)
+        producer, epoch, numbers = run
+        kept = self._producers.setdefault(producer, {}).setdefault(epoch, _Sequences())
+        kept.numbers.frombytes(numbers)
         kept.offsets.extend(range(first, first + len(keys)))
-        kept.times.extend(repeat(time_ms, len(keys)))
+        kept.times.extend(array("q", (time_ms,)) * len(keys))
         self.count += len(keys)
 
     def forget(self, before_ms: int, *, keep_floor: bool) -> None:

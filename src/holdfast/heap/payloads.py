@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import SpillSpace
-from holdfast.heap.picks import message_of, stored_bytes
+from holdfast.heap.picks import exempt, message_of, stored_bytes
 from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
@@ -106,7 +106,7 @@ class MessageReader:
     def keep(self, first: int, messages: Sequence[Enqueue], enqueued_ms: int) -> None:
         """Messages were enqueued, from an offset on."""
         stored = list(map(tuple.__new__, repeat(StoredMessage), zip(messages, repeat(enqueued_ms), strict=False)))
-        self._cache.put(self._owner, range(first, first + len(stored)), stored)
+        self._cache.put(self._owner, range(first, first + len(stored)), exempt(stored))
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""

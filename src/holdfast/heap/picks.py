@@ -98,6 +98,11 @@ def sorted_words(words: Buffer) -> bytes:
     return native.sorted_words(words) if native is not None else array("Q", sorted(array("Q", bytes(words)))).tobytes()
 
 
+def exempt(messages: list[StoredMessage]) -> list[StoredMessage]:
+    """Messages that stay for a while, which garbage collection does not have to look at; the same list."""
+    return messages if native is None else native.exempt(messages)
+
+
 def stored_bytes(messages: Collection[StoredMessage], entry_bytes: int) -> int:
     """What messages take in memory: payloads, what producers gave beside them, and so many bytes for each."""
     if native is not None:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.heap.batch.model import (
@@ -27,6 +27,7 @@ from holdfast.heap.batch.model import (
 )
 from holdfast.heap.fairness.rules import FairRules, decode_rules, encode_rules
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.native import native
 
 VERSION: Final = 1
 NO_RETRIES_OF_ITS_OWN: Final = -1
@@ -346,21 +347,9 @@ def enqueue_key(operation: Enqueue) -> bytes:
 
 
 def enqueue_keys(operations: Sequence[Enqueue]) -> list[bytes]:
-    """`enqueue_key` of many: those of one producer, or of none, that have nothing else are packed without a call for each."""
-    priorities, _, times, retries, producers, partition_keys, origins, _, fairness_keys = zip(*operations, strict=True)
-    count = len(operations)
-    if all(each.count(None) == count for each in (partition_keys, origins, fairness_keys)):
-        head = (repeat(VERSION), repeat(int(Op.ENQUEUE)))
-        if not any(producers):
-            return list(map(_ENQUEUE.pack, *head, repeat(0), priorities, times, retries))
-        if all(producers):
-            names, epochs, sequences = zip(*producers, strict=True)
-            if names.count(names[0]) == count:
-                name = _name(names[0])
-                pack = _producer_key(len(name)).pack
-                plain = (repeat(_PRODUCER), priorities, times, retries)
-                return list(map(pack, *head, *plain, repeat(name), epochs, sequences))
-    return list(map(enqueue_key, operations))
+    """`enqueue_key` of many."""
+    keys = None if native is None else native.pack_enqueue_keys(operations)
+    return list(map(enqueue_key, operations)) if keys is None else keys
 
 
 def read_enqueue(key: bytes, value: bytes, headers: Headers) -> Enqueue:
@@ -462,12 +451,6 @@ def _text(text: str) -> bytes:
 def _name(name: str) -> bytes:
     """`_text` of what many records name: a producer, a fairness key."""
     return _text(name)
-
-
-@lru_cache(maxsize=256)
-def _producer_key(name_bytes: int) -> struct.Struct:
-    """The key of an ENQUEUE that has a producer, and nothing else."""
-    return struct.Struct(f"{_ENQUEUE.format}{name_bytes}s{_SEQUENCE.format[1:]}")
 
 
 def _read_text(data: bytes, at: int) -> tuple[str, int]:
