@@ -133,7 +133,11 @@ PyObject *message_ids(PyObject *module, PyObject *args);
 PyObject *pack_enqueue_keys(PyObject *module, PyObject *given);
 PyObject *sequence_run(PyObject *module, PyObject *given);
 
+/* tokens.c */
+PyObject *parse_tokens(PyObject *module, PyObject *args);
+
 /* messages.c */
+PyObject *wanted_of(PyObject *module, PyObject *args);
 PyObject *picked_messages(PyObject *module, PyObject *args);
 PyObject *enqueues_of(PyObject *module, PyObject *args);
 PyObject *exempt(PyObject *module, PyObject *messages);

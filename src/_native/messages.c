@@ -164,6 +164,35 @@ static int is_wanted(const wanted_t *wanted, PyObject *offset)
     return found != 0 ? found : PySequence_Contains(wanted->needed, offset);
 }
 
+static int read_wanted(PyObject *chosen, wanted_t *wanted)
+{
+    return PyArg_ParseTuple(chosen, "OOO!", &wanted->ready, &wanted->needed, &PyTuple_Type, &wanted->here);
+}
+
+/* wanted_of(offsets, wanted): the offsets that are, in their order. */
+PyObject *wanted_of(PyObject *module, PyObject *args)
+{
+    PyObject *given, *chosen, *offsets, *found;
+    wanted_t wanted = {0};
+    Py_ssize_t i;
+    int added;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!", &given, &PyTuple_Type, &chosen) || !read_wanted(chosen, &wanted))
+        return NULL;
+    if ((offsets = PySequence_Fast(given, "offsets can be counted")) == NULL)
+        return NULL;
+    found = PyList_New(0);
+    for (i = 0; found != NULL && i < PySequence_Fast_GET_SIZE(offsets); i++) {
+        PyObject *offset = PySequence_Fast_GET_ITEM(offsets, i);
+        if ((added = is_wanted(&wanted, offset)) > 0)
+            added = PyList_Append(found, offset);
+        if (added < 0)
+            Py_CLEAR(found);
+    }
+    Py_DECREF(offsets);
+    return found;
+}
+
 static int add_message(PyObject *found, int64_t offset, int64_t timestamp, const record_t *record, PyObject *headers,
                        kinds_t *kinds, const wanted_t *wanted)
 {
@@ -217,8 +246,7 @@ PyObject *picked_messages(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "y*(OOO)OO", &data, &enqueue, &stored, &sequence, &kinds.otherwise, &chosen))
         return NULL;
-    if (chosen != Py_None &&
-        !PyArg_ParseTuple(chosen, "OOO!", &wanted.ready, &wanted.needed, &PyTuple_Type, &wanted.here))
+    if (chosen != Py_None && !read_wanted(chosen, &wanted))
         goto done;
     if (!is_tuple_type(enqueue) || !is_tuple_type(stored) || !is_tuple_type(sequence) || (found = PyDict_New()) == NULL)
         goto done;

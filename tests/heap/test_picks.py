@@ -132,6 +132,7 @@ def test_only_messages_that_are_wanted_are_read(
     with pytest.MonkeyPatch.context() as patch:
         for kernel in (native, None):
             patch.setattr(picks, "native", kernel)
+            assert wanted.of([*range(95, 115), 7]) == [each for each in (*range(95, 115), 7) if each in chosen]
             found = picked_messages(buffers[0], wanted)
             assert found == {offset: message for offset, message in whole.items() if offset in chosen}
 

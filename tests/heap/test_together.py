@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.heap import dedup
 from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.decisions import known_enqueue
-from holdfast.heap.lease_token import LeaseToken, encode_tokens, parse_tokens
+from holdfast.heap.lease_token import LeaseToken, encode_tokens, parse_token, parse_tokens
 from holdfast.heap.message_id import OFFSET_MAX, message_id, message_ids, plain_message_ids
 from holdfast.heap.offset_bitmap import OffsetBitmap
 from holdfast.heap.partition_state import HeapState
@@ -69,7 +69,12 @@ def test_ids_of_many_are_those_of_each(topic: bytes, places: list[tuple[int, int
 def test_tokens_of_a_grant_are_those_of_each_message() -> None:
     tokens = [LeaseToken(3, 5, offset, 99, 7) for offset in (1, 2)]
     assert encode_tokens(3, 5, 99, (1, 2), 7) == [token.encode() for token in tokens]
-    assert parse_tokens([token.encode() for token in tokens]) == tokens
+    encoded = [token.encode() for token in tokens]
+    assert parse_tokens(encoded) == [parse_token(token) for token in encoded] == tokens
+    assert all(type(token) is LeaseToken for token in parse_tokens(encoded))
+    most = LeaseToken((1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1, (1 << 64) - 1, (1 << 32) - 1)
+    assert parse_tokens((most.encode(),)) == [most]
+    assert parse_tokens([]) == []
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x01", b"\x02" + bytes(26), bytes(28)])

@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.native import native
 
 _TOKEN: Final = struct.Struct(">BHIQQI")
 _VERSION: Final = 1
@@ -50,9 +51,5 @@ def parse_token(token: bytes) -> LeaseToken:
 
 def parse_tokens(tokens: Sequence[bytes]) -> list[LeaseToken]:
     """`parse_token` of many."""
-    if set(map(len, tokens)) != {_TOKEN.size}:
-        return list(map(parse_token, tokens))
-    versions, *columns = zip(*_TOKEN.iter_unpack(b"".join(tokens)), strict=True)
-    if versions.count(_VERSION) != len(versions):
-        return list(map(parse_token, tokens))
-    return list(map(tuple.__new__, repeat(LeaseToken), zip(*columns, strict=True)))
+    parsed = None if native is None else native.parse_tokens(tokens, LeaseToken)
+    return list(map(parse_token, tokens)) if parsed is None else parsed

@@ -6,7 +6,7 @@ work on them is done by the C extension where it was built (`src/_native/picks.c
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.heap.model import StoredMessage
@@ -37,6 +37,10 @@ class Wanted(NamedTuple):
     ready: Offsets
     needed: Offsets
     here: tuple[Offsets, ...]
+
+    def of(self, offsets: Sequence[int]) -> list[int]:
+        """Those that are wanted, in their order."""
+        return list(filter(self.has, offsets)) if native is None else native.wanted_of(offsets, self)
 
     def has(self, offset: int) -> bool:
         """Whether it is wanted."""

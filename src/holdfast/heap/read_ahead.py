@@ -13,7 +13,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import compress
 from typing import Final, Protocol
 
 from holdfast.heap.model import StoredMessage
@@ -99,7 +98,7 @@ class PayloadReadAhead:
         self._log, self._budget, self._upcoming, self._kept = log, budget, upcoming, kept
         self._messages: dict[int, StoredMessage] = {}  # by offset
         self._mine_bytes = 0
-        self._wanted, self._found = _FIRST, 0  # messages of the next round, and of the last one
+        self._round_count, self._found = _FIRST, 0  # messages of the next round, and of the last one
         self._awaited: set[int] = set()  # by pops, which have leased them
         self._missed = 0  # messages that were asked for and not here, since the last round
         self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
@@ -193,9 +192,9 @@ class PayloadReadAhead:
     async def _read_next(self) -> None:
         """One round: keep what comes next, drop what does not, read what is missing."""
         most = self._room() * 3 // 4 // self._each_bytes  # the rest is for what comes with them
-        best = await self._coming(min(self._wanted, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX))
-        best += self._awaited
-        needed = set(best)
+        best = await self._coming(min(self._round_count, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX))
+        needed = self._awaited.union(best)
+        best = list(needed)  # some were found twice
         await self._drop_all_but(needed)
         missing = await self._missing(best)
         words = await self._words(missing)
@@ -206,7 +205,7 @@ class PayloadReadAhead:
         if await self._spill_more(words, len(best)):
             await self._read_spilled(words, needed, newest=True)
             words = await self._words(await self._missing(missing))
-        self._wanted *= _GROWTH if self._wanted < most else 1
+        self._round_count *= _GROWTH if self._round_count < most else 1
         await self._read(words)
         self._found = len(self._messages)
         if self._found:
@@ -233,14 +232,15 @@ class PayloadReadAhead:
 
     async def _missing(self, best: Sequence[int]) -> list[int]:
         """Those that are not in memory. Others may have been delivered meanwhile."""
-        turns, found = LoopTurns(), list[int]()
-        is_ready = self._upcoming.ready.__contains__
+        turns, found, wanted = LoopTurns(), list[int](), self._wanted_of(self._awaited)
         for first in range(0, len(best), _TURN):
-            others = set(best[first : first + _TURN]).difference(self._messages).difference(self._kept())
-            found += compress(others, map(is_ready, others))
-            found += [offset for offset in others & self._awaited if not is_ready(offset)]
+            found += wanted.of(best[first : first + _TURN])
             await turns.next()
         return found
+
+    def _wanted_of(self, needed: AbstractSet[int]) -> Wanted:
+        """What can be popped or is needed, and is not in memory."""
+        return Wanted(self._upcoming.ready, needed, (self._messages, self._kept()))
 
     async def _words(self, offsets: Sequence[int]) -> bytes:
         """The words of those that are durable, in the order of the log."""
@@ -295,7 +295,7 @@ class PayloadReadAhead:
 
     async def _read_spilled(self, words: bytes, needed: set[int], *, newest: bool = False) -> None:
         """Read what is worth it from files: of a bucket all that can still be popped, for it comes soon."""
-        turns, wanted = LoopTurns(), Wanted(self._upcoming.ready, needed, (self._messages, self._kept()))
+        turns, wanted = LoopTurns(), self._wanted_of(needed)
         try:
             async for piece in self._spilled.read(words, newest=newest):
                 if self._is_full:

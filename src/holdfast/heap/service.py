@@ -207,8 +207,9 @@ class HeapService:
     ) -> list[R]:
         """The results for each token, from the partitions that issued them."""
         parsed = parse_tokens(tokens)
-        heap = await self._heap(topic, max((token.partition for token in parsed), default=0))
-        if len({token.partition for token in parsed}) == 1:
+        numbers = {token[0] for token in parsed}
+        heap = await self._heap(topic, max(numbers, default=0))
+        if len(numbers) == 1:
             return await call(self._partition(heap, parsed[0].partition), parsed)
         places: dict[int, list[int]] = defaultdict(list)
         for at, token in enumerate(parsed):
