@@ -11,10 +11,9 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Scan
-from holdfast.kernel import plan_actions, plan_executor
+from holdfast.kernel import plan_executor
 from holdfast.kernel.keys import EPOCHS, partition_resource
-from holdfast.kernel.lease import Lease
-from holdfast.kernel.plan_actions import PlanAction, ResourceView
+from holdfast.kernel.plan_view import PlanView
 from holdfast.kernel.session import HeldSession
 from holdfast.log import lease_handler
 from holdfast.log.partition.dirty_partitions import DirtyPartitions
@@ -146,13 +145,15 @@ async def test_reserved_offsets_of_idle_partitions_are_released_in_few_commits(c
 async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, decided = plan_actions._decide_owned, list[str]()
+    real, decided = PlanView.is_settled, list[str]()
 
-    def decide_owned(view: ResourceView, lease: Lease) -> PlanAction | None:
-        decided.append(lease.resource)
-        return real(view, lease)
+    def is_settled(view: PlanView, resource: str) -> bool:
+        settled = real(view, resource)
+        if settled:
+            decided.append(resource)
+        return settled
 
-    monkeypatch.setattr(plan_actions, "_decide_owned", decide_owned)
+    monkeypatch.setattr(PlanView, "is_settled", is_settled)
     ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=3_600_000))
     opened = {partition_resource(TopicPartition("orders", number)) for number in range(MANY)}
     await async_until(lambda: opened <= set(decided))  # the mirrors have confirmed each, which decides it once more
@@ -160,6 +161,16 @@ async def test_a_new_topic_makes_nobody_decide_about_all_the_others(
     await ann.service.create_topic("more", 1)
     await async_until(lambda: len(ann.agent.leading) == MANY + 1)
     assert len(decided) < 10
+
+
+async def test_when_everything_is_looked_at_again_what_is_settled_costs_little(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await leading_many(cluster, follower=replace(fast_settings("ann").follower, tick_ms=50))
+    looked, decided = counted(monkeypatch, PlanView, "reconsider_all"), counted(monkeypatch, plan_executor, "decide")
+    await async_until(lambda: looked() >= 3)
+    assert decided() < MANY
+    assert len(ann.leads()) == MANY
 
 
 class CountedWalks(dict[Any, Any]):

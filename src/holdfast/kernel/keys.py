@@ -132,11 +132,17 @@ def kind_workload(kind: LeaseKind) -> str:
 
 def parse_placed_resource(resource: str) -> tuple[LeaseKind, str, int]:
     """Kind, workload and number of a placed lease."""
+    workload, number = workload_of(resource)
+    kind = LeaseKind(workload[1:]) if workload.startswith("~") else LOG_PARTITION
+    return kind, workload, number
+
+
+def workload_of(resource: str) -> tuple[str, int]:
+    """Workload and number of a placed lease."""
     workload, _, number = resource.removeprefix(PLACED).rpartition("/")
     if not resource.startswith(PLACED) or not workload or not number.isdecimal():
         raise InvalidError("resource", resource, f"{PLACED}{{workload}}/{{number}}")
-    kind = LeaseKind(workload[1:]) if workload.startswith("~") else LOG_PARTITION
-    return kind, workload, int(number)
+    return workload, int(number)
 
 
 def is_log_partition(resource: str) -> bool:

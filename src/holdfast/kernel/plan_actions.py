@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from holdfast.kernel.keys import parse_placed_resource, placed_resource
+from holdfast.kernel.keys import placed_resource, workload_of
 from holdfast.kernel.lease import Held, Lease
 from holdfast.kernel.placement import Placement, PlacementPlan
 from holdfast.kernel.transfer import Transfer, TransferState
@@ -146,7 +146,7 @@ def is_offered_to(transfer: Transfer, agent: str) -> bool:
 
 def planned_owner(plan: PlacementPlan, resource: str) -> str | None:
     """Who is planned to own a resource."""
-    _, workload, number = parse_placed_resource(resource)
+    workload, number = workload_of(resource)
     placements = plan.get(workload, ())
     placement = placements[number] if number < len(placements) else ()
     return placement[0] if placement else None

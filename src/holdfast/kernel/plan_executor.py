@@ -160,6 +160,8 @@ class PlanExecutor:
             if not view.shows(holder=written.holder, transfer=written.transfer):
                 return  # decided again when the mirrors show what it wrote
             del self._unconfirmed[resource]
+        if view.is_settled(resource):
+            return  # thousands are, whenever everything is looked at again
         action = decide(view.resource(resource))
         if action is not None:
             self._busy.add(resource)

@@ -90,6 +90,16 @@ class PlanView:
             timed_out=self._timed_out(resource),
         )
 
+    def is_settled(self, resource: str) -> bool:
+        """Whether there is nothing to decide, in most cases: it is planned for us and ours, and no transfer of it is known."""
+        lease = self._owned.get(resource)
+        if lease is None or transfer_key(resource) in self._mirrors.moving.items:
+            return False
+        held = self._mirrors.holders.items.get(holder_key(resource))
+        return (
+            held is not None and held.version == lease.version and planned_owner(self._plans, resource) == self._agent
+        )
+
     def shows(self, *, holder: int, transfer: int) -> bool:
         """Whether it has caught up with these versions of the store."""
         return holder <= self._mirrors.holders.version and transfer <= self._mirrors.moving.version
