@@ -95,6 +95,15 @@ static inline uint32_t load_u32(const uint8_t *p)
 
 static inline uint64_t load_u64(const uint8_t *p) { return ((uint64_t)load_u32(p) << 32) | load_u32(p + 4); }
 
+/* Write the lower `bytes` of a number; what is behind it. */
+static inline uint8_t *store_number(uint8_t *p, uint64_t number, int bytes)
+{
+    int i;
+    for (i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(number >> (8 * (bytes - 1 - i)));
+    return p + bytes;
+}
+
 /* a + b, and whether it left 64 bits; signed overflow would be undefined. */
 static inline int add_overflows(int64_t a, int64_t b, int64_t *sum)
 {

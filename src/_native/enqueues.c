@@ -2,18 +2,7 @@
  * sequence_run(keys): the numbers of a producer's sequence, if keys are one that grows. Both return None for what Python has to
  * look at: holdfast.heap.records.enqueue_keys and holdfast.heap.dedup are their twins, and say what they mean. */
 #include "batch.h"
-
-/* holdfast.heap.records */
-enum { RECORD_VERSION = 1, OP_ENQUEUE = 1, FLAG_PRODUCER = 1, ENQUEUE_BYTES = 23, SEQUENCE_BYTES = 16, NAME_BYTES_MAX = 0xffff };
-enum { PRIORITY, PAYLOAD, NOT_BEFORE, MAX_RETRIES, PRODUCER, PARTITION_KEY, ORIGIN, HEADERS, FAIRNESS_KEY, ENQUEUE_FIELDS };
-
-static uint8_t *put_number(uint8_t *p, uint64_t number, int bytes)
-{
-    int i;
-    for (i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(number >> (8 * (bytes - 1 - i)));
-    return p + bytes;
-}
+#include "heap_records.h"
 
 /* 1 with the number, 0 if it is none of 64 bits. */
 static int read_long(PyObject *given, int64_t *number)
@@ -64,14 +53,14 @@ static PyObject *pack_key(PyObject *message)
     *out++ = RECORD_VERSION;
     *out++ = OP_ENQUEUE;
     *out++ = name == NULL ? 0 : FLAG_PRODUCER;
-    out = put_number(out, (uint64_t)priority, 8);
-    out = put_number(out, (uint64_t)not_before, 8);
-    out = put_number(out, (uint64_t)retries, 4);
+    out = store_number(out, (uint64_t)priority, 8);
+    out = store_number(out, (uint64_t)not_before, 8);
+    out = store_number(out, (uint64_t)retries, 4);
     if (name != NULL) {
-        out = put_number(out, (uint64_t)name_bytes, 2);
+        out = store_number(out, (uint64_t)name_bytes, 2);
         memcpy(out, text, (size_t)name_bytes);
-        out = put_number(out + name_bytes, (uint64_t)epoch, 8);
-        put_number(out, (uint64_t)number, 8);
+        out = store_number(out + name_bytes, (uint64_t)epoch, 8);
+        store_number(out, (uint64_t)number, 8);
     }
     return key;
 }

@@ -4,13 +4,6 @@
 
 enum { COLUMNS = 3, WORD_BYTES = 8 };
 
-static void put_word(uint8_t *p, uint64_t word)
-{
-    int i;
-    for (i = 0; i < WORD_BYTES; i++)
-        p[i] = (uint8_t)(word >> (56 - 8 * i));
-}
-
 PyObject *pack_heap_entries(PyObject *module, PyObject *args)
 {
     Py_buffer rows;
@@ -31,9 +24,9 @@ PyObject *pack_heap_entries(PyObject *module, PyObject *args)
         for (i = 0; i < count; i++) {
             heap_entry_t entry;
             memcpy(&entry, (const char *)rows.buf + (first + i) * (Py_ssize_t)sizeof entry, sizeof entry);
-            put_word(out + i * WORD_BYTES, entry.offset);
-            put_word(out + (count + i) * WORD_BYTES, entry.low);
-            put_word(out + (2 * count + i) * WORD_BYTES, entry.high);
+            store_number(out + i * WORD_BYTES, entry.offset, WORD_BYTES);
+            store_number(out + (count + i) * WORD_BYTES, entry.low, WORD_BYTES);
+            store_number(out + (2 * count + i) * WORD_BYTES, entry.high, WORD_BYTES);
         }
     }
     PyBuffer_Release(&rows);

@@ -1,23 +1,10 @@
 /* Records as messages of a heap: picked_messages(data, kinds, otherwise, wanted) of records that were picked (picks.c),
  * enqueues_of(records, kinds) of others; stored_bytes(messages, …): what messages take in memory. The twins in Python are in
  * holdfast.heap.picks. */
+#include "heap_records.h"
 #include "wire.h"
 
-enum {
-    WORD_BYTES = 8,
-    PREFIX_BYTES = 2 * WORD_BYTES,
-    /* holdfast.heap.records */
-    RECORD_VERSION = 1,
-    OP_ENQUEUE = 1,
-    FLAG_PRODUCER = 1,
-    FLAG_PARTITION_KEY = 2,
-    FLAG_FAIRNESS_KEY = 8,
-    ENQUEUE_BYTES = 23,
-    SEQUENCE_BYTES = 16
-};
-
-/* The fields of an Enqueue. */
-enum { PRIORITY, PAYLOAD, NOT_BEFORE, MAX_RETRIES, PRODUCER, PARTITION_KEY, ORIGIN, HEADERS, FAIRNESS_KEY, ENQUEUE_FIELDS };
+enum { WORD_BYTES = 8, PREFIX_BYTES = 2 * WORD_BYTES };
 
 /* exempt(messages): the collector has no more work with these tuples and those in them, down to texts, numbers and bytes: no cycle
  * goes through a message. */

@@ -10,12 +10,6 @@ typedef struct {
     Py_ssize_t size, offset_at;
 } template_t;
 
-static void store_big_endian(uint8_t *p, uint64_t value, int bytes)
-{
-    for (int at = 0; at < bytes; at++)
-        p[at] = (uint8_t)(value >> (8 * (bytes - 1 - at)));
-}
-
 /* The responses to one run, whose offsets begin at `first`. */
 static PyObject *to_run(const template_t *template, PyObject *correlations, PyObject *offsets, Py_ssize_t first)
 {
@@ -27,9 +21,9 @@ static PyObject *to_run(const template_t *template, PyObject *correlations, PyOb
         long correlation = PyLong_AsLong(PyList_GET_ITEM(correlations, at));
         long long offset = PyLong_AsLongLong(PyList_GET_ITEM(offsets, first + at));
         memcpy(p, template->bytes, (size_t)template->size);
-        store_big_endian(p + CORRELATION_AT, (uint64_t)correlation, 4);
+        store_number(p + CORRELATION_AT, (uint64_t)correlation, 4);
         if (template->offset_at >= 0)
-            store_big_endian(p + template->offset_at, (uint64_t)offset, 8);
+            store_number(p + template->offset_at, (uint64_t)offset, 8);
     }
     if (PyErr_Occurred())
         Py_CLEAR(made);

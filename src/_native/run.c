@@ -116,12 +116,6 @@ PyObject *verify_run(PyObject *module, PyObject *args)
                          (long long)sum.of_producers);
 }
 
-static void store_u32(uint8_t *p, uint32_t value)
-{
-    for (int at = 0; at < 4; at++)
-        p[at] = (uint8_t)(value >> (24 - 8 * at));
-}
-
 PyObject *number_run(PyObject *module, PyObject *args)
 {
     static const limits_t sent = {0, INT64_MAX, INT64_MAX};
@@ -151,9 +145,8 @@ PyObject *number_run(PyObject *module, PyObject *args)
         if (each == NULL || PyList_Append(bases, each) < 0)
             Py_CLEAR(bases);
         Py_XDECREF(each);
-        store_u32(p + at, (uint32_t)((uint64_t)base_offset >> 32));
-        store_u32(p + at + 4, (uint32_t)base_offset);
-        store_u32(p + at + EPOCH_AT, (uint32_t)epoch);
+        store_number(p + at, (uint64_t)base_offset, 8);
+        store_number(p + at + EPOCH_AT, (uint64_t)epoch, 4);
         base_offset += header.count;
         at += (Py_ssize_t)header.length + LENGTH_COVERS_FROM;
     }

@@ -1,0 +1,11 @@
+/* Messages of heaps, and their records: holdfast.heap.records. */
+#ifndef HOLDFAST_HEAP_RECORDS_H
+#define HOLDFAST_HEAP_RECORDS_H
+
+enum { RECORD_VERSION = 1, OP_ENQUEUE = 1, FLAG_PRODUCER = 1, FLAG_PARTITION_KEY = 2, FLAG_FAIRNESS_KEY = 8 };
+enum { ENQUEUE_BYTES = 23, SEQUENCE_BYTES = 16, NAME_BYTES_MAX = 0xffff };
+
+/* The fields of an Enqueue. */
+enum { PRIORITY, PAYLOAD, NOT_BEFORE, MAX_RETRIES, PRODUCER, PARTITION_KEY, ORIGIN, HEADERS, FAIRNESS_KEY, ENQUEUE_FIELDS };
+
+#endif
