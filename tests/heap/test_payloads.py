@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.heaps import HeapWorld
@@ -12,6 +13,9 @@ from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.records import Enqueue
 from holdfast.heap.settings import HeapSettings
 from holdfast.log.batches import PlainRecord, decode_chosen, encode
+from holdfast.log.errors import OffsetOutOfRangeError
+from holdfast.log.reader import FetchedBatches
+from holdfast.vocabulary.errors import UnavailableError
 
 ROOM = 10_000  # for about twelve messages
 ANN, BOB = 1, 2
@@ -97,3 +101,24 @@ async def test_a_message_whose_copy_is_not_durable_yet_is_read_all_the_same(tmp_
     assert (await view._reader.read([offset]))[offset].enqueue.payload == b"0"
     await copying
     await world.end()
+
+
+async def test_a_message_that_others_were_done_with_meanwhile_is_asked_for_again(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ended while it was read, and the log goes on behind it: nothing is wrong with the request."""
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0, read_ahead_bytes_max=0))
+    heaps = await world.heap(node)
+    await heaps.enqueue_batch("jobs", [NewMessage(payload=b"x")])
+    view = world.view(node)
+    read = view.log.read
+
+    async def gone(offset: int, **options: Any) -> FetchedBatches:
+        raise OffsetOutOfRangeError("jobs-0", offset, 5, 9)
+
+    monkeypatch.setattr(view.log, "read", gone)
+    with pytest.raises(UnavailableError, match="gone meanwhile"):
+        await heaps.pop("jobs", consumer="c")
+    monkeypatch.setattr(view.log, "read", read)
+    (popped,) = await heaps.pop("jobs", consumer="c")
+    assert popped.payload == b"x", "its lease was given back"

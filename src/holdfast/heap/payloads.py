@@ -16,6 +16,7 @@ from holdfast.heap.picks import exempt, message_of, stored_bytes
 from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
+from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
@@ -211,7 +212,14 @@ class MessageReader:
     ) -> None:
         """Read what is at `at`, and what of `places` is missing and comes with it. The reads before ended at `went_on_at`."""
         near = bisect_right(places, at + _NEAR) - bisect_left(places, at) > 1
-        fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1, wait_ms=_COPY_WAIT_MS)
+        try:
+            fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1, wait_ms=_COPY_WAIT_MS)
+        except (
+            OffsetOutOfRangeError
+        ) as error:  # its lease ended, and another consumer was done with it: the log goes on
+            raise UnavailableError(
+                f"partition {self._log.partition_id}", f"the message at offset {at} is gone meanwhile"
+            ) from error
         for batch in fetched.batches:
             header = parse_header(batch)
             first, end = bisect_left(places, header.base_offset), bisect_right(places, header.last_offset)

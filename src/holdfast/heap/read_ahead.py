@@ -53,6 +53,7 @@ _BUCKETS: Final = 4  # that the budget has room for
 _MISSED: Final = 64  # a part of what is here
 _RETRY_S: Final = 60  # after a file could not be written
 _STALLED_S: Final = 1  # a round that does nothing for so long is not waited for
+_UNUSED_S: Final = 300  # after the last round, until files are given up that nobody pops from
 
 
 class ReadyMessages(Protocol):
@@ -108,6 +109,7 @@ class PayloadReadAhead:
         self._steps = 0  # of all rounds
         self._spilled = SpilledMessages(log, budget.spill, upcoming, went_on=self._went_on)
         self._spill_after_s = 0.0  # on the loop's clock
+        self._unused: asyncio.TimerHandle | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -126,7 +128,7 @@ class PayloadReadAhead:
             pop = self._messages.pop
             self._charge(-_size([message for offset in offsets if (message := pop(offset, None)) is not None]))
         if self._spilled and not len(self._upcoming.ready):
-            self._spilled.close()  # nobody may pop here again, and others need the space
+            self._close_files()  # nobody may pop here again, and others need the space
 
     def forget_all(self) -> None:
         """All messages are gone, and so is what a round reads just now."""
@@ -134,7 +136,7 @@ class PayloadReadAhead:
             self._round.cancel()
         self._messages.clear()
         self._charge(-self._mine_bytes)
-        self._spilled.close()
+        self._close_files()
 
     def close(self) -> None:
         """This leadership has ended."""
@@ -145,6 +147,7 @@ class PayloadReadAhead:
         """Begin a round, unless one is under way; the one that is. None: there is no room."""
         if self._round is None and not self._closed and self._room() > 0:
             self._missed = 0
+            self._used()
             self._round = asyncio.ensure_future(self._read_next())
             self._round.add_done_callback(self._ended)
         return self._round
@@ -179,6 +182,8 @@ class PayloadReadAhead:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = None
+        if self._spilled:
+            self._unused = asyncio.get_running_loop().call_later(_UNUSED_S, self._close_files)
         if not task.cancelled() and (error := task.exception()) is not None:
             details = None if isinstance(error, HoldfastError) else error
             _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error, exc_info=details)
@@ -336,6 +341,16 @@ class PayloadReadAhead:
             self._in_bucket() * BUCKETS_MAX,
         )
         return count if count >= max(_SPILLED_MIN, 2 * best) else 0
+
+    def _used(self) -> None:
+        if self._unused is not None:
+            self._unused.cancel()
+            self._unused = None
+
+    def _close_files(self) -> None:
+        """Others need the space; a later round may make new ones."""
+        self._used()
+        self._spilled.close()
 
     def _give_up_spill(self, error: Exception) -> None:
         self._spilled.close()
