@@ -28,6 +28,7 @@ _READ_BYTES: Final = 256 * KIB
 _NEAR: Final = 1_000  # messages this close to another one that is needed are read with it
 _RUNS_MIN: Final = 1_024
 _FEW: Final = 4  # messages that a pop reads by itself, rather than wait for others that are read with them
+_WAIT_S: Final = 2.5  # for those that are read with them, as long as that goes on
 _ROUNDS: Final = 3  # that are waited for
 _LEASE_PART: Final = 4  # of a lease that is spent on that at most
 _COPY_WAIT_MS: Final = 10_000  # for a message that was just written again, until it is durable there
@@ -141,7 +142,7 @@ class MessageReader:
 
         `lease_ms`: how long they are leased for. Most of it is their consumer's.
         """
-        wait_s = lease_ms / 1000 / _LEASE_PART / _ROUNDS
+        wait_s = min(_WAIT_S, lease_ms / 1000 / _LEASE_PART / _ROUNDS)
         for _ in range(_ROUNDS):  # one that is under way may have begun without them
             kept = self._cache.of(self._owner)
             missing = [offset for offset in offsets if offset not in kept and offset not in self.ahead]
