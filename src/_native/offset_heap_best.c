@@ -187,30 +187,29 @@ PyObject *heap_words_within(OffsetHeap *self, PyObject *args)
     for (i = first; i < stop; i++) {
         Py_ssize_t low = 0, high = PyTuple_GET_SIZE(bounds);
         uint64_t place = self->entries[i].offset, word;
-        int counted;
-        if (place < start && PyDict_GET_SIZE(places) == 0) /* most of them, mostly */
+        int counted, failed = 0;
+        if (PyDict_GET_SIZE(places) > 0) {
+            PyObject *key = PyLong_FromUnsignedLongLong(place), *moved;
+            moved = key == NULL ? NULL : PyDict_GetItemWithError(places, key);
+            failed = moved == NULL ? PyErr_Occurred() != NULL : read_offset(moved, &place) < 0;
+            Py_XDECREF(key);
+        }
+        if (!failed && place < start) /* most of them, mostly */
             continue;
-        while (low < high) {
+        while (!failed && low < high) {
             Py_ssize_t middle = low + (high - low) / 2;
             if (is_less(&most[middle], &self->entries[i]))
                 low = middle + 1;
             else
                 high = middle;
         }
-        if (low == PyTuple_GET_SIZE(bounds) || (counted = counts(self, &self->entries[i])) == 0)
+        if (!failed && low == PyTuple_GET_SIZE(bounds))
             continue;
-        if (counted > 0 && PyDict_GET_SIZE(places) > 0) {
-            PyObject *key = PyLong_FromUnsignedLongLong(place), *moved;
-            moved = key == NULL ? NULL : PyDict_GetItemWithError(places, key);
-            if (moved == NULL ? PyErr_Occurred() != NULL : read_offset(moved, &place) < 0)
-                counted = -1;
-            Py_XDECREF(key);
-        }
-        if (counted < 0) {
+        if (failed || (counted = counts(self, &self->entries[i])) < 0) {
             Py_DECREF(found);
             return NULL;
         }
-        if (place < start)
+        if (counted == 0)
             continue;
         word = place << 8 | (uint64_t)low;
         memcpy(out + count++ * (Py_ssize_t)sizeof word, &word, sizeof word);

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.heaps import HeapWorld, noted_reads, popped
@@ -18,6 +19,7 @@ from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
+from holdfast.log.reader import FetchedBatches
 
 COUNT = 1_200
 IN_BATCH = 60
@@ -306,6 +308,74 @@ async def test_what_came_since_goes_into_files_of_its_own_and_is_read_from_there
     assert view._reader.ahead._budget.spill.bytes == sum(file.spill._bytes for file in files)
     in_log = (COUNT + 30 * 60) // IN_BATCH
     assert len(reads) < 30 * in_log / 3, "not all of it is read for each round"
+
+
+async def test_what_came_since_and_is_all_more_urgent_is_in_many_buckets(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all of it in the first one, as a file of the old ones has them."""
+    monkeypatch.setattr(spilled_messages, "_NEWER_MIN", 60)
+    monkeypatch.setattr(spilled_messages, "_COST", 0)
+    heaps, view = await filled(world)
+    await spilled(heaps, view)
+    for first in range(0, 600, IN_BATCH):
+        messages = [
+            NewMessage(payload=b"%d" % at + b" " * 400, priority=-10_000 + at * 377 % 600)
+            for at in range(first, first + IN_BATCH)
+        ]
+        await heaps.enqueue_batch("jobs", messages)
+    await popped(heaps, 40)
+    await async_until(lambda: rested(view))
+    files = view._reader.ahead._spilled._files
+    assert len(files) == 2
+    assert max(files[1].spill._sizes) < 3 * 60 * 450, "about as many as a bucket has"
+
+
+async def test_an_extent_is_no_larger_than_what_is_read_at_once(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_spill, "_READ_BYTES", 5_000)
+    monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 10_000_000)
+    monkeypatch.setattr(read_ahead, "_BUCKET", 10_000)  # one for all of them
+    heaps, view = await filled(world)
+    spill = await spilled(heaps, view)
+    extents = [extent for bucket in spill._buckets for extent in bucket]
+    assert len(extents) > 10
+    assert max(extent.size for extent in extents) < 5_000 + 2 * IN_BATCH * 450
+
+
+async def test_large_messages_are_read_from_the_log_alone(world: HeapWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket of them is hardly ever worth reading."""
+    monkeypatch.setattr(read_ahead, "WORTH_BYTES", 300)
+    heaps, view = await filled(world)
+    for first in range(0, 200, 20):
+        assert await popped(heaps, 20) == ORDER[first : first + 20]
+    await async_until(lambda: rested(view))
+    assert not view._reader.ahead._spilled
+    assert 400 < view._reader.ahead._record_bytes < 500
+
+
+async def test_a_heap_that_was_emptied_during_a_round_keeps_no_memory(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heaps, view = await filled(world, spill_bytes_max=0)
+    ahead, reads, read = view._reader.ahead, 0, view.log.read
+    held = asyncio.Event()
+
+    async def held_up(offset: int, **options: Any) -> FetchedBatches:
+        nonlocal reads
+        reads += 1
+        found = await read(offset, **options)
+        if asyncio.current_task() is ahead._round and reads > 3:
+            await held.wait()
+        return found
+
+    monkeypatch.setattr(view.log, "read", held_up)
+    while await popped(heaps, 2):  # few at a time: they read by themselves
+        pass
+    held.set()
+    await async_until(lambda: rested(view))
+    assert len(ahead) == 0 == ahead._budget.bytes
 
 
 async def test_files_of_what_came_since_that_cannot_be_written_are_given_up(

@@ -122,3 +122,24 @@ async def test_a_message_that_others_were_done_with_meanwhile_is_asked_for_again
     monkeypatch.setattr(view.log, "read", read)
     (popped,) = await heaps.pop("jobs", consumer="c")
     assert popped.payload == b"x", "its lease was given back"
+
+
+async def test_a_pop_whose_messages_are_being_copied_waits_for_the_copies(world: HeapWorld) -> None:
+    """They are not even in the log yet: copies are appended together."""
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0))
+    heaps = await world.heap(node)
+    await heaps.enqueue_batch("jobs", [NewMessage(payload=b"%d" % at, priority=-at) for at in range(200)])
+    view = world.view(node)
+    everything = list(view.state.ready.from_offset(0))
+    read_first, copying = view._reader.read_first, list[asyncio.Future[Any]]()
+
+    async def copied_first(offsets: Any, bytes_max: int, **options: Any) -> list[StoredMessage]:
+        copying.append(asyncio.ensure_future(view.copy_forward(everything)))
+        while everything[-1] not in view.state.copies:
+            await asyncio.sleep(0)  # noqa: TID251 (no time passes)
+        return await read_first(offsets, bytes_max, **options)
+
+    view._reader.read_first = copied_first  # type: ignore[method-assign]
+    popped = await heaps.pop("jobs", consumer="c", max_messages=3)
+    assert [each.payload for each in popped] == [b"199", b"198", b"197"]
+    await asyncio.gather(*copying)

@@ -513,7 +513,7 @@ async def test_what_is_read_after_the_end_of_a_leadership_is_not_kept_for_anothe
     view.log.read = ended  # type: ignore[method-assign]
     await reader.read([0])
     assert not len(reader._cache)
-    another = MessageReader(view.log, reader._cache, view.state)
+    another = MessageReader(view.log, reader._cache, view.state, durable=view._journal.durable)
     assert another._owner != reader._owner
 
 

@@ -74,7 +74,7 @@ class PartitionCore:
         self._pops = WaitingPops(
             state, epoch=log.epoch, now_ms=self._journal.now_ms, add=lambda grant: self._journal.add((grant,))
         )
-        self._reader = MessageReader(log, payloads, state)
+        self._reader = MessageReader(log, payloads, state, durable=self._journal.durable)
         self._forget_at_ms = 0
 
     # ── lifecycle ──

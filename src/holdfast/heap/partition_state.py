@@ -48,6 +48,7 @@ _STALE_MIN: Final = 4_096
 _FAIR_PEEK_MAX: Final = 1_024
 _PEEK_MAX: Final = 4_096  # found in order from the top; more than these are found by a bound
 _SCANNED: Final = 262_144  # entries that are compared with it at once: a millisecond
+_WORDS: Final = 32_768  # entries that are compared with several
 _RANK_MASK: Final = (1 << _RANK_BITS) - 1
 
 
@@ -208,8 +209,8 @@ class HeapState:
         As with `best_offsets`, some may be missing, or there twice.
         """
         if isinstance(self.ready, PackedHeap):
-            for first in range(0, self.ready.entry_count(), _SCANNED):
-                yield self.ready.words_within(bounds, self.copies, start, first, first + _SCANNED)
+            for first in range(0, self.ready.entry_count(), _WORDS):
+                yield self.ready.words_within(bounds, self.copies, start, first, first + _WORDS)
 
     def due(self, now_ms: int, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of delayed messages whose time has come; the caller applies a READY of them."""

@@ -24,7 +24,7 @@ from holdfast.vocabulary.tasks import LoopTurns
 
 _READ_BYTES: Final = MIB
 _WRITE_BYTES: Final = 16 * MIB  # in memory until they are written
-_WORTH_BYTES: Final = 64 * KIB  # of a bucket for each message of it that is needed
+WORTH_BYTES: Final = 64 * KIB  # of a bucket for each message of it that is needed
 _FREE: Final = 4  # at most this part of what is free on the disk: the WAL is there, too
 
 
@@ -101,7 +101,7 @@ class PayloadSpill:
     def buckets(self, words: bytes) -> list[int]:
         """The buckets that are worth reading for these, the best first: a few of one are sooner read from the log."""
         found = bucket_counts(self._words, words)
-        return [bucket for bucket, size in enumerate(self._sizes) if size and found[bucket] * _WORTH_BYTES >= size]
+        return [bucket for bucket, size in enumerate(self._sizes) if size and found[bucket] * WORTH_BYTES >= size]
 
     async def read(self, bucket: int) -> AsyncIterator[bytes]:
         """The records of a bucket, as they were picked, in pieces. `OSError`, `CorruptError`."""
@@ -121,14 +121,23 @@ class PayloadSpill:
             begun = at
             for batch in fetched.batches:
                 at = pick_records(batch, self._words, at, buffers)
-            await turns.next()
-            at = max(at, begun + 1)  # a record that is not there is the business of those who need it
-            went_on()
-            if sum(map(len, buffers)) >= _WRITE_BYTES:
-                if not await self._write(buffers):
+                went_on()
+                await turns.next()
+                if not await self._write_large(buffers):
                     return
-                buffers = [bytearray() for _ in self._buckets]
+            at = max(at, begun + 1)  # a record that is not there is the business of those who need it
         await self._write(buffers)
+
+    async def _write_large(self, buffers: list[bytearray]) -> bool:
+        """Write what has become large: all if it is much together, or buckets by themselves; whether there was space."""
+        much = sum(map(len, buffers)) >= _WRITE_BYTES
+        written = [buffer if much or len(buffer) >= _READ_BYTES else bytearray() for buffer in buffers]
+        if not any(written):
+            return True
+        for bucket, buffer in enumerate(written):
+            if buffer:
+                buffers[bucket] = bytearray()
+        return await self._write(written)
 
     async def _write(self, buffers: Sequence[bytearray]) -> bool:
         """Write what was picked, each bucket as one extent; whether there was space."""

@@ -6,7 +6,7 @@ needed in the order of the log, their neighbours are kept: they come next. Pops 
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Final, NamedTuple
 
@@ -96,10 +96,17 @@ class PayloadCache:
 
 
 class MessageReader:
-    """Reads the messages of one leadership of a partition."""
+    """Reads the messages of one leadership of a partition. `durable` waits until everything that was decided is in the log."""
 
-    def __init__(self, log: OwnedPartition, cache: PayloadCache, upcoming: UpcomingMessages) -> None:
-        self._log, self._cache, self._upcoming = log, cache, upcoming
+    def __init__(
+        self,
+        log: OwnedPartition,
+        cache: PayloadCache,
+        upcoming: UpcomingMessages,
+        *,
+        durable: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._log, self._cache, self._upcoming, self._durable = log, cache, upcoming, durable
         self._owner = next(_OWNERS)  # never used again: what it kept is no one else's
         self._closed = False
         self._read_until = -1  # the end of the batch that was read last
@@ -213,6 +220,8 @@ class MessageReader:
     ) -> None:
         """Read what is at `at`, and what of `places` is missing and comes with it. The reads before ended at `went_on_at`."""
         near = bisect_right(places, at + _NEAR) - bisect_left(places, at) > 1
+        if at >= self._log.high_watermark:  # it is being copied
+            await self._durable()
         try:
             fetched = await self._log.read(at, bytes_max=_READ_BYTES if near else 1, wait_ms=_COPY_WAIT_MS)
         except (

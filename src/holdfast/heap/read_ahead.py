@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from holdfast.heap.model import StoredMessage
-from holdfast.heap.payload_spill import SpillSpace
+from holdfast.heap.payload_spill import WORTH_BYTES, SpillSpace
 from holdfast.heap.picks import (
     BUCKET_BITS,
     BUCKETS_MAX,
@@ -48,6 +48,7 @@ _DENSE: Final = 4  # messages in as many bytes that make reading all of them wor
 _SCATTERED: Final = 3  # records read for one that is needed
 _MANY: Final = 2  # messages of a round for one of them that is missing
 _SPILLED_MIN: Final = 16_384  # messages that are worth a file
+_SAMPLED: Final = 8  # messages that say how large they are
 _BUCKET: Final = 8_192  # messages
 _BUCKETS: Final = 4  # that the budget has room for
 _MISSED: Final = 64  # a part of what is here
@@ -103,7 +104,7 @@ class PayloadReadAhead:
         self._awaited: set[int] = set()  # by pops, which have leased them
         self._missed = 0  # messages that were asked for and not here, since the last round
         self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
-        self._record_bytes = _MESSAGE_BYTES  # the same in the log
+        self._record_bytes = 0  # the same in the log; 0: none was read yet
         self._records_per_read = 0
         self._round: asyncio.Task[None] | None = None
         self._steps = 0  # of all rounds
@@ -204,11 +205,11 @@ class PayloadReadAhead:
         missing = await self._missing(best)
         words = await self._words(missing)
         if self._spilled and missing:
-            await self._read_spilled(words, needed)
+            await self._read_spilled(words)
             missing = await self._missing(missing)
             words = await self._words(missing)
         if await self._spill_more(words, len(best)):
-            await self._read_spilled(words, needed, newest=True)
+            await self._read_spilled(words, newest=True)
             words = await self._words(await self._missing(missing))
         self._round_count *= _GROWTH if self._round_count < most else 1
         await self._read(words)
@@ -237,15 +238,16 @@ class PayloadReadAhead:
 
     async def _missing(self, best: Sequence[int]) -> list[int]:
         """Those that are not in memory. Others may have been delivered meanwhile."""
-        turns, found, wanted = LoopTurns(), list[int](), self._wanted_of(self._awaited)
+        turns, found = LoopTurns(), list[int]()
+        wanted = self._wanted()._replace(needed=self._awaited)
         for first in range(0, len(best), _TURN):
             found += wanted.of(best[first : first + _TURN])
             await turns.next()
         return found
 
-    def _wanted_of(self, needed: AbstractSet[int]) -> Wanted:
-        """What can be popped or is needed, and is not in memory."""
-        return Wanted(self._upcoming.ready, needed, (self._messages, self._kept()))
+    def _wanted(self) -> Wanted:
+        """What can be popped now, or was and may be waited for, and is not in memory."""
+        return Wanted(self._upcoming.ready, self._upcoming.leases, (self._messages, self._kept()))
 
     async def _words(self, offsets: Sequence[int]) -> bytes:
         """The words of those that are durable, in the order of the log."""
@@ -259,24 +261,27 @@ class PayloadReadAhead:
 
     async def _read(self, words: bytes) -> None:
         """Read from the log what words say."""
-        turns, at, found_bytes = LoopTurns(), 0, 0
+        turns, at, found_bytes, wanted = LoopTurns(), 0, 0, self._wanted()
         numbers = memoryview(words).cast("Q")
         while at < len(numbers) and not self._closed and not self._is_full:
             fetched = await self._log.read(numbers[at] >> BUCKET_BITS, bytes_max=self._worth(numbers, at))
-            begun, picked = at, bytearray()
+            begun = at
             for batch in fetched.batches:
+                picked = bytearray()
                 at = pick_records(batch, words, at, [picked])
-            self._keep(picked_messages(picked))
-            found_bytes += len(picked)
+                self._keep(picked_messages(picked, wanted))
+                found_bytes += len(picked)
+                self._went_on()
+                await turns.next()
+                if self._is_full:  # a batch may be much larger than it was in the log
+                    break
             if fetched.batches:
                 first = parse_header(fetched.batches[0]).base_offset
                 read = parse_header(fetched.batches[-1]).last_offset + 1 - first
                 self._records_per_read = max(1, read * _READ_BYTES // max(1, fetched.size_bytes))
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
-            self._went_on()
-            await turns.next()
         if found_bytes:
-            self._record_bytes = found_bytes // len(numbers) + 1
+            self._record_bytes = found_bytes // at + 1
 
     def _worth(self, words: memoryview, at: int) -> int:
         """How many bytes to read at a place: many where many are needed."""
@@ -298,9 +303,9 @@ class PayloadReadAhead:
 
     # ── in a file ──
 
-    async def _read_spilled(self, words: bytes, needed: set[int], *, newest: bool = False) -> None:
+    async def _read_spilled(self, words: bytes, *, newest: bool = False) -> None:
         """Read what is worth it from files: of a bucket all that can still be popped, for it comes soon."""
-        turns, wanted = LoopTurns(), self._wanted_of(needed)
+        turns, wanted = LoopTurns(), self._wanted()
         try:
             async for piece in self._spilled.read(words, newest=newest):
                 if self._is_full:
@@ -316,10 +321,13 @@ class PayloadReadAhead:
         try:
             if self._is_scattered(words, best):
                 self._spilled.close()
+                if not self._record_bytes:
+                    numbers = memoryview(words).cast("Q")
+                    await self._read(numbers[:: max(1, len(numbers) // _SAMPLED)].tobytes())
                 if (count := self._spillable(best)) > 0:
                     await self._spilled.begin(count, -(-count // self._in_bucket()))
-            elif self._spilled.is_behind(words):
-                await self._spilled.catch_up()
+            elif self._spilled.is_behind(words) and (count := self._spillable(0)) > 0:
+                await self._spilled.catch_up(count, -(-count // self._in_bucket()))
             else:
                 return False
         except (OSError, HoldfastError) as error:
@@ -332,12 +340,12 @@ class PayloadReadAhead:
         return max(1, min(_BUCKET, self._room() // self._each_bytes // _BUCKETS))
 
     def _spillable(self, best: int) -> int:
-        """How many messages to copy into a file; 0: they are few, or there is no space, or it failed just now."""
-        if asyncio.get_running_loop().time() < self._spill_after_s:
+        """How many messages to copy into a file; 0: they are few or large, or there is no space, or it failed just now."""
+        if asyncio.get_running_loop().time() < self._spill_after_s or self._record_bytes >= WORTH_BYTES:
             return 0
         count = min(
             len(self._upcoming.ready),
-            self._budget.spill.free_bytes() // self._record_bytes,
+            self._budget.spill.free_bytes() // (self._record_bytes or _MESSAGE_BYTES),
             self._in_bucket() * BUCKETS_MAX,
         )
         return count if count >= max(_SPILLED_MIN, 2 * best) else 0

@@ -49,7 +49,6 @@ class SpilledMessages:
     ) -> None:
         self._log, self._space, self._messages, self._went_on = log, space, messages, went_on
         self._files: list[_File] = []
-        self._bounds: Bounds = ()
         self._newer_read = 0  # records of the log behind the last file, since it was made
 
     def __bool__(self) -> bool:
@@ -65,9 +64,7 @@ class SpilledMessages:
     async def begin(self, count: int, buckets: int) -> None:
         """Begin again, with a file of the next `count` messages. `OSError`, and what reading the log raises."""
         self.close()
-        self._bounds = self._messages.bounds(count, buckets)
-        if self._bounds:
-            await self._add(0)
+        await self._add(0, count, buckets)
 
     def is_behind(self, words: bytes) -> bool:
         """Whether what came since the last file is worth another one; a round is about to read these from the log."""
@@ -79,14 +76,14 @@ class SpilledMessages:
         self._newer_read += min(records, newer * _NEAR)
         return records >= _NEWER_MIN and self._newer_read >= _COST * records
 
-    async def catch_up(self) -> None:
-        """Add a file of what came since the last one, or a larger one instead of some. As `begin`."""
+    async def catch_up(self, count: int, buckets: int) -> None:
+        """Add a file of what came since the last one, or a larger one instead of some: those of the next `count`. As `begin`."""
         first = self._files[-1].end
         while len(self._files) > _FILES and self._files[-1].records <= _COST * (self._log.high_watermark - first):
             absorbed = self._files.pop()
             absorbed.spill.close()
             first = absorbed.first
-        await self._add(first)
+        await self._add(first, count, buckets)
 
     async def read(self, words: bytes, *, newest: bool = False) -> AsyncIterator[bytes]:
         """The records of buckets that are worth reading for these, in pieces; of the newest file, or of all."""
@@ -95,13 +92,16 @@ class SpilledMessages:
                 async for piece in file.spill.read(bucket):
                     yield piece
 
-    async def _add(self, first: int) -> None:
+    async def _add(self, first: int, count: int, buckets: int) -> None:
+        bounds = self._messages.bounds(count, buckets)  # as they are now: what came since may all be more urgent
+        if not bounds:
+            return
         turns, found, end = LoopTurns(), list[bytes](), self._log.high_watermark
-        for some in self._messages.words_within(self._bounds, first):
+        for some in self._messages.words_within(bounds, first):
             found.append(some)
             await turns.next()
         words = await asyncio.to_thread(sorted_words, b"".join(found))
         words = words[: bisect_left(memoryview(words).cast("Q"), end << BUCKET_BITS) * WORD_BYTES]
-        spill = await PayloadSpill.of(self._log, self._space, words, len(self._bounds), went_on=self._went_on)
+        spill = await PayloadSpill.of(self._log, self._space, words, len(bounds), went_on=self._went_on)
         self._files.append(_File(spill, first, end))
         self._newer_read = 0
