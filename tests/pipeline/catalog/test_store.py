@@ -30,6 +30,8 @@ from holdfast.pipeline.model.errors import (
     UnknownPipelineError,
 )
 from holdfast.registry import RegistrySettings, RegistryStore
+from holdfast.registry.model import SourceTopic
+from holdfast.registry.queries import fix_source
 from holdfast.testing.faulty_store import FaultyStore
 from holdfast.testing.harness import StoreHarness
 from holdfast.vocabulary.clock import RealClock
@@ -234,6 +236,74 @@ async def test_another_topic_is_another_generation_and_only_when_stopped(store: 
     assert [(each.number, each.retired) for each in after.generations] == [(1, True), (2, False)]
     same, _ = await pipelines.put_part(made.id, "source", {"topic": "returns", "groupId": "g"})
     assert same.generations == after.generations, "where it reads from did not change"
+
+
+async def read_to(store: Store, pipeline: Pipeline, checkpoint: int, topic_id: str) -> None:
+    """Let the live generation read a topic with this id."""
+    namespace = registry_namespace(pipeline.id, 1)
+    clock, random = RealClock(), SystemRandom()
+    registry = RegistryStore(
+        store, clock=clock, random=random, settings=RegistrySettings(namespace=namespace, partitions=1)
+    )
+    await registry.initialize()
+    await fix_source(store, namespace, SourceTopic("orders", topic_id), clock=clock, random=random)
+    assert await registry.claim(0, "run", 0)
+    assert await registry.update_checkpoint(0, "run", checkpoint, 1)
+    assert await registry.release(0, "run", 1)
+
+
+def from_brokers(*brokers: str) -> dict[str, Any]:
+    return {**SOURCE, "brokers": list(brokers)}
+
+
+@pytest.mark.parametrize("brokers", [("k2:9092", "k1:9092"), ("k3:9092", "k2:9092"), ("k2:9092",)])
+async def test_other_brokers_of_the_same_kafka_are_the_same_generation(store: Store, brokers: tuple[str, ...]) -> None:
+    pipelines = catalog(store)
+    made = await complete(pipelines)
+    await pipelines.put_part(made.id, "source", from_brokers("k1:9092", "k2:9092"))
+    before = await pipelines.get(made.id)
+    after, _ = await pipelines.put_part(made.id, "source", from_brokers(*brokers))
+    assert after.generations == before.generations
+
+
+async def test_brokers_that_share_none_are_told_apart_by_the_topic_id(store: Store) -> None:
+    pipelines = catalog(store)
+    made = await pipelines.create("orders")
+    await pipelines.put_parts(made.id, {"source": from_brokers("k1:9092"), "sink": SINK, "mapping": MAPPING})
+    await read_to(store, made, 1_000, topic_id="t1")
+    after, _ = await pipelines.put_part(made.id, "source", from_brokers("other:9092"))
+    assert after.generations == made.generations
+    await pipelines.set_state(made.id, desired="started")
+    with pytest.raises(NotReadyError, match="it is started: stop it first"):
+        await pipelines.put_part(made.id, "source", from_brokers("k1:9092"))
+
+
+async def test_without_a_topic_id_brokers_that_share_none_need_a_rewind(store: Store) -> None:
+    pipelines = catalog(store)
+    made = await pipelines.create("orders")
+    await pipelines.put_parts(made.id, {"source": from_brokers("k1:9092"), "sink": SINK, "mapping": MAPPING})
+    await read_to(store, made, 1_000, topic_id="")
+    _, backfill = await pipelines.backfill(made.id, {0: 0}, {0: 9})
+    after, _ = await pipelines.put_part(made.id, "source", from_brokers("other:9092"))
+    assert [(each.number, each.brokers, each.retired) for each in after.generations] == [
+        (1, ("k1:9092",), False),
+        (backfill.number, ("k1:9092",), True),
+    ]
+    with pytest.raises(NotReadyError, match="it has read from k1:9092, and no topic id tells"):
+        await pipelines.set_state(made.id, desired="started")
+    back, _ = await pipelines.put_part(made.id, "source", from_brokers("k1:9092", "k2:9092"))
+    assert live_generation(back) == live_generation(made), "they are its own again"
+    await pipelines.put_part(made.id, "source", from_brokers("other:9092"))
+    await pipelines.rewind(made.id, {0: 0})
+    assert (await pipelines.set_state(made.id, desired="started")).state.desired == "started"
+
+
+async def test_a_pipeline_that_has_read_nothing_starts_as_configured_at_other_brokers(store: Store) -> None:
+    pipelines = catalog(store)
+    made = await pipelines.create("orders")
+    await pipelines.put_parts(made.id, {"source": from_brokers("k1:9092"), "sink": SINK, "mapping": MAPPING})
+    after, _ = await pipelines.put_part(made.id, "source", from_brokers("other:9092"))
+    assert [(each.number, each.retired) for each in after.generations] == [(1, True), (2, False)]
 
 
 async def test_a_deleted_pipeline_leaves_nothing_and_its_name_is_free(store: Store) -> None:

@@ -128,6 +128,23 @@ async def test_checkpoints_of_a_recreated_topic_are_not_taken_for_offsets_of_the
     assert backfill.topic_id == fresh.topic_id
 
 
+async def test_checkpoints_of_brokers_that_share_none_are_not_taken_for_offsets_of_the_new_ones(
+    world: PipelineServiceHarness,
+) -> None:
+    await world.topic(*(f'{{"id": {number}}}' for number in range(10)))
+    pipeline = await world.pipeline(source={"topic": world.name, "brokers": ["gone:9092"]})
+    await world.progress(await world.registry(pipeline, 1), [8, 3])
+    source = {"topic": world.name, "brokers": [world.node.kafka]}
+    await world.service.catalog.put_parts(pipeline.id, {"source": source})
+    with pytest.raises(NotReadyError, match="it has read from gone:9092, which may be another Kafka: give an offset"):
+        await world.service.reprocessing.rewind(pipeline.id, {0: 2})
+    with pytest.raises(NotReadyError, match="deletePrevious would delete rows that nothing replaces"):
+        await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    _, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest")
+    assert (fresh.starts, fresh.brokers) == ({"0": 0, "1": 0}, ())
+    await world.service.start(pipeline.id)
+
+
 async def test_a_rewind_of_an_outdated_version_is_refused(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     with pytest.raises(EditConflictError):

@@ -4,7 +4,7 @@ The one rule: a number is never reused, so rows, tokens and registries of two ge
 generation. A retired one keeps its number and loses its offsets: its progress is in its registry.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -33,6 +33,24 @@ def with_new_source(pipeline: Pipeline) -> Pipeline:
     """The pipeline reads another topic: all generations are retired, and the next starts as the source is configured."""
     retired = [_retired(each) for each in pipeline.generations]
     return _with(pipeline, *retired, Generation(number=_next_number(pipeline)))
+
+
+def with_brokers(
+    pipeline: Pipeline, before: tuple[str, ...], now: tuple[str, ...], *, begun: bool, identified: Collection[int]
+) -> Pipeline:
+    """The source's brokers are others. What was read so far counts if they share one with those before.
+
+    Otherwise the topic's id tells whether they are of the same Kafka, when it is read. Without one (a generation is not among
+    `identified`) the live generation waits for a rewind, and backfills are retired; if it has not `begun`, or one of both is this
+    cluster, the next starts as the source is configured.
+    """
+    live = _live(pipeline)
+    moved = [
+        each if each.number in identified else _with_other_brokers(each, before, now) for each in pipeline.generations
+    ]
+    after = _with(pipeline, *moved)
+    is_known = live.number in identified or bool(set(live.brokers or before) & set(now))
+    return after if is_known or (begun and before and now) else with_new_source(after)
 
 
 def with_backfill(
@@ -107,6 +125,14 @@ def _retiring(pipeline: Pipeline, number: int) -> list[Generation]:
 
 def _retired(generation: Generation) -> Generation:
     return msgspec.structs.replace(generation, retired=True, starts={}, ends={}, delete_previous=False)
+
+
+def _with_other_brokers(generation: Generation, before: tuple[str, ...], now: tuple[str, ...]) -> Generation:
+    was = generation.brokers or before
+    if set(was) & set(now):
+        return msgspec.structs.replace(generation, brokers=())
+    kept = _retired(generation) if generation.kind == "backfill" else generation
+    return msgspec.structs.replace(kept, brokers=was)
 
 
 def _offsets(what: str, given: Mapping[int, int]) -> dict[str, int]:

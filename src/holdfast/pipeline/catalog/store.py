@@ -21,7 +21,14 @@ from holdfast.pipeline.catalog.records import CatalogChange, PipelineRecords
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secret_references import check_references
 from holdfast.pipeline.catalog.stored_parts import StoredPart
-from holdfast.pipeline.model.definition import Generation, Pipeline, PipelineState, Revision
+from holdfast.pipeline.model.definition import (
+    Generation,
+    Pipeline,
+    PipelineState,
+    Revision,
+    live_generation,
+    registry_namespace,
+)
 from holdfast.pipeline.model.errors import (
     EditConflictError,
     NotReadyError,
@@ -29,6 +36,7 @@ from holdfast.pipeline.model.errors import (
     UnknownPipelineError,
 )
 from holdfast.pipeline.model.query import chosen_engine, is_streaming, query_identity
+from holdfast.registry.queries import fixed_source, fixed_starts, partitions_of
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
@@ -152,6 +160,9 @@ class PipelineStore(PipelineRecords):
         async def decide(pipeline: Pipeline) -> CatalogChange:
             if desired == "started" and pipeline.problems:
                 raise NotReadyError("starting", pipeline.name, pipeline.problems)
+            live = live_generation(pipeline)
+            if desired == "started" and live is not None and live.brokers:
+                raise NotReadyError("starting", pipeline.name, (_other_kafka(live),))
             state = PipelineState(
                 desired=pipeline.state.desired if desired is None else desired,  # type: ignore[arg-type]
                 replicas=pipeline.state.replicas if replicas is None else replicas,
@@ -291,12 +302,39 @@ class PipelineStore(PipelineRecords):
         )
         if pipeline.revision:
             last = await self.revision(pipeline.id, pipeline.revision)
-            if query_identity(last) != query_identity(made):
+            is_other = query_identity(last) != query_identity(made)
+            if is_other or _has_other_brokers(last, made):
                 if pipeline.state.desired != "stopped":
                     what = "query" if is_streaming(last) or is_streaming(made) else "source"
                     raise NotReadyError(f"changing the {what} of", pipeline.name, ("it is started: stop it first",))
-                after = generations.with_pruned_generations(
-                    generations.with_new_source(after), self.settings.generations_max
-                )
+                moved = generations.with_new_source(after) if is_other else await self._with_brokers(after, last, made)
+                after = generations.with_pruned_generations(moved, self.settings.generations_max)
         key = revision_key(pipeline.id, made.version)
         return CatalogChange(after, [Absent(key)], [Put(key, value)])
+
+    async def _with_brokers(self, pipeline: Pipeline, last: Revision, made: Revision) -> Pipeline:
+        identified: set[int] = set()
+        begun = False
+        for each in pipeline.generations:
+            namespace = registry_namespace(pipeline.id, each.number)
+            read = await fixed_source(self._store, namespace)
+            if each.topic_id or (read is not None and read.topic_id):
+                identified.add(each.number)
+            if each == live_generation(pipeline):
+                states = await partitions_of(self._store, namespace)
+                moved = any(state.checkpoint or state.intent is not None for state in states)
+                begun = bool(each.starts or read or moved or await fixed_starts(self._store, namespace))
+        return generations.with_brokers(
+            pipeline, last.source.brokers, made.source.brokers, begun=begun, identified=identified
+        )
+
+
+def _has_other_brokers(last: Revision, made: Revision) -> bool:
+    return not is_streaming(made) and set(last.source.brokers) != set(made.source.brokers)
+
+
+def _other_kafka(live: Generation) -> str:
+    return (
+        f"it has read from {', '.join(live.brokers)}, and no topic id tells whether its new brokers are of the same Kafka: "
+        "rewind it, with an offset for every partition"
+    )

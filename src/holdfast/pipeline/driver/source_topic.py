@@ -30,6 +30,11 @@ class GenerationTopic:
             self._fixed = self._store.fix_source(SourceTopic(topic, generation.topic_id or bounds.topic_id))
         if wrong := recreated(self._fixed, bounds.topic_id):
             raise BlockedError(wrong)
+        if self._fixed.topic_id and not bounds.topic_id:
+            raise BlockedError(
+                f"topic {topic!r} has no id any more (it was {self._fixed.topic_id}): its brokers may be of another Kafka; "
+                "rewind the pipeline, with an offset for every partition"
+            )
 
 
 def recreated(fixed: SourceTopic, topic_id: str) -> str:

@@ -226,6 +226,9 @@ class Generation(StoredStruct, frozen=True):
     """How many the source had when the generation was decided, if that is known; later ones are read from their beginning."""
     topic_id: str = ""
     """The topic that `starts` and `ends` are offsets of; empty: not known when the generation was decided."""
+    brokers: tuple[str, ...] = ()
+    """The brokers that it has read from, if the source's are others and no topic id tells whether they are of the same Kafka:
+    it does not go on before a rewind."""
     retired: bool = False
     """It was replaced by a rewind, or has reached its ends: no more ranges."""
     replaces: int = 0

@@ -107,10 +107,13 @@ def topics_of(revision: "Revision") -> tuple[str, ...]:
 
 
 def query_identity(revision: "Revision") -> tuple[object, ...]:
-    """What progress and state belong to: a revision with another identity begins a new generation."""
+    """What progress and state belong to: a revision with another identity begins a new generation.
+
+    Other brokers may be of the same Kafka: see `generations.with_brokers`.
+    """
     query, source = revision.query, revision.source
     if not is_streaming(revision):
-        return FAST, source.topic, source.brokers
+        return FAST, source.topic
     read = tuple((each.topic, each.name, each.schema, each.watermark, each.bad_records) for each in query.sources)
     formats = tuple((each.format, each.value_schema, each.message, each.csv, each.raw) for each in query.sources)
     return STREAMING, read, formats, query.sql, query.python, query.output_mode, query.shuffle_partitions

@@ -59,13 +59,15 @@ class Reprocessing:
         if old is not None:
             progress = await partitions_of(self._store, pipeline.id, old.number)
             begun_at = await self._begun_at(pipeline.id, old)
+            kept = len(starts) < len(bounds)
             rewind_rules.check_same_topic(
                 pipeline,
                 await fixed_source(self._store, registry_namespace(pipeline.id, old.number)),
                 topic_id,
-                kept=len(starts) < len(bounds),
+                kept=kept,
                 delete_previous=delete_previous,
             )
+            rewind_rules.check_same_brokers(pipeline, old, kept=kept, delete_previous=delete_previous)
         owners = await cleanup.active_owners(self._store, pipeline.id)
         complete = rewind_rules.complete(pipeline, starts, bounds, progress, begun_at, owners)
         seen = pipeline.version if expected is None and len(starts) < len(bounds) else expected
@@ -163,7 +165,8 @@ class Reprocessing:
     ) -> dict[int, Sequence[PartitionState]]:
         """The progress of older generations that read the same topic."""
         replaced: dict[int, Sequence[PartitionState]] = {}
-        for number in [each.number for each in pipeline.generations if each.number < fresh.number]:
+        older = [each for each in pipeline.generations if each.number < fresh.number and not each.brokers]
+        for number in [each.number for each in older]:
             read = await fixed_source(self._store, registry_namespace(pipeline.id, number))
             if rewind_rules.is_same_topic(read, revision.source.topic, fresh.topic_id):
                 replaced[number] = await partitions_of(self._store, pipeline.id, number)

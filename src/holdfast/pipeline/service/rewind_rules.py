@@ -69,15 +69,25 @@ def check_same_topic(
 
     `read`: the topic that the live generation reads; `kept`: some partitions are to continue at their checkpoint.
     """
-    if read is None or not read.topic_id or not topic_id or read.topic_id == topic_id:
+    if read is None or not read.topic_id or read.topic_id == topic_id:
         return
+    happened = "was deleted and recreated" if topic_id else "has no id any more and may be of another Kafka"
+    _check_starts_anew(pipeline, f"topic {read.topic!r} {happened}", kept=kept, delete_previous=delete_previous)
+
+
+def check_same_brokers(pipeline: Pipeline, old: Generation, *, kept: bool, delete_previous: bool) -> None:
+    """Reject a rewind that takes checkpoints of a Kafka for those of another, where no topic id tells (`Generation.brokers`)."""
+    if old.brokers:
+        was = f"it has read from {', '.join(old.brokers)}, which may be another Kafka"
+        _check_starts_anew(pipeline, was, kept=kept, delete_previous=delete_previous)
+
+
+def _check_starts_anew(pipeline: Pipeline, why: str, *, kept: bool, delete_previous: bool) -> None:
     reasons = []
     if kept:
-        reasons.append(f"topic {read.topic!r} was deleted and recreated: give an offset for every partition")
+        reasons.append(f"{why}: give an offset for every partition")
     if delete_previous:
-        reasons.append(
-            f"topic {read.topic!r} was deleted and recreated: deletePrevious would delete rows that nothing replaces"
-        )
+        reasons.append(f"{why}: deletePrevious would delete rows that nothing replaces")
     if reasons:
         raise NotReadyError("rewinding", pipeline.name, tuple(reasons))
 
