@@ -205,6 +205,27 @@ async def test_a_rewind_retires_the_live_generation_and_numbers_never_come_back(
     assert live_generation(after) == fresh
 
 
+async def test_generations_that_a_rewind_is_to_delete_are_not_dropped(store: Store) -> None:
+    pipelines = catalog(store, generations_max=4, backfills_max=2)
+    made = await complete(pipelines)
+
+    async def backfill() -> None:
+        _, fresh = await pipelines.backfill(made.id, {0: 0}, {0: 1})
+        await pipelines.retire(made.id, fresh.number)
+
+    for _ in range(3):
+        await backfill()
+    _, fresh = await pipelines.rewind(made.id, {0: 0}, delete_previous=True)
+    for _ in range(3):
+        await backfill()
+    pending = await pipelines.get(made.id)
+    assert [each.number for each in pending.generations] == [1, 2, 3, 4, 5, 8], "only backfills after it are dropped"
+    await pipelines.previous_deleted(made.id, fresh.number)
+    await backfill()
+    after = await pipelines.get(made.id)
+    assert [each.number for each in after.generations] == [4, 5, 8, 9]
+
+
 async def test_a_backfill_runs_beside_the_live_generation_until_it_is_retired(store: Store) -> None:
     pipelines = catalog(store, backfills_max=1)
     made = await complete(pipelines)

@@ -94,9 +94,14 @@ def with_previous_deleted(pipeline: Pipeline, number: int) -> Pipeline:
 
 
 def with_pruned_generations(pipeline: Pipeline, kept_max: int) -> Pipeline:
-    """The pipeline without its oldest retired generations, if there are more than `kept_max`."""
+    """The pipeline without its oldest retired generations, if there are more than `kept_max`.
+
+    Those whose rows a rewind is still to delete stay: what is not listed is not deleted.
+    """
     surplus = len(pipeline.generations) - kept_max
-    gone = [each.number for each in pipeline.generations if each.retired][: max(0, surplus)]
+    kept_below = max((each.number for each in pipeline.generations if each.delete_previous), default=0)
+    droppable = [each.number for each in pipeline.generations if each.retired and each.number > kept_below]
+    gone = droppable[: max(0, surplus)]
     return _with(pipeline, *(each for each in pipeline.generations if each.number not in gone))
 
 
