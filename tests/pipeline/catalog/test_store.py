@@ -226,6 +226,24 @@ async def test_generations_that_a_rewind_is_to_delete_are_not_dropped(store: Sto
     assert [each.number for each in after.generations] == [4, 5, 8, 9]
 
 
+async def test_a_pending_deletion_remembers_that_the_table_was_another_one(store: Store) -> None:
+    pipelines = catalog(store)
+    made = await complete(pipelines)
+
+    async def tables(**sink: Any) -> tuple[str, ...]:
+        after, _ = await pipelines.put_part(made.id, "sink", {**SINK, **sink})
+        return after.generations[-1].tables
+
+    assert await tables(table="elsewhere") == (), "nothing is to be deleted"
+    await tables()
+    _, fresh = await pipelines.rewind(made.id, {0: 0}, delete_previous=True)
+    assert fresh.tables == ("127.0.0.1:8123/shop.orders",)
+    assert await tables(dsn="http://other:word@127.0.0.1/shop", batchSize=500) == fresh.tables, "it is the same table"
+    both = (*fresh.tables, "127.0.0.1:8123/shop.elsewhere")
+    assert await tables(table="elsewhere") == both
+    assert await tables() == both, "also if it is the first one again"
+
+
 async def test_a_backfill_runs_beside_the_live_generation_until_it_is_retired(store: Store) -> None:
     pipelines = catalog(store, backfills_max=1)
     made = await complete(pipelines)

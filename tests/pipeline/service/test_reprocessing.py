@@ -254,6 +254,22 @@ async def test_generations_of_another_topic_are_neither_waited_for_nor_deleted(w
     assert await counted(world) == "1\t0\t10\t0", "they are of the topic before"
 
 
+async def test_rows_stay_if_the_sink_was_another_table_since_the_rewind(world: PipelineServiceHarness) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    await world.ask(ROW.format(world.name, 1, 0, 10, pipeline.id))
+    _, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    for table in (f"{world.name}_b", world.name):
+        await world.service.catalog.put_parts(pipeline.id, {"sink": {"table": table}})
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    after = await world.service.catalog.get(pipeline.id)
+    why = await world.service.reprocessing.delete_replaced(after)
+    assert f"the sink was default.{world.name} and default.{world.name}_b since the rewind" in why
+    assert why in (await world.service.status(pipeline.id)).warnings
+    assert await counted(world) == "1\t0\t10\t0"
+
+
 async def test_a_deletion_is_begun_once_and_followed_until_it_is_done(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     await world.service.inspection.create_table(pipeline.id)

@@ -13,10 +13,16 @@ from holdfast.vocabulary.errors import CorruptError, InvalidError
 
 
 def with_rewind(
-    pipeline: Pipeline, starts: Mapping[int, int], *, delete_previous: bool, partitions: int = 0, topic_id: str = ""
+    pipeline: Pipeline,
+    starts: Mapping[int, int],
+    *,
+    delete_previous: bool,
+    partitions: int = 0,
+    topic_id: str = "",
+    table: str = "",
 ) -> Pipeline:
     """The live generation is retired, and the next begins at `starts`. `partitions`: how many the source has now; `topic_id`:
-    the topic that has these offsets."""
+    the topic that has these offsets; `table`: where its rows go."""
     old = _live(pipeline)
     fresh = Generation(
         number=_next_number(pipeline),
@@ -25,6 +31,7 @@ def with_rewind(
         topic_id=topic_id,
         replaces=old.number,
         delete_previous=delete_previous,
+        tables=(table,) if delete_previous and table else (),
     )
     return _with(pipeline, *_retiring(pipeline, old.number), fresh)
 
@@ -87,9 +94,19 @@ def with_retired(pipeline: Pipeline, number: int) -> Pipeline:
     return _with(pipeline, *_retiring(pipeline, number))
 
 
+def with_table(pipeline: Pipeline, before: str, now: str) -> Pipeline:
+    """The sink is edited: if rows are still to be deleted, it is remembered that those which replace them went elsewhere."""
+    live = _live(pipeline)
+    if not live.delete_previous or before == now:
+        return pipeline
+    tables = tuple(dict.fromkeys((*(live.tables or (before,)), now)))[:2]
+    moved = msgspec.structs.replace(live, tables=tables)
+    return _with(pipeline, *(moved if each.number == live.number else each for each in pipeline.generations))
+
+
 def with_previous_deleted(pipeline: Pipeline, number: int) -> Pipeline:
     """The rows that a rewind replaces are deleted."""
-    done = msgspec.structs.replace(_numbered(pipeline, number), delete_previous=False)
+    done = msgspec.structs.replace(_numbered(pipeline, number), delete_previous=False, tables=())
     return _with(pipeline, *(done if each.number == number else each for each in pipeline.generations))
 
 
@@ -129,7 +146,7 @@ def _retiring(pipeline: Pipeline, number: int) -> list[Generation]:
 
 
 def _retired(generation: Generation) -> Generation:
-    return msgspec.structs.replace(generation, retired=True, starts={}, ends={}, delete_previous=False)
+    return msgspec.structs.replace(generation, retired=True, starts={}, ends={}, delete_previous=False, tables=())
 
 
 def _with_other_brokers(generation: Generation, before: tuple[str, ...], now: tuple[str, ...]) -> Generation:

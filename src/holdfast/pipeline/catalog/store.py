@@ -21,6 +21,7 @@ from holdfast.pipeline.catalog.records import CatalogChange, PipelineRecords
 from holdfast.pipeline.catalog.revisions import compose
 from holdfast.pipeline.catalog.secret_references import check_references
 from holdfast.pipeline.catalog.stored_parts import StoredPart
+from holdfast.pipeline.catalog.table_identity import table_label
 from holdfast.pipeline.model.definition import (
     Generation,
     Pipeline,
@@ -197,8 +198,14 @@ class PipelineStore(PipelineRecords):
         async def decide(pipeline: Pipeline) -> CatalogChange:
             if not pipeline.revision:
                 raise NotReadyError("rewinding", pipeline.name, pipeline.problems)
+            revision = await self.revision(pipeline.id, pipeline.revision)
             after = generations.with_rewind(
-                pipeline, starts, delete_previous=delete_previous, partitions=partitions, topic_id=topic_id
+                pipeline,
+                starts,
+                delete_previous=delete_previous,
+                partitions=partitions,
+                topic_id=topic_id,
+                table=table_label(revision.sink),
             )
             return CatalogChange(generations.with_pruned_generations(after, self.settings.generations_max))
 
@@ -309,6 +316,7 @@ class PipelineStore(PipelineRecords):
                     raise NotReadyError(f"changing the {what} of", pipeline.name, ("it is started: stop it first",))
                 moved = generations.with_new_source(after) if is_other else await self._with_brokers(after, last, made)
                 after = generations.with_pruned_generations(moved, self.settings.generations_max)
+            after = generations.with_table(after, table_label(last.sink), table_label(made.sink))
         key = revision_key(pipeline.id, made.version)
         return CatalogChange(after, [Absent(key)], [Put(key, value)])
 

@@ -235,6 +235,8 @@ class Generation(StoredStruct, frozen=True):
     """The generation that a rewind replaced; 0: none."""
     delete_previous: bool = False
     """Rows of older generations from `starts` on are deleted once this one has passed the checkpoints of `replaces`."""
+    tables: tuple[str, ...] = ()
+    """With `delete_previous`: the table that its rows go to, and the first other one they may have gone to."""
 
 
 class Pipeline(StoredStruct, frozen=True):

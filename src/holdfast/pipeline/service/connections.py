@@ -16,11 +16,11 @@ from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.topic_reader import TopicReader
 from holdfast.pipeline.catalog.secret_references import resolved
 from holdfast.pipeline.catalog.source_topic import open_source_topic
+from holdfast.pipeline.catalog.table_identity import table_identity
 from holdfast.pipeline.model.definition import ClickHouseConfig, KafkaConfig
 from holdfast.pipeline.model.secret_references import SecretReferences, masked
 from holdfast.pipeline.service.settings import ServiceSettings
 from holdfast.pipeline.service.threads import BoundedThreads
-from holdfast.pipeline.sinks.clickhouse.tables import table_identity
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError

@@ -136,6 +136,8 @@ class Reprocessing:
         revision = await self._catalog.revision(pipeline.id, pipeline.revision)
         if not isinstance(revision.sink, ClickHouseConfig):
             return "the sink is no longer ClickHouse"
+        if moved := rewind_rules.changed_table(fresh):
+            return moved
         before = await self._older(pipeline, fresh, revision)
         now = await partitions_of(self._store, pipeline.id, fresh.number)
         verdict = rewind_rules.may_delete(fresh, now, before)

@@ -165,6 +165,16 @@ def may_delete(
     return DeletionReadiness(True)
 
 
+def changed_table(fresh: Generation) -> str:
+    """Why the rows of older generations are not deleted at all: those that replace them may be in another table."""
+    if not fresh.delete_previous or len(fresh.tables) < 2:
+        return ""
+    return (
+        f"the sink was {' and '.join(fresh.tables)} since the rewind, so rows of older generations are not deleted: "
+        "rewind again with deletePrevious, or delete rows by their _generation"
+    )
+
+
 def is_same_topic(read: SourceTopic | None, topic: str, topic_id: str) -> bool:
     """Whether a generation read this topic. What is not recorded (by a release before) is taken as the same."""
     if read is None:

@@ -16,10 +16,12 @@ from holdfast.pipeline.model.definition import (
     Generation,
     Pipeline,
     active_generations,
+    live_generation,
     registry_namespace,
 )
 from holdfast.pipeline.model.driver_protocol import StreamProgress
 from holdfast.pipeline.service.responses import Response
+from holdfast.pipeline.service.rewind_rules import changed_table
 from holdfast.registry import PartitionState
 from holdfast.registry.queries import partitions_by_namespace
 from holdfast.registry.queries import partitions_of as registry_partitions
@@ -248,6 +250,9 @@ def _warnings(
         yield from slot.warnings
     if pipeline.problems and pipeline.revision:
         yield f"the edited parts do not fit together; revision {pipeline.revision} stays in use: {'; '.join(pipeline.problems)}"
+    live = live_generation(pipeline)
+    if live is not None and (moved := changed_table(live)):
+        yield moved
     if mode == "no-leases" and pipeline.state.replicas > 1:
         yield f"replicas {pipeline.state.replicas} is ignored: workers run without leases"
     unfinished = [str(each.partition) for each in partitions if each.pending and each.owner is None]

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.clickhouse.client import ClickHouseClient, database_of_dsn, parse_dsn, port_of
+from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.clickhouse.quoting import qualified_name, quote_literal
 from holdfast.clickhouse.replicas import REPLICATED
+from holdfast.pipeline.catalog.table_identity import database_of_config
 from holdfast.pipeline.mapping.ddl import (
     DEDUP_WINDOW_SETTING,
     REPLICATED_SECONDS_SETTING,
@@ -46,18 +47,7 @@ class TableCheck:
 
 def database_of(target: SinkTarget) -> str:
     """The database of a target: as configured, else from the DSN, else `default`."""
-    return _database(config_of(target), target.embedded)
-
-
-def table_identity(config: ClickHouseConfig, *, embedded: str) -> tuple[str, int, str, str]:
-    """Server, database and table: equal for two configurations of one table, however their URLs are written."""
-    parts = parse_dsn(config.dsn or embedded)
-    return (parts.hostname or "").lower(), port_of(parts), _database(config, embedded), config.table
-
-
-def _database(config: ClickHouseConfig, embedded: str) -> str:
-    dsn = config.dsn or embedded
-    return config.database or (database_of_dsn(dsn) if dsn else "") or "default"
+    return database_of_config(config_of(target), target.embedded)
 
 
 def config_of(target: SinkTarget) -> ClickHouseConfig:
