@@ -223,6 +223,24 @@ async def test_rows_stay_while_a_worker_owns_a_partition_of_the_old_generation(
     assert why == "partition 1 of generation 1 is still owned by zombie"
 
 
+async def test_rows_stay_while_a_backfill_that_began_before_the_rewind_is_not_done(
+    world: PipelineServiceHarness,
+) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    _, backfill = await world.service.reprocessing.backfill(pipeline.id, {0: 0}, {0: 10})
+    await world.progress(await world.registry(pipeline, backfill.number), [2])  # then its worker left
+    await world.ask(ROW.format(world.name, backfill.number, 0, 2, pipeline.id))
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    why = await world.service.reprocessing.delete_replaced(after)
+    assert why == "backfill 2 is not done: its rows are deleted when it has ended or is cancelled"
+    assert await counted(world) == "2\t0\t2\t0", "it is not fenced either"
+    await until_deleted(world, await world.service.reprocessing.cancel_backfill(pipeline.id, backfill.number))
+    assert await counted(world) == ""
+
+
 async def test_rows_stay_until_the_new_generation_has_passed_every_older_one(world: PipelineServiceHarness) -> None:
     pipeline = await filled(world)
     await world.service.inspection.create_table(pipeline.id)

@@ -16,6 +16,7 @@ from holdfast.pipeline.model.definition import (
     Generation,
     Pipeline,
     Revision,
+    active_generations,
     live_generation,
     registry_namespace,
 )
@@ -140,7 +141,8 @@ class Reprocessing:
             return moved
         before = await self._older(pipeline, fresh, revision)
         now = await partitions_of(self._store, pipeline.id, fresh.number)
-        verdict = rewind_rules.may_delete(fresh, now, before)
+        active = {each.number for each in active_generations(pipeline)}
+        verdict = rewind_rules.may_delete(fresh, now, before, active)
         if not verdict.ready:
             return verdict.why
         rows = ReplacedRows(

@@ -1,10 +1,10 @@
 """The rules of rewinds and backfills: their offsets, and when the rows that a rewind replaces may be deleted. No I/O but `resolve`.
 
 The one rule: rows of an older generation are deleted only after the generation that replaces them has passed its checkpoints,
-partition by partition, and no worker owns a partition of it. How they are deleted is `row_deletion`.
+partition by partition, no worker owns a partition of it, and it is retired. How they are deleted is `row_deletion`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.client.topic_reader import TopicReader
@@ -144,11 +144,21 @@ class DeletionReadiness:
 
 
 def may_delete(
-    fresh: Generation, now: Sequence[PartitionState], before: Mapping[int, Sequence[PartitionState]]
+    fresh: Generation,
+    now: Sequence[PartitionState],
+    before: Mapping[int, Sequence[PartitionState]],
+    active: Collection[int],
 ) -> DeletionReadiness:
-    """Decide by the checkpoints and owners of the new generation and of all older ones whose rows it replaces."""
+    """Decide by the checkpoints and owners of the new generation and of all older ones whose rows it replaces.
+
+    A deletion fences older generations for ever, so backfills among them (`active`) come to their end first.
+    """
     at = {state.id: state.checkpoint for state in now}
     for number, states in sorted(before.items()):
+        if number in active:
+            return DeletionReadiness(
+                False, f"backfill {number} is not done: its rows are deleted when it has ended or is cancelled"
+            )
         for state in states:
             if state.owner is not None:
                 return DeletionReadiness(
