@@ -20,6 +20,7 @@ from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.reader import LogReader
 from holdfast.log.segment_list import load_segments
 from holdfast.log.segments import SegmentReader
+from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.errors import FencedError, OutcomeUnknownError, UnavailableError
 
 
@@ -191,6 +192,23 @@ async def test_compaction_stops_below_what_is_young_protected_or_undecided(world
     await world.publish(partition)
     await compact(partition, COMPACT_NOW, world.context())
     assert next((each.offset, each.value) for each in await world.read()) == (5, b"later")
+
+
+@pytest.mark.parametrize("step", ["maintenance.keys-scanned", "maintenance.compacted-segment-uploaded"])
+async def test_a_range_that_is_begun_while_a_pass_runs_stays_as_it_is(world: MaintenanceWorld, step: str) -> None:
+    partition = await world.open()
+    await fill_keys(world, partition, [[(b"a", b"%d" % at), (b"b%d" % at, b"x")] for at in range(4)])
+    pending: list[int] = []
+
+    def begin(name: str) -> None:
+        if name == step:
+            pending.append(0)
+
+    with failpoints.installed(begin):
+        await compact(partition, COMPACT_NOW, world.context(), protect=lambda: pending[0] if pending else None)
+    assert [each.offset for each in await world.read()] == list(range(8))
+    done = await compact(partition, COMPACT_NOW, world.context())  # when the range is finished
+    assert done.records_dropped == 3
 
 
 async def test_a_log_that_is_mostly_compacted_is_left_alone(world: MaintenanceWorld) -> None:

@@ -5,8 +5,8 @@ the oldest on. Small neighbours are joined on the way. Each rewritten run of seg
 after every step, and a crash costs only the rest of the pass: oldest first means that a segment is marked compacted only when all
 that its records replace has gone. Readers in the middle find the old objects until their grace is over, then plan again.
 
-It stops below what a pipeline has to read again (docs/safety.md, rule 18), below open transactions, and below
-`min_compaction_lag_ms`.
+It stops below what a pipeline has to read again (docs/safety.md, rule 18; asked again for every commit), below open transactions,
+and below `min_compaction_lag_ms`.
 """
 
 import asyncio
@@ -93,7 +93,9 @@ async def compact(
             scan = await _scan(
                 partition, start, until, CompactionScan(KeyOffsetMap(number, slices), first=scan), context
             )
-        await _rewrite(partition, _CompactionPass(scan, end, number == slices - 1, now_ms, policy), context, done)
+        plan = _CompactionPass(scan, end, number == slices - 1, now_ms, policy)
+        if not await _rewrite(partition, plan, context, done, protect):
+            break  # the last slice marks segments as compacted: all slices reach them, or none does
     return done
 
 
@@ -155,8 +157,13 @@ async def _scan(
 
 
 async def _rewrite(
-    partition: LeadingPartition, plan: _CompactionPass, context: MaintenanceContext, done: CompactionResult
-) -> None:
+    partition: LeadingPartition,
+    plan: _CompactionPass,
+    context: MaintenanceContext,
+    done: CompactionResult,
+    protect: Protect,
+) -> bool:
+    """Rewrite from the oldest on. False: it stopped below what a pipeline has begun to read since the pass began."""
     listed = [each for each in await _list(partition, context) if each.segment.end_offset <= plan.until]
     unchanged: list[_ListedSegment] = []  # only to be marked; many at once, because a list is rewritten for it
     while listed:
@@ -172,11 +179,13 @@ async def _rewrite(
         old = [each.segment for each in run]
         new = await upload_rewritten(partition, old, left, _compacted_at_ms(old, plan), context)
         failpoints.reached("maintenance.compacted-segment-uploaded")
-        await replace_segments(partition, old, [new], context)
+        if not await replace_segments(partition, old, [new], context, protect=protect):
+            return False
         done.written += 1
         done.rewritten += len(old)
         done.records_dropped += dropped
     await _mark(partition, unchanged, plan, context, done)
+    return True
 
 
 async def _mark(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from holdfast.contracts.objects import Missing
 from holdfast.log.maintenance.index_objects import entries_of, index_record, write_index
 from holdfast.log.maintenance.listing_change import ListingChange, commit_listing_change, exclusive_listing
+from holdfast.log.maintenance.retention import Protect, nothing_protected
 from holdfast.log.maintenance.settings import MaintenanceContext
 from holdfast.log.metadata import IndexRecord, SegmentRecord
 from holdfast.log.partition.leading_partition import LeadingPartition
@@ -23,8 +24,10 @@ async def replace_segments(
     context: MaintenanceContext,
     *,
     same_batches: bool = False,
-) -> None:
-    """List `new` instead of `old`. `UnavailableError`: they are no longer listed next to each other; plan again.
+    protect: Protect = nothing_protected,
+) -> bool:
+    """List `new` instead of `old`; False: a pipeline may read `old` again by now. `UnavailableError`: they are no longer listed
+    next to each other; plan again.
 
     `same_batches`: they hold what `old` held, so what the tail still has of it stays readable.
     """
@@ -52,9 +55,13 @@ async def replace_segments(
                 fresh=(*fresh, longer.object),
                 trash={**trash, index.object: False},
             )
+        protected = protect()
+        if protected is not None and old[-1].end_offset > protected:
+            return False
         await commit_listing_change(partition, change, context)
         if not same_batches:
             partition.evict_rewritten(old[-1].end_offset)
+        return True
 
 
 def _index_over(indexes: Sequence[IndexRecord], segment: SegmentRecord) -> IndexRecord | None:
