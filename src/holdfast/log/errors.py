@@ -46,6 +46,17 @@ class OffsetOutOfRangeError(InvalidError):
         self.partition, self.offset, self.start, self.end = partition, offset, start, end
 
 
+class PendingRangeError(InvalidError):
+    """A pipeline may have to read records again that were to be deleted, from `pending` on."""
+
+    def __init__(self, partition: str, offset: int, pending: int) -> None:
+        super().__init__(
+            f"offset to delete {partition} up to", offset, f"at most {pending}, from where a pipeline reads"
+        )
+        self.args = (partition, offset, pending)
+        self.partition, self.offset, self.pending = partition, offset, pending
+
+
 class HeapTopicError(InvalidError):
     """The topic is a heap: its records are what the heap did, and nobody else appends, deletes or compacts them."""
 

@@ -119,6 +119,7 @@ class LocalLog:
             log=log,
             settings=maintenance,
             pending_from=self.pending_ranges.lowest,
+            refresh_pending=self.pending_ranges.refresh,
         )
         reading = self._reading = LogReader(objects, clock=clock, settings=log)
         self.service = LogService(

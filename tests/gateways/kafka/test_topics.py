@@ -11,7 +11,9 @@ from tests.support.partitions import batch
 
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.batches import Record, encode
+from holdfast.log.errors import HeapTopicError, PendingRangeError
 from holdfast.log.topics import PARTITIONS_MAX
+from holdfast.vocabulary.errors import InvalidError
 
 SOON = timedelta(seconds=10)
 
@@ -298,6 +300,21 @@ async def test_records_that_cannot_be_deleted_get_their_code(tmp_path: Path) -> 
         ]
         assert [each.low_watermark for topic in answer.topics for each in topic.partitions] == [-1] * 4
         answer = await admin.ask("DeleteRecords", topics=[records("compacted", {0: 0})], timeout=SOON)
+        assert code(answer.topics[0].partitions[0]) is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    "refused", [PendingRangeError("a:0", 3, 2), HeapTopicError("a", "DeleteRecords")], ids=["pipeline", "heap"]
+)
+async def test_records_that_others_need_are_kept_by_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: InvalidError
+) -> None:
+    async def refuse(*_: Any) -> int:
+        raise refused
+
+    async with admin_of(tmp_path, topics={"a": 1}) as admin:
+        monkeypatch.setattr(admin.backend.log, "delete_records", refuse)
+        answer = await admin.ask("DeleteRecords", topics=[records("a", {0: 3})], timeout=SOON)
         assert code(answer.topics[0].partitions[0]) is ErrorCode.POLICY_VIOLATION
 
 

@@ -28,6 +28,7 @@ from holdfast.kafka.enums import ConfigSource
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_OFFSET
 from holdfast.kernel.placement import Placement
+from holdfast.log.errors import HeapTopicError, PendingRangeError
 from holdfast.log.topic_config import DEFAULT_GROUP, check_replication, read_config
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.security.acls import Operation, ResourceType
@@ -245,7 +246,7 @@ async def _delete_records(backend: KafkaBackend, name: str, number: int, offset:
         raise ApiError(ErrorCode.POLICY_VIOLATION, "a compacted topic keeps the last record of every key")
     try:
         return await backend.log.delete_records(name, number, offset)
-    except (UnknownTopicError, TopicNameError):
+    except (UnknownTopicError, TopicNameError, HeapTopicError, PendingRangeError):
         raise
     except InvalidError as error:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, str(error)) from None

@@ -3,13 +3,14 @@
 Each range is recorded in a registry first; an intent with a `topic` is about offsets of that topic. The one rule: retention and
 compaction keep everything at or above the lowest begun start of a partition. The mirror lags a little: a
 range begun a moment ago can still lose a race with retention; its reader then finds the offsets gone, never other records in their
-place.
+place. Who is asked by an operator refreshes it first.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.contracts.store import Store
+from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.mirror import Mirror
 from holdfast.registry.queries import TopicIntent, mirror_topic_intents
 from holdfast.vocabulary.clock import Clock
@@ -21,6 +22,7 @@ class PendingRanges:
 
     def __init__(self) -> None:
         self._mirror: Mirror[tuple[TopicIntent, ...]] | None = None
+        self._store: Store | None = None
         self._version = -1
         self._lowest: dict[tuple[str, int], int] = {}
 
@@ -28,11 +30,17 @@ class PendingRanges:
     async def following(self, store: Store, *, clock: Clock, random: Random) -> AsyncIterator[None]:
         """Keep them up to date for the body."""
         async with mirror_topic_intents(store, clock=clock, random=random) as mirror:
-            self._mirror = mirror
+            self._mirror, self._store = mirror, store
             try:
                 yield
             finally:
-                self._mirror, self._version = None, -1
+                self._mirror, self._store, self._version = None, None, -1
+
+    async def refresh(self) -> None:
+        """Take over what the store has now, in one scan: every range that was begun or finished before the call."""
+        mirror, store = self._mirror, self._store
+        if mirror is not None and store is not None:
+            mirror.load(await store.scan(mirror.prefix, prefix_end(mirror.prefix)))
 
     def lowest(self, topic: str, number: int) -> int | None:
         """The first offset of a partition that may have to be read again, if there is one; 0 while that is not known."""

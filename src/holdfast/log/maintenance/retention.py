@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.contracts.objects import Missing
 from holdfast.log.batches import encode
+from holdfast.log.errors import PendingRangeError
 from holdfast.log.leader_epochs import without_epochs_before
 from holdfast.log.maintenance.index_objects import entries_of
 from holdfast.log.maintenance.listing_change import (
@@ -194,22 +195,20 @@ async def delete_records(
 ) -> int:
     """Delete everything below `offset` (-1: everything visible); the offset where the partition starts now.
 
-    `InvalidError`: the offset is beyond the high watermark, or a pipeline still has to read what lies below it.
+    `InvalidError`: the offset is beyond the high watermark. `PendingRangeError`: a pipeline still has to read what lies below
+    it, which without `protect` is read from the store first.
     """
-    if protect is None:
-        partition_id = partition.partition_id
-        protect = lambda: context.pending_from(partition_id.topic, partition_id.number)  # noqa: E731 - asked again for every commit
     high_watermark = partition.high_watermark
     target = high_watermark if offset == KAFKA_HIGH_WATERMARK else offset
     if not 0 <= target <= high_watermark:
         raise InvalidError(f"offset to delete {partition.partition_id} up to", offset, f"0 to {high_watermark}, or -1")
+    if protect is None:
+        which = partition.partition_id
+        await context.refresh_pending()
+        protect = lambda: context.pending_from(which.topic, which.number)  # noqa: E731 - asked again for every commit
     protected = protect()
     if protected is not None and max(protected, partition.record.start) < target:
-        raise InvalidError(
-            f"offset to delete {partition.partition_id} up to",
-            offset,
-            f"at most {protected}, from where a pipeline reads",
-        )
+        raise PendingRangeError(str(partition.partition_id), offset, protected)
     await _move_start(partition, target, context, protect)
     return partition.record.start
 

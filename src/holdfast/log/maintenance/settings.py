@@ -1,6 +1,6 @@
 """What an operator may tune about maintenance, and what a topic's configuration means for it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from holdfast.contracts.objects import Objects
@@ -12,6 +12,10 @@ from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
 NO_PENDING_RANGES: Callable[[str, int], int | None] = lambda _topic, _number: None  # noqa: E731 - a value
+
+
+async def _nothing_to_refresh() -> None:
+    """Nothing is mirrored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class MaintenanceContext:
 
     `owner`: whose the objects are; everything is written below its prefix, and deleted by it.
     `pending_from`: the first offset of a partition (topic, number) that a pipeline may read again; see `PendingRanges`.
+    `refresh_pending`: makes `pending_from` as new as the store is now, at the cost of a scan.
     """
 
     store: Store
@@ -78,6 +83,7 @@ class MaintenanceContext:
     log: LogSettings
     settings: MaintenanceSettings
     pending_from: Callable[[str, int], int | None] = NO_PENDING_RANGES
+    refresh_pending: Callable[[], Awaitable[None]] = _nothing_to_refresh
 
     def due_ms(self) -> int:
         """When an object that is unlinked now may be deleted."""
