@@ -1,5 +1,7 @@
 """Retention and deletion stop where somebody has begun a range, and go on when it is finished."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from tests.support.cluster import LocalCluster
@@ -10,6 +12,7 @@ from holdfast.kafka.special_offsets import EARLIEST
 from holdfast.log.errors import PendingRangeError
 from holdfast.log.maintenance import MaintenanceSettings
 from holdfast.log.maintenance.pending_ranges import PendingRanges
+from holdfast.log.model import PartitionId
 from holdfast.log.service import LogService
 from holdfast.pipeline.model.definition import RangeIntent, registry_namespace
 from holdfast.registry import RegistrySettings, RegistryStore
@@ -17,10 +20,11 @@ from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.types import TopicPartition
 
+ORDERS = PartitionId(topic="orders", topic_id="1", number=0)
 OFTEN = MaintenanceSettings(retention_interval_ms=20, grace_ms=0)
 
 
-async def begun(cluster: LocalCluster, topic: str = "orders") -> RegistryStore:
+async def begun(cluster: LocalCluster, topic: str = "orders", topic_id: str = "") -> RegistryStore:
     """A pipeline that has begun offsets 2 to 4 of partition 0."""
     registry = RegistryStore(
         cluster.store,
@@ -30,7 +34,7 @@ async def begun(cluster: LocalCluster, topic: str = "orders") -> RegistryStore:
     )
     await registry.initialize()
     assert await registry.claim(0, "worker", 0)
-    intent = msgspec.json.encode(RangeIntent(start=2, end=4, revision=1, topic=topic)).decode()
+    intent = msgspec.json.encode(RangeIntent(start=2, end=4, revision=1, topic=topic, topic_id=topic_id)).decode()
     assert await registry.begin_range(0, "worker", 1, intent)
     return registry
 
@@ -84,12 +88,24 @@ async def test_deletion_on_demand_does_not_rely_on_a_mirror_that_lags(
     assert mirror is not None
     monkeypatch.setattr(mirror, "apply", lambda _: None)  # no commit arrives
     registry = await begun(cluster)
-    assert ann.agent.log.pending_ranges.lowest("orders", 0) is None
+    assert ann.agent.log.pending_ranges.lowest(ORDERS) is None
     with pytest.raises(PendingRangeError):
         await ann.service.delete_records("orders", 0, 3)
     assert await registry.update_checkpoint(0, "worker", 4, 1)
-    assert ann.agent.log.pending_ranges.lowest("orders", 0) == 2
+    assert ann.agent.log.pending_ranges.lowest(ORDERS) == 2
     assert await ann.service.delete_records("orders", 0, 4) == 4
+
+
+async def test_a_range_of_a_deleted_topic_holds_nothing_of_its_successor(cluster: LocalCluster) -> None:
+    ann = await cluster.node("ann")
+    await begun(cluster, topic_id="deleted")
+    created = await ann.service.create_topic("orders", 2)
+    await async_until(lambda: len(ann.agent.leading) == 2)
+    await ann.service.produce("orders", 0, batch("a", "b", "c", "d", "e"))
+    assert await ann.service.delete_records("orders", 0, 3) == 3
+    ranges = ann.agent.log.pending_ranges
+    assert ranges.lowest(replace(ORDERS, topic_id="deleted")) == 2
+    assert ranges.lowest(replace(ORDERS, topic_id=created.id)) is None
 
 
 async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) -> None:
@@ -101,8 +117,8 @@ async def test_ranges_of_another_kafka_hold_nothing_here(cluster: LocalCluster) 
             and "registry/pipeline-p-1/meta" in ann.agent.log.pending_ranges._mirror.items
         )
     )
-    assert ann.agent.log.pending_ranges.lowest("orders", 0) is None
-    assert ann.agent.log.pending_ranges.lowest("", 0) is None
+    assert ann.agent.log.pending_ranges.lowest(ORDERS) is None
+    assert ann.agent.log.pending_ranges.lowest(replace(ORDERS, topic="")) is None
 
 
 async def test_nothing_is_deleted_before_the_begun_ranges_are_known(cluster: LocalCluster) -> None:
@@ -110,8 +126,8 @@ async def test_nothing_is_deleted_before_the_begun_ranges_are_known(cluster: Loc
     await ann.service.create_topic("orders", 1)
     await async_until(lambda: len(ann.agent.leading) == 1)
     ranges = PendingRanges()  # no mirror yet, as right after a start, or after a session was lost
-    assert ranges.lowest("orders", 0) == 0
+    assert ranges.lowest(ORDERS) == 0
     clock, random = RealClock(), SystemRandom()
     async with ranges.following(ann.agent.log._store, clock=clock, random=random):
-        assert ranges.lowest("orders", 0) is None
-    assert ranges.lowest("orders", 0) == 0
+        assert ranges.lowest(ORDERS) is None
+    assert ranges.lowest(ORDERS) == 0

@@ -13,7 +13,7 @@ from holdfast.contracts.store import Committed, Conflict, Entry, Operation, Requ
 from holdfast.registry import RegistryStore, keys, queries, records
 from holdfast.vocabulary.errors import CorruptError
 
-RANGE = '{"start":10,"end":20,"topic":"orders"}'
+RANGE = '{"start":10,"end":20,"topic":"orders","topicId":"T1"}'
 
 
 @pytest.fixture(params=["memory"])
@@ -102,7 +102,7 @@ async def test_the_mirror_of_topic_intents_follows_begin_and_finish(world: Regis
     async with queries.mirror_topic_intents(world.store, clock=world.clock, random=world.random) as mirror:
         assert await first.begin_range(3, "a", 1, RANGE)
         key = keys.partition_key("jobs-1", 3)
-        await async_until(lambda: mirror.items[key] == (queries.TopicIntent("orders", 3, 10),))
+        await async_until(lambda: mirror.items[key] == (queries.TopicIntent("orders", 3, 10, "T1"),))
         assert await first.update_checkpoint(3, "a", 20, 1)
         await async_until(lambda: mirror.items[key] == ())
 

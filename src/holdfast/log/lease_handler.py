@@ -191,9 +191,7 @@ class PartitionLeaseHandler:
             session=self._session,
             partitions=self.leading.values,
             policy=lambda partition: self._topics.policy(partition.partition_id),
-            protect=lambda partition: self._pending_ranges.lowest(
-                partition.partition_id.topic, partition.partition_id.number
-            ),
+            protect=lambda partition: self._pending_ranges.lowest(partition.partition_id),
         )
         self._running = True
         try:

@@ -102,10 +102,9 @@ class OwnedPartition:
 
     async def trim(self, until: int, needed_from: Callable[[], int]) -> int:
         """Remove records below `until`, and below what is needed then; where the log starts now. Fenced, as `delete_records` is."""
-        which = self.partition_id
 
         def protected() -> int:
-            pending = self._context.pending_from(which.topic, which.number)
+            pending = self._context.pending_from(self.partition_id)
             return needed_from() if pending is None else min(pending, needed_from())
 
         target = min(until, protected(), self.high_watermark)

@@ -30,11 +30,14 @@ class TopicIntent:
     topic: str
     partition: int
     start: int
+    topic_id: str = ""
+    """Empty: it is not known, and may be any topic of that name."""
 
 
 class _TopicRange(msgspec.Struct, frozen=True):
     start: int
     topic: str = ""
+    topic_id: str = msgspec.field(default="", name="topicId")
 
 
 class _RecordWithIntent(msgspec.Struct, frozen=True):
@@ -93,7 +96,7 @@ async def clear_abandoned(store: Store, namespace: str, *, commit: Commit) -> bo
     }
     clear = True
     for entry in entries:
-        if keys.is_stream(entry.key) and not alive and retained_offsets(entry):
+        if keys.is_stream(entry.key) and not alive and retained_offsets(entry).retain:
             outcome = await commit([AtVersion(entry.key, entry.version)], [Put(entry.key, without_retained(entry))])
             clear = clear and isinstance(outcome, Committed)
         if keys.record_kind(entry.key) != keys.PARTITIONS:
@@ -155,7 +158,11 @@ async def mirror_topic_intents(
 def topic_intents(entry: Entry) -> tuple[TopicIntent, ...]:
     """The ranges of topics that a record has begun. A record that cannot be decoded is its owner's to report."""
     if keys.is_stream(entry.key):
-        return tuple(TopicIntent(each.topic, each.partition, each.start) for each in retained_offsets(entry))
+        retained = retained_offsets(entry)
+        ids = retained.topics
+        return tuple(
+            TopicIntent(each.topic, each.partition, each.start, ids.get(each.topic, "")) for each in retained.retain
+        )
     if keys.record_kind(entry.key) != keys.PARTITIONS:
         return ()
     try:
@@ -165,7 +172,7 @@ def topic_intents(entry: Entry) -> tuple[TopicIntent, ...]:
     number = entry.key.rpartition("/")[2]
     if begun is None or not begun.topic or not number.isdecimal():
         return ()
-    return (TopicIntent(begun.topic, int(number), begun.start),)
+    return (TopicIntent(begun.topic, int(number), begun.start, begun.topic_id),)
 
 
 def _place(key: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 The one rule: it is replaced by whoever read it last. Every owner writes it before it does anything, so that the next write of a
 former one is refused, whatever that one believes. Its fields are up to its writer, but for `retain`: the offsets that its owner may
-have to read again, which retention keeps.
+have to read again, which retention keeps, and `topics`: the ids of the topics they are of.
 
 A record of thousands of partitions is stored as {"zlib": …}, so that it fits into a commit.
 """
@@ -34,8 +34,11 @@ class RetainedOffset(msgspec.Struct, frozen=True):
     start: int
 
 
-class _Retained(msgspec.Struct, frozen=True):
+class RetainedOffsets(msgspec.Struct, frozen=True):
+    """What a record retains, and the ids of topics by name: an offset of another topic of that name is none of these."""
+
     retain: tuple[RetainedOffset, ...] = ()
+    topics: dict[str, str] = {}
 
 
 class _Compressed(msgspec.Struct, frozen=True):
@@ -59,12 +62,12 @@ async def replace_stream(
     return Entry(key, value, outcome.version) if isinstance(outcome, Committed) else None
 
 
-def retained_offsets(entry: Entry) -> tuple[RetainedOffset, ...]:
+def retained_offsets(entry: Entry) -> RetainedOffsets:
     """What a record, as it is stored, retains. One that cannot be decoded is its owner's to report."""
     try:
-        return msgspec.json.decode(_decompressed(entry), type=_Retained).retain
+        return msgspec.json.decode(_decompressed(entry), type=RetainedOffsets)
     except (msgspec.MsgspecError, CorruptError):
-        return ()
+        return RetainedOffsets()
 
 
 def without_retained(entry: Entry) -> bytes:

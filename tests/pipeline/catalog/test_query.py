@@ -14,7 +14,7 @@ from holdfast.pipeline.model.definition import Revision, live_generation, regist
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.model.query import QueryConfig, chosen_engine
 from holdfast.registry import RegistrySettings, RegistryStore
-from holdfast.registry.queries import topic_intents
+from holdfast.registry.queries import TopicIntent, topic_intents
 from holdfast.registry.streams import read_stream, replace_stream
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
@@ -165,7 +165,7 @@ async def test_a_retired_query_retains_nothing_and_the_revision_of_a_begun_batch
     namespace = registry_namespace(made.id, 1)
     settings = RegistrySettings(namespace=namespace, partitions=1)
     await RegistryStore(store, clock=clock, random=random, settings=settings).initialize()
-    record = b'{"epoch":1,"intent":{"recipe":1},"retain":[{"topic":"orders","partition":3,"start":7}]}'
+    record = b'{"epoch":1,"topics":{"orders":"T1"},"intent":{"recipe":1},"retain":[{"topic":"orders","partition":3,"start":7}]}'
     assert await replace_stream(store, namespace, None, record, clock=clock, random=random) is not None
     for number in range(3):
         await pipelines.put_part(made.id, "sink", {**SINK, "table": f"t{number}"})
@@ -174,7 +174,7 @@ async def test_a_retired_query_retains_nothing_and_the_revision_of_a_begun_batch
         await pipelines.revision(made.id, 2)
     entry = await read_stream(store, namespace)
     assert entry is not None
-    assert [(each.topic, each.partition, each.start) for each in topic_intents(entry)] == [("orders", 3, 7)]
+    assert topic_intents(entry) == (TopicIntent("orders", 3, 7, "T1"),)
     after, _ = await pipelines.put_part(made.id, "query", {**COUNTS, "outputMode": "complete"})
     assert len(after.generations) == 2
     await pipelines.sweep()

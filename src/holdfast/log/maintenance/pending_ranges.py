@@ -1,20 +1,25 @@
 """Pending ranges: offsets that a pipeline has begun to process and may have to read again, exactly as they were.
 
-Each range is recorded in a registry first; an intent with a `topic` is about offsets of that topic. The one rule: retention and
-compaction keep everything at or above the lowest begun start of a partition. The mirror lags a little: a
-range begun a moment ago can still lose a race with retention; its reader then finds the offsets gone, never other records in their
-place. Who is asked by an operator refreshes it first.
+Each range is recorded in a registry first; an intent with a `topic` is about offsets of that topic, and, if it has the topic's id,
+of no other of that name. The one rule: retention and compaction keep everything at or above the lowest begun start of a partition.
+The mirror lags a little: a range begun a moment ago can still lose a race with retention; its reader then finds the offsets gone,
+never other records in their place. Before records are deleted on demand it is refreshed.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
 
 from holdfast.contracts.store import Store
 from holdfast.contracts.validation import prefix_end
 from holdfast.kernel.mirror import Mirror
+from holdfast.log.model import PartitionId
 from holdfast.registry.queries import TopicIntent, mirror_topic_intents
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
+
+_ANY_TOPIC: Final = ""  # the id in intents that were begun before ids were recorded
 
 
 class PendingRanges:
@@ -24,7 +29,7 @@ class PendingRanges:
         self._mirror: Mirror[tuple[TopicIntent, ...]] | None = None
         self._store: Store | None = None
         self._version = -1
-        self._lowest: dict[tuple[str, int], int] = {}
+        self._lowest: dict[PartitionId, int] = {}
 
     @asynccontextmanager
     async def following(self, store: Store, *, clock: Clock, random: Random) -> AsyncIterator[None]:
@@ -42,20 +47,21 @@ class PendingRanges:
         if mirror is not None and store is not None:
             mirror.load(await store.scan(mirror.prefix, prefix_end(mirror.prefix)))
 
-    def lowest(self, topic: str, number: int) -> int | None:
+    def lowest(self, partition: PartitionId) -> int | None:
         """The first offset of a partition that may have to be read again, if there is one; 0 while that is not known."""
         mirror = self._mirror
         if mirror is None:
             return 0
         if mirror.version != self._version:
             self._version, self._lowest = mirror.version, _lowest(mirror)
-        return self._lowest.get((topic, number))
+        starts = [self._lowest.get(partition), self._lowest.get(replace(partition, topic_id=_ANY_TOPIC))]
+        return min((each for each in starts if each is not None), default=None)
 
 
-def _lowest(mirror: Mirror[tuple[TopicIntent, ...]]) -> dict[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
+def _lowest(mirror: Mirror[tuple[TopicIntent, ...]]) -> dict[PartitionId, int]:
+    found: dict[PartitionId, int] = {}
     for intents in mirror.items.values():
         for intent in intents:
-            partition = intent.topic, intent.partition
+            partition = PartitionId(topic=intent.topic, topic_id=intent.topic_id, number=intent.partition)
             found[partition] = min(intent.start, found.get(partition, intent.start))
     return found

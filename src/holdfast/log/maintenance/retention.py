@@ -139,14 +139,13 @@ async def apply_retention(
 async def retention_start(partition: LeadingPartition, policy: CleanupPolicy, context: MaintenanceContext) -> int:
     """Where `apply_retention` would let the partition start, as far as its oldest index goes. Changes nothing."""
     head, after_bytes = await _head(partition, policy, context)
-    which = partition.partition_id
     return decide_retention(
         head,
         partition.record.start,
         context.clock.now_ms(),
         policy.retention_ms,
         policy.retention_bytes,
-        context.pending_from(which.topic, which.number),
+        context.pending_from(partition.partition_id),
         bytes_after=after_bytes,
     ).start
 
@@ -203,9 +202,8 @@ async def delete_records(
     if not 0 <= target <= high_watermark:
         raise InvalidError(f"offset to delete {partition.partition_id} up to", offset, f"0 to {high_watermark}, or -1")
     if protect is None:
-        which = partition.partition_id
         await context.refresh_pending()
-        protect = lambda: context.pending_from(which.topic, which.number)  # noqa: E731 - asked again for every commit
+        protect = lambda: context.pending_from(partition.partition_id)  # noqa: E731 - asked again for every commit
     protected = protect()
     if protected is not None and max(protected, partition.record.start) < target:
         raise PendingRangeError(str(partition.partition_id), offset, protected)

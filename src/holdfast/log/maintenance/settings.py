@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from holdfast.contracts.objects import Objects
 from holdfast.contracts.store import Store
 from holdfast.kernel.objects_owner import ObjectsOwner
+from holdfast.log.model import PartitionId
 from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.random import Random
 from holdfast.vocabulary.settings import MIB, check_at_least, check_between
 
-NO_PENDING_RANGES: Callable[[str, int], int | None] = lambda _topic, _number: None  # noqa: E731 - a value
+NO_PENDING_RANGES: Callable[[PartitionId], int | None] = lambda _: None  # noqa: E731 - a value
 
 
 async def _nothing_to_refresh() -> None:
@@ -71,7 +72,7 @@ class MaintenanceContext:
     """What maintenance works with.
 
     `owner`: whose the objects are; everything is written below its prefix, and deleted by it.
-    `pending_from`: the first offset of a partition (topic, number) that a pipeline may read again; see `PendingRanges`.
+    `pending_from`: the first offset of a partition that a pipeline may read again; see `PendingRanges`.
     `refresh_pending`: makes `pending_from` as new as the store is now, at the cost of a scan.
     """
 
@@ -82,7 +83,7 @@ class MaintenanceContext:
     random: Random
     log: LogSettings
     settings: MaintenanceSettings
-    pending_from: Callable[[str, int], int | None] = NO_PENDING_RANGES
+    pending_from: Callable[[PartitionId], int | None] = NO_PENDING_RANGES
     refresh_pending: Callable[[], Awaitable[None]] = _nothing_to_refresh
 
     def due_ms(self) -> int:
