@@ -1,6 +1,12 @@
 """What a slot knows of its partitions, and what it does about troubles: values and times alone."""
 
-from holdfast.pipeline.driver.owned_partitions import WARNINGS_MAX, SlotCounters, TakenPartition, offset_errors
+from holdfast.pipeline.driver.owned_partitions import (
+    WARNINGS_MAX,
+    SlotCounters,
+    TakenPartition,
+    deleted_unread,
+    offset_errors,
+)
 from holdfast.pipeline.driver.retry_state import RetryState
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.sources import TopicBounds
@@ -46,6 +52,14 @@ def test_deleted_offsets_and_a_recreated_topic_are_reported() -> None:
     assert "5 to 6" in offset_errors(TakenPartition(0, 1, 5, None), TopicBounds((7,), (10,)))
     assert "recreated" in offset_errors(TakenPartition(0, 1, 11, None), TopicBounds((0,), (10,)))
     assert offset_errors(TakenPartition(0, 1, 5, 5), TopicBounds((7,), (10,))) == ""
+
+
+def test_partitions_whose_next_records_are_gone_are_found_before_a_range_is_begun() -> None:
+    bounds = TopicBounds((7, 0, 7, 7), (10, 10, 10, 10))
+    owned = [TakenPartition(0, 1, 5, None), TakenPartition(1, 1, 5, None), TakenPartition(2, 1, 7, None)]
+    gone = deleted_unread([*owned, TakenPartition(3, 1, 5, 5)], bounds)
+    assert gone.keys() == {0}
+    assert "5 to 6" in gone[0]
 
 
 def test_warnings_are_kept_once_and_the_newest_of_them() -> None:

@@ -1,5 +1,6 @@
 """The partitions a slot owns and what it counted, as values. No I/O."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -116,6 +117,12 @@ class SlotCounters:
             warnings=tuple(self.warnings),
             source_partitions=self.source_partitions,
         )
+
+
+def deleted_unread(owned: Iterable[TakenPartition], bounds: TopicBounds) -> dict[int, str]:
+    """The partitions whose next records are gone, and why: a range of them would block, and hold back retention."""
+    behind = [each for each in owned if each.position < bounds.starts[each.partition]]
+    return {each.partition: why for each in behind if (why := offset_errors(each, bounds))}
 
 
 def offset_errors(owned: TakenPartition, bounds: TopicBounds) -> str:

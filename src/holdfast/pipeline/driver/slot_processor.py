@@ -7,7 +7,7 @@ for that partition until its checkpoint has moved to the range's end. How a part
 from collections.abc import Callable, Sequence
 
 from holdfast.pipeline.driver.next_mapping import next_mapping
-from holdfast.pipeline.driver.owned_partitions import SlotCounters, TakenPartition
+from holdfast.pipeline.driver.owned_partitions import SlotCounters, TakenPartition, deleted_unread
 from holdfast.pipeline.driver.range_plan import PlannedRange, plan_ranges
 from holdfast.pipeline.driver.range_writer import RangeWriter
 from holdfast.pipeline.driver.slot_context import DriverResources, SlotContext
@@ -106,6 +106,8 @@ class SlotProcessor:
         self.counters.source_partitions = len(bounds.ends)
         for number in bounds.unknown.keys() & self.owned.keys():
             self._slot.retry_later([number], bounds.unknown[number])
+        for number, why in deleted_unread(self.owned.values(), bounds).items():
+            self._slot.retry_later([number], why)
         for number, owned in self.owned.items():
             owned.update_end(bounds.ends[number], now_ms)
         return bounds
