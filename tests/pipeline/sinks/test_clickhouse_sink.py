@@ -223,10 +223,50 @@ def test_a_range_is_found_when_its_token_is_forgotten(clickhouse: ClickHouseData
     assert count(clickhouse)[0] == 94 + 49
 
 
+@pytest.mark.parametrize(
+    ("engine", "meanwhile", "rows"),
+    [
+        ("MergeTree", "replayed", 50),
+        ("MergeTree", "deleted", 49),
+        ("ReplacingMergeTree", "replayed", 50),
+        (
+            "ReplacingMergeTree",
+            "deleted",
+            48,
+        ),  # it may have been replaced: a merge would take the older row for the newer
+    ],
+)
+def test_a_range_whose_rows_are_not_those_it_made_is_not_stored_twice_when_its_token_is_forgotten(
+    clickhouse: ClickHouseDatabase, engine: str, meanwhile: str, rows: int
+) -> None:
+    target = target_in(clickhouse, dedup_window=2, engine=engine, order_by=("id", "_partition", "_offset"))
+    sink, of = prepared(target), fenced_range(0, 50)
+    put(sink, target, of, bad=(7,))
+    if meanwhile == "deleted":
+        clickhouse.run(f"ALTER TABLE {clickhouse.database}.orders DELETE WHERE id = 3 SETTINGS mutations_sync = 1")
+    else:
+        clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (7, 'x', 'p1', 1, 'orders', 0, 7)")
+    for start in range(0, 50, 10):
+        put(sink, target, fenced_range(start, start + 10, partition=1))
+    put(sink, target, again(of), bad=(7,))
+    assert count(clickhouse) == (50 + rows, 50 + rows)
+
+
+def test_a_replayed_dead_letter_is_not_taken_for_its_range(clickhouse: ClickHouseDatabase) -> None:
+    target, of = target_in(clickhouse), fenced_range(0, 50)
+    sink = prepared(target)
+    put(sink, target, of, bad=(7,))
+    assert lose_parts(clickhouse) == 1
+    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (7, 'x', 'p1', 1, 'orders', 0, 7)")
+    put(sink, target, again(of), bad=(7,))
+    assert count(clickhouse) == (50, 50)
+
+
 def test_rows_of_another_revision_are_reported(clickhouse: ClickHouseDatabase) -> None:
     target, of = target_in(clickhouse), fenced_range(0, 50)
     sink = prepared(target)
-    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES (1, 'x', 'p1', 1, 'orders', 0, 7)")
+    row = "(1, 'x', 'p1', 1, 'orders', 0, 7)"
+    clickhouse.run(f"INSERT INTO {clickhouse.database}.orders VALUES {row}, {row}")
     written = put(sink, target, again(of, epoch=1))
     assert len(written.warnings) == 1
     assert "51 rows of 50 records" in written.warnings[0]

@@ -2,8 +2,8 @@
 
 The one rule: a token alone proves nothing. ClickHouse forgets it after as many inserts as the deduplication window holds, though
 the rows are stored. And it records the token before it stores the rows: killed between the two, it drops every later insert under
-that token, though the rows are missing. So rows are queried by their provenance, before and after; rows that are still missing are
-inserted under the next token.
+that token, though the rows are missing. So rows are queried by their provenance, before and after. Of a range that is stored in
+part only the missing records are inserted; those that are still missing then, under the next token.
 """
 
 from collections.abc import Mapping
@@ -52,6 +52,8 @@ class FencedInsert:
     """The table keeps one row of a key, by its version: rows that are stored again change nothing, and may be gone."""
     record_column: str = "_offset"
     """The provenance column that is another for every record."""
+    by_record: bool = True
+    """Whether rows name their record by topic, partition and offset, so that single ones can be inserted."""
 
     @property
     def name(self) -> str:
@@ -90,39 +92,51 @@ def insert_resolved(connection: ClickHouseClient, insert: FencedInsert) -> tuple
     stored = _stored(connection, insert)
     if stored == made:
         return stored
-    insert_now(connection, insert)
-    stored = _stored(connection, insert)
-    if stored == made:
-        return stored
     if insert.replaces:
-        # How many should be left cannot be told. Under a token that nobody has used they are certainly there.
-        again = replace(insert, token=f"{insert.token}:{insert.query}", query=f"{insert.query}:again")
-        insert_now(connection, again, only=f"({insert.ttl}) > now()" if insert.ttl else "")
-        return made
+        return _insert_replacing(connection, insert)
     partitioning = tables.table_partitioning(connection, insert.database, insert.table, insert.kinds)
-    return stored if partitioning is None else _insert_missing(connection, insert, partitioning)
-
-
-def _insert_missing(
-    connection: ClickHouseClient, insert: FencedInsert, partitioning: tables.TablePartitioning
-) -> tuple[int, int]:
-    """A part is stored whole or not at all, so the missing rows are those of table partitions that have none of them."""
-    missing = statements.lost(insert.name, partitioning.key, insert.place)
-    if insert.ttl:
-        missing = f"({insert.ttl}) > now() AND {missing}"
+    by_record = insert.by_record and partitioning.keeps_rows
+    missing = _missing(insert, partitioning.key, by_record=by_record)
     kinds = {**insert.kinds, **partitioning.kinds}
-    stored = 0, 0
+    if stored[0] and (by_record or partitioning.key_given):  # the token may be forgotten
+        insert_now(connection, replace(insert, kinds=kinds), only=missing)
+    else:
+        insert_now(connection, insert)
+    stored = _stored(connection, insert)
+    if stored == made or partitioning.replicated:  # Keeper has a token only with its rows
+        return stored
     for spare in range(1, SPARE_TOKENS + 1):
         retry = replace(insert, kinds=kinds, token=f"{insert.token}:{spare}", query=f"{insert.query}:{spare}")
         insert_now(connection, retry, only=missing)
         stored = _stored(connection, insert)
-        if stored == insert.made:
+        if stored == made:
             return stored
     if not stored[0] and not partitioning.expires:
         raise BlockedError(
             f"{insert.name} has none of the rows after {SPARE_TOKENS + 1} inserts: does a row policy hide them?"
         )
     return stored
+
+
+def _insert_replacing(connection: ClickHouseClient, insert: FencedInsert) -> tuple[int, int]:
+    """How many should be left cannot be told. Under a token that nobody has used they are certainly there."""
+    insert_now(connection, insert)
+    stored = _stored(connection, insert)
+    if stored == insert.made:
+        return stored
+    again = replace(insert, token=f"{insert.token}:{insert.query}", query=f"{insert.query}:again")
+    insert_now(connection, again, only=f"({insert.ttl}) > now()" if insert.ttl else "")
+    return insert.made
+
+
+def _missing(insert: FencedInsert, partition_key: str, *, by_record: bool) -> str:
+    """The condition on rows that are not stored.
+
+    A part is stored whole or not at all, so table partitions that have none of the rows lack them; `by_record`, where merges keep
+    every row: those that have none of a record.
+    """
+    missing = statements.lost(insert.name, partition_key, insert.place, by_record=by_record)
+    return f"({insert.ttl}) > now() AND {missing}" if insert.ttl else missing
 
 
 def _check_unattributed(connection: ClickHouseClient, insert: FencedInsert) -> None:

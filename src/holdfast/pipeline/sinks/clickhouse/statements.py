@@ -185,12 +185,14 @@ def present(name: str, place: str, record_column: str = "_offset") -> str:
     return f"SELECT count(), uniqExact({record_column}) FROM {name} WHERE {place}"
 
 
-def lost(name: str, partition_key: str, place: str) -> str:
-    """The condition on rows of table partitions in which `place` selects none. `name` is quoted already.
+def lost(name: str, partition_key: str, place: str, *, by_record: bool) -> str:
+    """The condition on rows of table partitions in which `place` selects none, or none of the same record.
 
-    The key is an expression as the server prints it; '': the table is one partition.
+    The key is an expression as the server prints it; '': the table is one partition. `name` is quoted already.
     """
     where = f"toString(tuple({partition_key or 0}))"  # as text, in which null is equal to null
+    if by_record:
+        where = f"({where}, toString(_topic), toUInt64(_partition), toUInt64(_offset))"
     return f"{where} NOT IN (SELECT {where} FROM {name} WHERE {place})"
 
 

@@ -301,7 +301,7 @@ class ClickHouseStreamSink(ClickHouseSink):
     def _expires(self, insert: FencedInsert) -> bool:
         """Whether a TTL deletes rows of the table."""
         found = tables.table_partitioning(self._connection, insert.database, insert.table, insert.kinds)
-        return found is not None and found.expires
+        return found.expires and not found.replicated
 
     def _piece_insert(self, fenced: FencedRange, piece: int, rows: Any) -> FencedInsert:
         target, batch = self._target, fenced.start
@@ -325,6 +325,7 @@ class ClickHouseStreamSink(ClickHouseSink):
             query=statements.query_id(target, fenced, self._random.token()),
             timeout_ms=self._timeout_ms,
             record_column="_row",
+            by_record=False,
             ttl="" if complete else self._table.ttl,
         )
 

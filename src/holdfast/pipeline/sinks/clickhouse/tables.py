@@ -170,12 +170,18 @@ class TablePartitioning:
     """The columns in it, and their types."""
     expires: bool = False
     """Whether the table has a TTL: rows may be gone."""
+    replicated: bool = False
+    """Keeper holds its tokens."""
+    keeps_rows: bool = True
+    """Whether merges keep every row."""
+    key_given: bool = True
+    """Whether every column in the key is given."""
 
 
 def table_partitioning(
     connection: ClickHouseClient, database: str, name: str, given: Collection[str]
-) -> TablePartitioning | None:
-    """How a table is partitioned. None: it is replicated, and Keeper holds its tokens.
+) -> TablePartitioning:
+    """How a table is partitioned.
 
     If the key depends on columns that are not given, an insert is taken to be of one partition.
     """
@@ -183,16 +189,23 @@ def table_partitioning(
     found = connection.rows(
         f"SELECT engine, partition_key, engine_full FROM system.tables WHERE database = {base} AND name = {table}"
     )
-    if not found or REPLICATED.match(found[0][0]):
-        return None
+    if not found:
+        return TablePartitioning()
     columns = connection.rows(
         f"SELECT name, type FROM system.columns WHERE database = {base} AND table = {table} AND is_in_partition_key"
     )
     kinds = {str(column): str(kind) for column, kind in columns}
-    _, ttl, _ = read_engine(found[0][2])
-    if not kinds.keys() <= set(given):
-        return TablePartitioning(expires=bool(ttl))
-    return TablePartitioning(found[0][1], kinds, bool(ttl))
+    engine, key, full = found[0]
+    _, ttl, _ = read_engine(full)
+    key_given = kinds.keys() <= set(given)
+    return TablePartitioning(
+        key=key if key_given else "",
+        kinds=kinds if key_given else {},
+        expires=bool(ttl),
+        replicated=bool(REPLICATED.match(engine)),
+        keeps_rows=REPLICATED.sub("", engine) == "MergeTree",
+        key_given=key_given,
+    )
 
 
 def views_without_window(connection: ClickHouseClient, table: TableSpec) -> Iterator[str]:
