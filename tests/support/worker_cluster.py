@@ -132,12 +132,13 @@ class WorkerCluster:
         topic: bool = True,
         name: str = "",
         engine: str = "fast",
+        brokers: tuple[str, ...] = (),
     ) -> None:
         if topic:
             await self.topics.create(f"topic-{pipeline_id}", partitions)
         revision = Revision(
             version=1,
-            source=KafkaConfig(topic=f"topic-{pipeline_id}"),
+            source=KafkaConfig(topic=f"topic-{pipeline_id}", brokers=brokers),
             sink=ClickHouseConfig(table="t"),
             mapping=Mapping(columns=()),
         )

@@ -8,11 +8,16 @@ from tests.support.worker_cluster import WorkerCluster
 from holdfast.contracts.store import Put
 from holdfast.kernel.keys import HOLDERS, epoch_key
 from holdfast.kernel.lease import read_epoch
+from holdfast.log.topics import Topics
 from holdfast.pipeline.catalog.keys import pipeline_key
-from holdfast.pipeline.model.definition import Generation, registry_namespace
+from holdfast.pipeline.model.definition import Generation, KafkaConfig, registry_namespace
 from holdfast.pipeline.model.driver_protocol import HaltSlot, RunSlot, SlotClaims
+from holdfast.pipeline.model.secret_references import SecretReferences
+from holdfast.pipeline.workers import worker
+from holdfast.pipeline.workers.partition_count import count_partitions
 from holdfast.registry.queries import fixed_starts
-from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.clock import Clock, FakeClock
+from holdfast.vocabulary.errors import UnavailableError
 
 pytestmark = pytest.mark.slow
 
@@ -255,6 +260,42 @@ async def test_a_missing_topic_blocks_its_pipeline_with_the_reason_until_it_exis
     await world.topics.create("topic-p", 3)
     await world.run_until(lambda: len(world.acting()) == 7)
     assert len(await world.holders("p")) == 3
+
+
+async def test_kafkas_that_do_not_respond_stop_no_other_pipeline(
+    world: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count(source: KafkaConfig, topics: Topics, *, clock: Clock, secrets: SecretReferences) -> int:
+        if source.brokers:
+            await clock.sleep_ms(5_000)
+            raise UnavailableError("Kafka", "timed out")
+        return await count_partitions(source, topics, clock=clock, secrets=secrets)
+
+    monkeypatch.setattr(worker, "count_partitions", count)
+    await world.pipeline("p", partitions=4)
+    world.hire("ann")
+    await world.run_until(lambda: len(world.acting()) == 4)
+    for number in range(12):
+        await world.pipeline(f"dead{number}", topic=False, brokers=("elsewhere:9092",))
+    for _ in range(600):
+        await world.run_ms(100)
+        assert len(world.acting()) == 4
+    status = (await world.statuses("dead7"))["0"]
+    assert (status.state, "reachable brokers" in status.reason) == ("blocked", True)
+
+
+async def test_a_source_elsewhere_is_counted_in_the_background(
+    world: WorkerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count(source: KafkaConfig, topics: Topics, *, clock: Clock, secrets: SecretReferences) -> int:
+        await clock.sleep_ms(1_000)
+        return 3
+
+    monkeypatch.setattr(worker, "count_partitions", count)
+    await world.pipeline("p", topic=False, replicas=2, brokers=("elsewhere:9092",))
+    world.hire("ann")
+    await world.run_until(lambda: len(world.acting()) == 3)
+    assert len(await world.holders("p")) == 2
 
 
 async def test_a_backfill_runs_beside_the_live_generation_and_is_retired_at_its_ends(world: WorkerCluster) -> None:

@@ -315,5 +315,6 @@ class Reconciler:
                 self.check_liveness()
                 await self._notify.wait_ms(self._clock, 100)
         finally:
+            await self._counts.close()
             for registry in self._registries.values():
                 await registry.close()

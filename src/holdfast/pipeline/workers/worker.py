@@ -223,6 +223,7 @@ class PipelineWorker:
                 source_of=self._source_of,
                 count=self._count,
                 leases=settings.leases,
+                notify=self._notify,
                 clock=clock,
                 retry_ms=settings.interval_ms,
             ),
