@@ -127,11 +127,12 @@ class RangeWriter:
     def _write_mapped(
         self, opened: OpenedRevision, ranges: Sequence[FencedRange], mapped: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write what was mapped. What is on another machine is mapped again, and compared."""
+        """Write what was mapped. What is on another machine, or was used up by a failed attempt, is mapped again, and compared."""
         outcomes = self._run_job(opened, ranges, dataframes.run_write_kept)
         absent = {each.partition for each in outcomes if each.kind == "absent"}
         outcomes = [each for each in outcomes if each.partition not in absent]
-        outcomes += self._run_job(opened, [each for each in ranges if each.partition in absent], dataframes.run_write)
+        again = [replace(each, may_be_written=True) for each in ranges if each.partition in absent]
+        outcomes += self._run_job(opened, again, dataframes.run_write)
         counted = {each.partition: each for each in mapped}
         return [_written(counted[each.partition], each) if each.kind == "done" else each for each in outcomes]
 
@@ -166,7 +167,8 @@ class RangeWriter:
         else:
             return dataframes.completed(job, outcomes, frame=frame)
         if len(ranges) > 1 and slot.may_write() and not resources.jobs.was_cancelled(slot.run.slot):
-            return [outcome for each in ranges for outcome in self._run_job(opened, [each], frame)]
+            alone = [replace(each, may_be_written=True) for each in ranges]  # the job may have written some of them
+            return [outcome for each in alone for outcome in self._run_job(opened, [each], frame)]
         return [
             TaskOutcome(partition=each.partition, kind="blocked", reason=f"partition {each.partition}: {reason}")
             for each in ranges
