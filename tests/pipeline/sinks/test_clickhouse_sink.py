@@ -437,6 +437,17 @@ def test_a_replicated_table_is_at_least_once() -> None:
     assert any("at-least-once" in warning for warning in looked.warnings)
 
 
+@pytest.mark.parametrize("engine", ["SummingMergeTree", "AggregatingMergeTree", "ReplicatedSummingMergeTree"])
+def test_an_engine_that_merges_rows_of_several_records_is_at_least_once(engine: str) -> None:
+    table = tables.table_of(target_of(tables_config()))
+    has = ExistingTable(
+        engine, [ExistingColumn(name, str(kind)) for name, kind in table.columns().items()], table.order_by, 10_000
+    )
+    check = tables.check_table(compare_table(table, has), table, has, unfenced="")
+    assert check.guarantee == AT_LEAST_ONCE
+    assert check.warnings[-1].startswith(f"at-least-once: {engine} merges rows of different records")
+
+
 def test_the_oldest_dead_letters_are_deleted_beyond_the_limit(clickhouse: ClickHouseDatabase) -> None:
     target = target_in(clickhouse)
     sink = prepared(target)

@@ -34,6 +34,8 @@ from holdfast.pipeline.sinks.contract import AT_LEAST_ONCE, EXACTLY_ONCE, Blocke
 from holdfast.vocabulary.errors import InvalidError
 
 _WINDOW_IN: Final = re.compile(DEDUP_WINDOW_SETTING + r"\s*=\s*(\d+)")
+_KEEP_PROVENANCE: Final = ("MergeTree", "ReplacingMergeTree")
+"""Engines whose rows are each of one record, or are replaced by another as a whole."""
 _TO_TABLE: Final = re.compile(r"\sTO\s+(?:`?([^`.\s(]+)`?\.)?`?([^`\s(]+)`?")
 
 
@@ -149,7 +151,12 @@ def check_table(
         warnings.append(
             f"at-least-once: the table is replicated, and a zombie may write beside its successor: {unfenced}"
         )
-    return TableCheck(AT_LEAST_ONCE if replicated and unfenced else EXACTLY_ONCE, tuple(warnings))
+    merging = REPLICATED.sub("", has.engine) not in _KEEP_PROVENANCE
+    if merging:
+        warnings.append(
+            f"at-least-once: {has.engine} merges rows of different records, and a range that is stored cannot be found by them"
+        )
+    return TableCheck(AT_LEAST_ONCE if merging or (replicated and unfenced) else EXACTLY_ONCE, tuple(warnings))
 
 
 def _forgets(has: ExistingTable, insert_timeout_ms: int) -> str:
