@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from holdfast.contracts.store import Delete, Put
 from holdfast.kernel.keys import holder_key
 from holdfast.pipeline.model.definition import Pipeline, RangeIntent, live_generation, registry_namespace, slot_resource
 from holdfast.pipeline.model.errors import EditConflictError, NotReadyError
+from holdfast.pipeline.service.dead_letter_table import DeadLetterTable
 from holdfast.pipeline.service.rewind_rules import read_position
 from holdfast.pipeline.service.row_deletion import FOR_EVER
 from holdfast.pipeline.service.settings import ServiceSettings
@@ -306,6 +308,30 @@ async def test_a_deletion_is_begun_once_and_followed_until_it_is_done(world: Pip
     await until_deleted(world, after)
     assert (await world.ask(mutations), await counted(world)) == ("1", "")
     assert not (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
+
+
+async def test_a_replay_under_way_does_not_land_behind_the_deletion(
+    world: PipelineServiceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = await filled(world)
+    await world.service.inspection.create_table(pipeline.id)
+    await world.progress(await world.registry(pipeline, 1), [10, 4])
+    await world.refuse(pipeline, (0, 3, '{"id": 3}', "it was too early"))
+    after, fresh = await world.service.reprocessing.rewind(pipeline.id, "earliest", delete_previous=True)
+    await world.progress(await world.registry(pipeline, fresh.number), [10, 4])
+    loop, read = asyncio.get_running_loop(), DeadLetterTable.payloads
+
+    def paused(self: DeadLetterTable, *step: Any) -> Any:
+        """Between what a replay reads and what it writes, another process deletes to the end."""
+        found = read(self, *step)
+        asyncio.run_coroutine_threadsafe(until_deleted(world, after), loop).result(60)
+        return found
+
+    monkeypatch.setattr(DeadLetterTable, "payloads", paused)
+    replayed = await world.service.dead_letters.replay(pipeline.id)
+    assert (replayed.stored, replayed.more) == (0, False)
+    assert not (await world.service.catalog.get(pipeline.id)).generations[-1].delete_previous
+    assert await counted(world) == ""
 
 
 async def test_rows_of_a_neighbour_in_the_same_table_are_not_deleted(world: PipelineServiceHarness) -> None:

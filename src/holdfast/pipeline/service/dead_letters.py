@@ -1,12 +1,13 @@
 """The DLQ as users see it: pages, counts, replays. The SQL is in `dead_letter_table`, the steps of a replay are in `replay`."""
 
+from collections.abc import Collection
 from typing import Final
 
 from holdfast.clickhouse.client import ClickHouseClient
 from holdfast.clickhouse.errors import ClickHouseError
 from holdfast.contracts.store import Store
 from holdfast.pipeline.catalog.store import PipelineStore
-from holdfast.pipeline.catalog.stored_parts import PendingReplay
+from holdfast.pipeline.catalog.stored_parts import PendingReplay, ReplayRecord
 from holdfast.pipeline.model.definition import ClickHouseConfig, Pipeline, Revision
 from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.model.query import topics_of
@@ -75,7 +76,7 @@ class DeadLetterService:
         if reasons := replay.obstacles(revision):
             raise NotReadyError("replaying the DLQ of", pipeline.name, reasons)
         await self._check_table(pipeline, revision)
-        steps = ReplaySteps(self._store, pipeline.id, clock=self._clock, random=self._random)
+        steps = self._steps(pipeline.id)
         tally, after = ReplayTally(revision.version), BEGINNING
         while True:
             entry, record = await steps.read()
@@ -93,6 +94,31 @@ class DeadLetterService:
             if await steps.begin(entry, record, step):
                 after = (step.generation, step.partition, step.offsets[-1])
                 left -= len(step.offsets)
+
+    async def steps_begun(self, pipeline_id: str) -> ReplayRecord:
+        """How far replays have come: equal before and after something if no step began or ended in between."""
+        return (await self._steps(pipeline_id).read())[1]
+
+    async def end_step(self, pipeline_id: str, generations: Collection[int]) -> bool:
+        """End a step of one of these generations that is under way: no insert of it can land any more. Its dead letters wait."""
+        steps = self._steps(pipeline_id)
+        entry, record = await steps.read()
+        step = record.pending
+        if entry is None or step is None or step.generation not in generations:
+            return False
+        revision = await self._catalog.revision(pipeline_id, step.revision)
+
+        def abandon(connection: ClickHouseClient) -> None:
+            target = ReplayTarget(pipeline_id, revision, connection, random=self._random)
+            if target.prepare():
+                target.abandon(step, record.number)
+
+        await self._connections.clickhouse(_sink(revision), abandon)
+        await steps.clear(entry, record)
+        return True
+
+    def _steps(self, pipeline_id: str) -> ReplaySteps:
+        return ReplaySteps(self._store, pipeline_id, clock=self._clock, random=self._random)
 
     async def _check_table(self, pipeline: Pipeline, revision: Revision) -> None:
         """Reject a replay whose rows the table cannot store."""

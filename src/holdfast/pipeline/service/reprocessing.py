@@ -24,6 +24,7 @@ from holdfast.pipeline.model.errors import NotReadyError
 from holdfast.pipeline.model.query import is_streaming
 from holdfast.pipeline.service import rewind_rules
 from holdfast.pipeline.service.connections import ServerConnections
+from holdfast.pipeline.service.dead_letters import DeadLetterService
 from holdfast.pipeline.service.rewind_rules import Position
 from holdfast.pipeline.service.row_deletion import ReplacedRows, delete_rows
 from holdfast.pipeline.service.status import partitions_of
@@ -34,8 +35,11 @@ from holdfast.registry.queries import fixed_source, fixed_starts
 class Reprocessing:
     """Rewinds and backfills of the pipelines of one catalog."""
 
-    def __init__(self, store: Store, catalog: PipelineStore, connections: ServerConnections) -> None:
+    def __init__(
+        self, store: Store, catalog: PipelineStore, connections: ServerConnections, dead_letters: DeadLetterService
+    ) -> None:
         self._store, self._catalog, self._connections = store, catalog, connections
+        self._dead_letters = dead_letters
 
     async def rewind(
         self, pipeline_id: str, to: Position, *, delete_previous: bool = False, expected: int | None = None
@@ -154,6 +158,7 @@ class Reprocessing:
             partitions={number: [state.id for state in states] for number, states in before.items()},
             cluster=revision.sink.cluster,
         )
+        replays = await self._dead_letters.steps_begun(pipeline.id)
         why = await self._connections.clickhouse(
             revision.sink,
             lambda connection: delete_rows(rows, connection),
@@ -161,6 +166,11 @@ class Reprocessing:
         )
         if why:
             return why
+        # No dead letter of them is left, so a replay that begins now finds nothing; one that has read some may still write rows.
+        if await self._dead_letters.end_step(pipeline.id, before.keys()):
+            return "a replay of dead letters was under way, and is ended"
+        if await self._dead_letters.steps_begun(pipeline.id) != replays:
+            return "dead letters were replayed in the meantime"
         await self._catalog.previous_deleted(pipeline.id, fresh.number)
         return ""
 

@@ -68,7 +68,7 @@ class PipelineService:
         )
         self.inspection = PipelineInspection(self.catalog, self._connections)
         self.dead_letters = DeadLetterService(store, self.catalog, self._connections, clock=clock, random=random)
-        self.reprocessing = Reprocessing(store, self.catalog, self._connections)
+        self.reprocessing = Reprocessing(store, self.catalog, self._connections, self.dead_letters)
         self.migration = TableMigration(self.catalog, self._connections)
 
     @asynccontextmanager
