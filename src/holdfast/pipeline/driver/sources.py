@@ -4,7 +4,8 @@ The one rule: end offsets come from the source itself, never from the registry. 
 other Kafka is queried with librdkafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -14,9 +15,11 @@ from holdfast.pipeline.driver.range_plan import PlannedRange
 from holdfast.pipeline.model.definition import KafkaConfig
 from holdfast.pipeline.sinks.contract import BlockedError
 from holdfast.spark.ranges import PartitionRange, Planner
+from holdfast.vocabulary.clock import Clock, RealClock
 from holdfast.vocabulary.errors import HoldfastError
 
 KAFKA_TIMEOUT_S: Final = 10.0
+_BROKERS_ASKED_AT_ONCE_MAX: Final = 32
 READ_COMMITTED: Final = "read_committed"
 """Records of aborted transactions are none: ends, samples and Spark's connector, which would read them, agree on it."""
 
@@ -81,14 +84,14 @@ class HoldfastSource:
 class KafkaSource:
     """A topic of any Kafka, queried with librdkafka; its records come through Spark's connector."""
 
-    def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
+    def __init__(self, config: KafkaConfig, *, clock: Clock | None = None) -> None:
+        self._config, self._clock = config, clock or RealClock()
         self._client: Any = None
         connection = {name: value for name, value in client_settings(config).items() if name != "enable.auto.commit"}
         self._ids = KafkaTopicIds(connection, timeout_s=KAFKA_TIMEOUT_S)
 
     def bounds(self) -> TopicBounds:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
         try:
             client = self._connected()
@@ -98,20 +101,50 @@ class KafkaSource:
             topic_id = self._ids.of(self._config.topic)
         except KafkaException as error:
             raise BlockedError(f"topic {self._config.topic}: {error.args[0]}") from None
-        found, unknown = [], {}
-        for number, partition in sorted(topic.partitions.items()):
-            offsets, reason = (0, 0), "it has no leader"
-            if partition.leader >= 0:  # the client would wait for one
-                try:
-                    asked = TopicPartition(self._config.topic, number)
-                    offsets, reason = client.get_watermark_offsets(asked, timeout=KAFKA_TIMEOUT_S), ""
-                except KafkaException as error:
-                    reason = str(error.args[0])
-            found.append(offsets)
-            if reason:
-                unknown[number] = f"partition {number} of topic {self._config.topic}: {reason}"
-        starts, ends = tuple(low for low, _ in found), tuple(high for _, high in found)
+        found = self._offsets(client, {number: each.leader for number, each in topic.partitions.items()})
+        unknown = {
+            number: f"partition {number} of topic {self._config.topic}: {offsets}"
+            for number, offsets in sorted(found.items())
+            if isinstance(offsets, str)
+        }
+        known = [(0, 0) if isinstance(offsets, str) else offsets for _, offsets in sorted(found.items())]
+        starts, ends = tuple(low for low, _ in known), tuple(high for _, high in known)
         return TopicBounds(starts, ends, topic_id, unknown=unknown)
+
+    def _offsets(self, client: Any, leaders: Mapping[int, int]) -> dict[int, tuple[int, int] | str]:
+        """First and end offsets by partition, or why they could not be read. Brokers are asked at the same time."""
+        found: dict[int, tuple[int, int] | str] = {}
+        led: dict[int, list[int]] = {}
+        for number, leader in sorted(leaders.items()):
+            if leader >= 0:
+                led.setdefault(leader, []).append(number)
+            else:  # the client would wait for one
+                found[number] = "it has no leader"
+        until_ms = self._clock.boot_ms() + round(KAFKA_TIMEOUT_S * 1_000)
+        with ThreadPoolExecutor(max(1, min(len(led), _BROKERS_ASKED_AT_ONCE_MAX))) as threads:
+            for part in threads.map(lambda numbers: self._offsets_of_leader(client, numbers, until_ms), led.values()):
+                found |= part
+        return found
+
+    def _offsets_of_leader(
+        self, client: Any, numbers: Sequence[int], until_ms: int
+    ) -> dict[int, tuple[int, int] | str]:
+        """One after the other, until the deadline of all: a broker that does not respond is waited for once."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        found: dict[int, tuple[int, int] | str] = {}
+        reason = "its leader was not asked in time"
+        for number in numbers:
+            left_s = (until_ms - self._clock.boot_ms()) / 1_000
+            if left_s <= 0:
+                found[number] = reason
+                continue
+            try:
+                asked = TopicPartition(self._config.topic, number)
+                found[number] = client.get_watermark_offsets(asked, timeout=left_s)
+            except KafkaException as error:
+                found[number] = reason = str(error.args[0])
+        return found
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int:
         from confluent_kafka import KafkaException, TopicPartition
