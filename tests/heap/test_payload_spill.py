@@ -240,10 +240,10 @@ async def test_pops_wait_for_a_file_that_is_being_written_rather_than_read_the_l
 
     monkeypatch.setattr(PayloadSpill, "_write", slow)
     monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 20_000)
-    monkeypatch.setattr(read_ahead, "_STALLED_S", 3 * slow_s)
+    monkeypatch.setattr(read_ahead, "_STALLED_S", 10 * slow_s)
     found = await asyncio.gather(*[popped(heaps, 20) for _ in range(10)])
     assert sorted(chain.from_iterable(found)) == sorted(ORDER[:200])
-    assert view._reader.ahead._spilled
+    await async_until(lambda: bool(view._reader.ahead._spilled))
     batches = COUNT // IN_BATCH
     assert len(reads) <= 3 * batches, "once for the file, and little else"
 
