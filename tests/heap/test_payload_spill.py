@@ -402,13 +402,14 @@ async def test_files_of_what_came_since_that_cannot_be_written_are_given_up(
 async def test_a_backlog_that_nobody_pops_leaves_the_space_to_others_after_a_while(
     world: HeapWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "_UNUSED_S", 0.2)
+    monkeypatch.setattr(read_ahead, "_UNUSED_S", 1)
     heaps, view = await filled(world)
     await spilled(heaps, view)
     ahead = view._reader.ahead
     assert ahead._budget.spill.bytes > 0
     await async_until(lambda: not ahead._spilled)
     assert ahead._budget.spill.bytes == 0
+    monkeypatch.setattr(read_ahead, "_UNUSED_S", 600)
     for first in range(20, 200, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
     await async_until(lambda: rested(view))
