@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.support.registry import LONG_TTL_MS, RegistryWorld
+from tests.support.registry import LONG_TTL_MS, RegistryWorld, in_time
 from tests.support.waiting import async_until
 
 from holdfast.registry import (
@@ -253,7 +253,7 @@ async def test_a_handler_that_outlasts_its_claim_is_told_by_its_heartbeat(world:
         told.set()
 
     async with world.engine(registry, "A", slow).running() as engine:
-        await registry.claim(0, "A", 0)
+        await in_time(lambda: registry.claim(0, "A", 0))
         await engine.assign(await assignment(registry, "A", 0))
         put(world, 0, 1)
         await told.wait()
@@ -646,7 +646,7 @@ async def test_a_follower_cancels_a_stuck_handler_when_its_partition_is_gone(wor
     note = Noting()
     note.stuck_at = 0
     async with world.engine(registry, "A", note).following() as engine:
-        await registry.claim(0, "A", 0)
+        await in_time(lambda: registry.claim(0, "A", 0))
         put(world, 0, 1)
         await note.entered.wait()
         await async_until(lambda: not engine.assignments)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.registry import LONG_TTL_MS, RegistryWorld
+from tests.support.registry import LONG_TTL_MS, RegistryWorld, in_time
 from tests.support.store_engines import STORE_ENGINES
 
 from holdfast.contracts.store import Put, Scan
@@ -114,7 +114,7 @@ async def test_a_deregistered_owner_makes_its_partitions_expired(registry: Regis
 async def test_a_stale_heartbeat_makes_a_partition_expired(world: RegistryWorld) -> None:
     await (await world.initialized()).register("A")
     registry = world.registry(ttl_ms=world.short_ttl_ms)
-    await registry.claim(3, "A", 0)
+    await in_time(lambda: registry.claim(3, "A", 0))
     await world.registry().claim(4, "A", 0)  # which is alive for long
     await world.until_view(registry, lambda view: [each.id for each in view.expired()] == [3])
     assert [each.id for each in await registry.expired()] == [3]
@@ -318,7 +318,7 @@ async def test_a_renewed_heartbeat_keeps_the_claim_beyond_its_ttl(fake_world: Re
 
 async def test_renewal_after_expiry_fails_for_ever(world: RegistryWorld) -> None:
     registry = await world.initialized(ttl_ms=world.short_ttl_ms)
-    await registry.claim(3, "A", 0)
+    await in_time(lambda: registry.claim(3, "A", 0))
     await world.until_view(registry, lambda view: 3 not in view.heartbeats)
     for _ in range(3):
         assert not await registry.heartbeat(3, 1)
@@ -342,7 +342,7 @@ async def test_a_lapsed_claim_is_expired_at_once(registry: RegistryStore) -> Non
 
 async def test_a_registration_that_is_not_renewed_ends(world: RegistryWorld) -> None:
     registry, lasting = await world.initialized(ttl_ms=world.short_ttl_ms), world.registry()
-    info, other = await registry.register("A"), await lasting.register("B")
+    info, other = await in_time(lambda: registry.register("A")), await lasting.register("B")
     await world.until_view(registry, lambda view: list(view.consumers) == ["B"])
     assert not await registry.keep_registered(info)
     assert await lasting.keep_registered(other)
