@@ -171,7 +171,6 @@ PyObject *write_padded(PyObject *module, PyObject *args);
 PyObject *address(PyObject *module, PyObject *part);
 PyObject *joined(PyObject *module, PyObject *args);
 PyObject *produce(PyObject *module, PyObject *args);
-PyObject *produce_run(PyObject *module, PyObject *const *args, Py_ssize_t given);
 PyObject *responses(PyObject *module, PyObject *args);
 PyObject *columns(PyObject *module, PyObject *args);
 

@@ -2,6 +2,7 @@
  * functions take and return is written there and in holdfast.log.batches.kernels. */
 #include "batch.h"
 #include "offset_heap.h"
+#include "produce_run.h"
 
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, "The headers of consecutive batches, or the first fault."},
@@ -24,7 +25,6 @@ static PyMethodDef methods[] = {
     {"number_run", number_run, METH_VARARGS, "Write offsets and an epoch into batches; the base offset of each."},
     {"locate_run", locate_run, METH_VARARGS, "Where the batches of a run lie that a read from an offset on returns."},
     {"produce", produce, METH_VARARGS, "A Produce request cut into what it asks for, or None if it is odd."},
-    {"produce_run", (PyCFunction)(void (*)(void))produce_run, METH_FASTCALL, "Produce requests that differ in nothing but their batches, or None."},
     {"message_ids", message_ids, METH_VARARGS, "The ids of messages of a heap partition."},
     {"pack_heap_entries", pack_heap_entries, METH_VARARGS, "Entries of a heap as a frame of a snapshot."},
     {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
@@ -43,13 +43,20 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static int add_type(PyObject *module, const char *name, PyObject *type)
+{
+    int failed = type == NULL || PyModule_AddObjectRef(module, name, type) < 0;
+    Py_XDECREF(type);
+    return failed;
+}
+
 static int prepare(PyObject *module)
 {
-    PyObject *type = offset_heap_type(module);
-    int failed = type == NULL || PyModule_AddObjectRef(module, "OffsetHeap", type) < 0;
-    Py_XDECREF(type);
     prepare_crc32c();
-    return failed ? -1 : 0;
+    return add_type(module, "OffsetHeap", offset_heap_type(module)) || add_type(module, "ProduceRun", produce_run_type(module)) ||
+                   add_type(module, "RunReader", run_reader_type(module))
+               ? -1
+               : 0;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -1,5 +1,5 @@
 # The optional C extension (src/_native). What the functions take and return: holdfast.log.batches.native.Kernel.
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 def scan(*args: Any) -> Any: ...
@@ -16,9 +16,6 @@ def write_padded(descriptor: int, parts: Any, memory: Any, block_bytes: int, pos
 def address(part: Any, /) -> int: ...
 def joined(first: int, second: int, second_bytes: int, /) -> int: ...
 def produce(body: Any, flexible: bool, by_id: bool, /) -> Any: ...
-def produce_run(
-    data: Any, at: int, most: int, bytes_max: int, versions: tuple[int, int, int, int], kind: Any, /
-) -> Any: ...
 def crc32c(data: Any, by_table: bool, /) -> int: ...
 def verify_run(
     payloads: list[bytearray], batch_bytes_max: int, records_max: int, bytes_max: int, records: bool, /
@@ -38,6 +35,46 @@ def bucket_counts(words: Any, others: Any, /) -> list[int]: ...
 def sorted_words(data: Any, /) -> bytes: ...
 def pack_heap_entries(entries: bytes | bytearray, first: int, count: int, /) -> bytes: ...
 def read_heap_entries(body: bytes, /) -> bytes: ...
+
+class ProduceRun:
+    connection: Any
+    api: Any
+    call: Any
+    client_id: str | None
+    named: str | bytes
+    correlations: list[int]
+    payload: bytearray
+    arrived_ns: int
+    span: Any
+    response: Any
+    size: int
+    count: int
+    version: int
+    acks: int
+    timeout_ms: int
+    partition: int
+    done: bool
+
+class RunReader:
+    armed: bool
+    call: Any
+    def __init__(
+        self,
+        *,
+        connection: Any,
+        api: Any,
+        receive: Callable[[int], None],
+        in_flight: Any,
+        inbox: list[Any],
+        on_first: Callable[[], None],
+        scratch: memoryview | bytearray,
+        stopwatch: Callable[[], int],
+        versions: tuple[int, int, int, int],
+        requests_max: int,
+        bytes_max: int,
+    ) -> None: ...
+    def take(self, data: Any, at: int, most: int, /) -> ProduceRun | None: ...
+    def buffer_updated(self, nbytes: int, /) -> None: ...
 
 class OffsetHeap:
     def __len__(self) -> int: ...

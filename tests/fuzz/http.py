@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -261,8 +262,14 @@ async def opened(folder: Path) -> AsyncIterator[Target]:
         await server.listening.wait()
         url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
         neighbour = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60))
-        document = (await neighbour.get("/openapi.json")).json()
-        yield HttpTarget(server, neighbour, callers, corpus(document), clock)
+        yield HttpTarget(server, neighbour, callers, corpus(await _document(neighbour)), clock)
+
+
+async def _document(neighbour: httpx.AsyncClient) -> Any:
+    """Whoever asks first has it generated, which on a busy machine may take longer than a request may."""
+    while (response := await neighbour.get("/openapi.json")).status_code == HTTPStatus.GATEWAY_TIMEOUT:
+        pass
+    return response.raise_for_status().json()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import mul
 from typing import Final
 
 # From a wake-up of a thread to a disk that stands still.
@@ -26,6 +27,16 @@ class Histogram:
         """Count a value, of several things that took the same."""
         self._counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
+
+    def observe_all(self, values: Sequence[float], times: Sequence[int]) -> None:
+        """Count several values, which are likely to be close to each other, each as often as `times` says."""
+        first, last = bisect_left(self.bounds, min(values)), bisect_left(self.bounds, max(values))
+        if first == last:
+            self._counts[first] += sum(times)
+        else:
+            for value, count in zip(values, times, strict=True):
+                self._counts[bisect_left(self.bounds, value)] += count
+        self.sum += sum(map(mul, values, times))
 
     def merge(self, other: "Histogram") -> None:
         """Count what another one of the same bounds has counted."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -25,15 +27,16 @@ from tests.support.kafka_wire import (
     versions_of,
 )
 from tests.support.partitions import batch, records
+from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.api import ClientInfo, RequestContext
 from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.produce import PRODUCE_API
-from holdfast.gateways.kafka.produce_runs import ProduceRun, ProduceRuns, scan_run
+from holdfast.gateways.kafka.produce_runs import RUN_VERSIONS, ProduceRuns, batches_of
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.pending_produce import PendingProduce
 
-pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
+native = pytest.importorskip("holdfast._native", reason="the C kernel was not built: no compiler")
 
 VERSION = 9
 NO_ID = UUID(int=0)
@@ -197,7 +200,7 @@ async def test_what_is_not_durable_in_time_is_said_for_every_request(tmp_path: P
 
 def runs_in_memory() -> list[object]:
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, (ProduceRun, PendingProduce))]
+    return [each for each in gc.get_objects() if isinstance(each, (native.ProduceRun, PendingProduce))]
 
 
 @pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["a run", "one by one"])
@@ -251,7 +254,7 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
         if not sound:
             sent[-1] ^= 1  # its checksum is another: the group is split, and this one answered at once
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(theirs, "_write", write)
+            patch.setattr(theirs, "_transport", Mock(wraps=theirs._transport, write=write, writelines=write))
             broken.writer.write(together([produce_request("orders", {0: bytes(sent)}, topic_id=NO_ID)]))
             client.writer.write(together([orders("y"), orders("z")]))  # in the same turn of the loop
             async with asyncio.timeout(20):
@@ -276,34 +279,59 @@ async def test_runs_behind_one_that_closes_the_connection_are_not_appended(
         assert caplog.text.count("its credentials have expired") == 1
 
 
+def new_reader(connection: object = None, **changed: Any) -> Any:
+    """A reader of a connection that receives nothing."""
+    given: dict[str, Any] = {
+        "connection": connection or SimpleNamespace(),
+        "api": PRODUCE_API,
+        "receive": lambda size: None,
+        "in_flight": [],
+        "inbox": [],
+        "on_first": lambda: None,
+        "scratch": bytearray(1 << 16),
+        "stopwatch": lambda: 7,
+        "versions": RUN_VERSIONS,
+        "requests_max": 8,
+        "bytes_max": 1 << 20,
+    }
+    return native.RunReader(**given | changed)
+
+
 class Waiting:
-    """A run of a connection of its own."""
+    """A connection with one run."""
 
     def __init__(self, gateway: KafkaGateway, *batches: bytes, version: int = VERSION, acks: int = -1) -> None:
-        correlations, payload = list(range(len(batches))), bytearray(b"".join(batches))
-        self.run = ProduceRun(len(payload), version, "tests", acks, 10_000, "orders", 0, correlations, payload)
-        self.call = RequestContext(PRODUCE_API, version, 0, "tests", ClientInfo("here", 1), gateway.backend)
+        requests = [produce_request("orders", {0: each}, acks=acks, topic_id=NO_ID) for each in batches]
+        self.run: Any = new_reader(self).take(together(requests, version), 0, len(requests))
+        self.run.call = RequestContext(PRODUCE_API, version, 0, "tests", ClientInfo("here", 1), gateway.backend)
         self.answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.was_split, self.span = False, None
+        self.was_split = False
 
-    def respond(self, response: object) -> None:
+    def respond_to_run(self, run: Any, response: bytes, now_ms: int) -> int:
+        assert run is self.run
         self.answered.set_result(response)
+        return int(run.size)
 
-    def split(self) -> Callable[[], None]:
+    def split_run(self, run: object) -> Callable[[], None]:
+        assert run is self.run
         self.was_split = True
         return partial(self.answered.set_result, None)
 
 
-async def appended_in_one_turn(gateway: KafkaGateway, *runs: Waiting) -> list[bool]:
-    """Which of the runs were split, after all were answered."""
-    produce_runs, led = ProduceRuns(gateway.backend), gateway.backend.log._serving("orders", 0)
+async def appended_in_one_turn(gateway: KafkaGateway, *connections: Waiting) -> list[bool]:
+    """Of which connections the runs were split, after all were answered."""
+    before = gateway.server.used_bytes, gateway.server.requests
+    produce_runs, led = ProduceRuns(gateway.backend, gateway.server), gateway.backend.log._serving("orders", 0)
     assert led is not None
     await led.reserve(100)
-    for each in runs:
-        produce_runs.add(each)
+    for each in connections:
+        produce_runs.add(each.run)
     async with asyncio.timeout(20):
-        await asyncio.gather(*(each.answered for each in runs))
-    return [each.was_split for each in runs]
+        await asyncio.gather(*(each.answered for each in connections))
+    kept = sum(each.run.size for each in connections if each.was_split)
+    requests = sum(each.run.count for each in connections)
+    assert (gateway.server.used_bytes - kept, gateway.server.requests - requests) == before
+    return [each.was_split for each in connections]
 
 
 async def test_what_is_too_much_for_one_append_is_appended_in_parts(tmp_path: Path) -> None:
@@ -328,7 +356,7 @@ async def test_runs_that_differ_in_acks_or_version_are_appended_together_and_ans
         assert not any(await appended_in_one_turn(gateway, *runs))
         assert gateway.node.agent.wal.stats.frames == frames + 1
         for at, (each, (version, _)) in enumerate(zip(runs, kinds, strict=True)):
-            (response,) = cast("tuple[bytes]", each.answered.result())
+            response = cast(bytes, each.answered.result())
             size = len(response) // 2
             for correlation, found in enumerate((response[:size], response[size:])):
                 assert int.from_bytes(found[:4], "big") == size - 4
@@ -404,7 +432,7 @@ def is_plain(shape: Any) -> bool:
 def test_a_run_is_what_single_requests_of_one_kind_are(asked: list[Any], most: int, cut: int) -> None:
     frames = [shaped(shape, at) for at, shape in enumerate(asked)]
     data = b"".join(frames)[: -cut or None]
-    run = scan_run(memoryview(data), 0, most=most, bytes_max=1 << 20)
+    run = new_reader().take(memoryview(data), 0, most)
     whole = 0
     while whole < len(frames) and sum(map(len, frames[: whole + 1])) <= len(data):
         whole += 1
@@ -415,9 +443,9 @@ def test_a_run_is_what_single_requests_of_one_kind_are(asked: list[Any], most: i
         assert run is None
         return
     assert run is not None
-    assert run.size_bytes == sum(map(len, frames[:same]))
+    assert run.size == sum(map(len, frames[:same]))
     assert run.correlations == list(range(same))
-    assert run.batches() == [memoryview(batch(*shape[6])) for shape in asked[:same]]
+    assert batches_of(run) == [memoryview(batch(*shape[6])) for shape in asked[:same]]
     version, client_id, topic, partition, acks, timeout_ms = asked[0][:6]
     named = UUID(int=3).bytes if version >= 13 else topic
     expected = (version, client_id, acks, timeout_ms, named, partition)
@@ -429,27 +457,169 @@ def test_damaged_requests_are_never_read_beyond_their_end(drawn: st.DataObject) 
     data = bytearray(shaped((9, "tests", "orders", 0, -1, 100, ["a"], 1), 0) * 2)
     for _ in range(drawn.draw(st.integers(1, 4))):
         data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
-    run: ProduceRun | None = scan_run(memoryview(data), 0, most=8, bytes_max=1 << 20)
+    run = new_reader().take(memoryview(data), 0, 8)
     if run is not None:
-        assert run.size_bytes <= len(data)
-        assert sum(map(len, run.batches())) == len(run.payload)
+        assert run.size <= len(data)
+        assert sum(map(len, batches_of(run))) == len(run.payload)
         assert PRODUCE_API.supports(run.version)
 
 
-def test_the_scanner_is_called_wrongly_and_lives() -> None:
-    native = pytest.importorskip("holdfast._native")
-    data, versions = shaped((9, "tests", "orders", 0, -1, 100, ["a"], 1), 0), (3, 13, 9, 13)
-    assert type(native.produce_run(data, 0, 1, 1 << 20, versions, ProduceRun)) is ProduceRun
+PLAIN = (9, "tests", "orders", 0, -1, 100, ["a"], 1)
+
+
+def test_the_reader_is_called_wrongly_and_lives() -> None:
+    data, reader = shaped(PLAIN, 0), new_reader()
+    assert type(reader.take(data, 0, 1)) is native.ProduceRun
     for at, most in ((-1, 1), (len(data) + 1, 1), (0, 0)):
-        assert native.produce_run(data, at, most, 1 << 20, versions, ProduceRun) is None
-    for wrong in (
-        (data, 0, 1, 1 << 20, versions),
-        (data, 0, 1, 1 << 20, versions, list),
-        (data, 0, 1, 1 << 20, (3, 13, 9), ProduceRun),
-        (data, 0, 1, 1 << 20, [3, 13, 9, 13], ProduceRun),
-        (data, 0, 1, 1 << 20, (3, 13, 9, "13"), ProduceRun),
-        (data, "0", 1, 1 << 20, versions, ProduceRun),
-        ("text", 0, 1, 1 << 20, versions, ProduceRun),
-    ):
+        assert reader.take(data, at, most) is None
+    for wrong in ((data, 0), (data, "0", 1), ("text", 0, 1)):
         with pytest.raises(TypeError):
-            native.produce_run(*wrong)
+            reader.take(*wrong)
+    for changed in ({"versions": (3, 13, 9)}, {"versions": (3, 13, 9, "13")}, {"scratch": b"read only"}, {"inbox": ()}):
+        with pytest.raises(TypeError):
+            new_reader(**changed)
+    with pytest.raises(TypeError):
+        native.ProduceRun()
+    with pytest.raises(TypeError):
+        reader.buffer_updated("7")
+
+
+class Received:
+    """A connection at rest whose last run was PLAIN, and what it received otherwise."""
+
+    def __init__(self) -> None:
+        self.scratch, self.sizes, self.first = bytearray(1 << 16), list[int](), 0
+        self.inbox, self.in_flight = list[Any](), list[Any]()
+        self._bytes = self._requests = 0
+        self.reader = new_reader(
+            self,
+            receive=self.sizes.append,
+            inbox=self.inbox,
+            in_flight=self.in_flight,
+            scratch=self.scratch,
+            on_first=self.begin,
+        )
+        self.reader.take(shaped(PLAIN, 0), 0, 1)
+        self.reader.call = "of the last run"
+
+    def begin(self) -> None:
+        self.first += 1
+
+    def receive(self, data: bytes) -> None:
+        self.scratch[: len(data)] = data
+        self.reader.buffer_updated(len(data))
+
+
+def test_an_armed_reader_hands_over_a_run_like_the_last_one() -> None:
+    connection = Received()
+    for turn in range(3):
+        connection.reader.armed = True
+        data = shaped(PLAIN, turn) + shaped(PLAIN, turn + 1)
+        connection.receive(data)
+        assert not connection.reader.armed
+        assert (connection._bytes, connection._requests) == (len(data), 2)
+    assert [run.correlations for run in connection.inbox] == [[0, 1], [1, 2], [2, 3]]
+    assert connection.inbox == connection.in_flight
+    assert {(run.call, run.connection, run.arrived_ns, run.done) for run in connection.inbox} == {
+        ("of the last run", connection, 7, False)
+    }
+    assert (connection.first, connection.sizes) == (1, [])
+
+
+UNLIKE = {
+    "another version": shaped((8, *PLAIN[1:]), 0),
+    "another client": shaped((9, "others", *PLAIN[2:]), 0),
+    "no batch": shaped((*PLAIN[:7], 0), 0),
+    "no answer": shaped((*PLAIN[:4], 0, *PLAIN[5:]), 0),
+    "cut": shaped(PLAIN, 0)[:-1],
+    "more than it": shaped(PLAIN, 0) + b"\0",
+    "two kinds": shaped(PLAIN, 0) + shaped((9, "tests", "orders", 1, *PLAIN[4:]), 0),
+    "too many": shaped(PLAIN, 0) * 9,
+    "no text": shaped(PLAIN, 0).replace(b"tests", b"te\xffts"),
+    "something else": request_frame(API_VERSIONS, 0, {}, correlation=1, client_id="tests"),
+}
+
+
+@pytest.mark.parametrize("armed", [True, False], ids=["armed", "not armed"])
+@pytest.mark.parametrize("data", UNLIKE.values(), ids=UNLIKE)
+def test_whatever_else_arrives_is_received_by_the_connection(data: bytes, armed: bool) -> None:
+    connection = Received()
+    connection.reader.armed = armed
+    connection.receive(data)
+    assert (connection.sizes, connection.inbox, connection.in_flight) == ([len(data)], [], [])
+    assert not connection.reader.armed
+
+
+def test_a_reader_that_is_not_armed_hands_nothing_over() -> None:
+    connection = Received()
+    connection.receive(shaped(PLAIN, 0))
+    assert (len(connection.sizes), connection.inbox) == (1, [])
+
+
+def test_a_reader_and_its_connection_are_collected_together() -> None:
+    connection = Received()
+    connection.reader.armed = True
+    connection.receive(shaped(PLAIN, 0))
+    gone = weakref.ref(connection)
+    del connection
+    gc.collect()
+    assert gone() is None
+
+
+# ── armed connections ──
+
+
+async def test_requests_one_after_the_other_are_answered_however_they_arrive(tmp_path: Path) -> None:
+    """The connection is at rest before each: some are handed over in the short way, the others are what that must not take."""
+    async with one_client(tmp_path) as (gateway, client):
+        (connection,) = gateway.server.connections
+        handed_over = 0
+        expected = ["first"]
+        for number, kind in enumerate(["whole", "cut", "whole", "length cut", "whole", "two", "topics", "whole"] * 6):
+            handed_over += connection._run_reader.armed and kind in ("whole", "two")
+            values = [f"{number}"] * (2 if kind == "two" else 1)
+            data = together([orders(value) for value in values])
+            cut = {"cut": 40 + number, "length cut": 1 + number % 3}.get(kind, 0)
+            if kind == "topics":
+                await client.ask(API_VERSIONS, 0, {})
+            if cut:
+                await client.send_bytes(data[:cut])
+                await async_until(lambda: connection._length or connection._frame is not None)
+            await client.send_bytes(data[cut:])
+            async with asyncio.timeout(20):
+                for correlation in range(len(values)):
+                    answer = client.understood(PRODUCE, VERSION, correlation, await client.receive())
+                    assert answer.responses[0].partition_responses[0].base_offset == len(expected)
+                    expected.append(values[correlation])
+            assert (connection._bytes, connection._requests, gateway.server.used_bytes) == (0, 0, 0)
+        assert await stored(gateway) == expected
+        assert handed_over > 15
+        counted = gateway.server.latencies["Produce"].count
+        assert counted == len(expected)
+        assert gateway.server.requests == counted + 6
+
+
+@pytest.mark.parametrize("event", ["pause_writing", "stop_reading", "close", "connection_lost", "muted"])
+async def test_a_connection_that_reads_no_more_hands_nothing_over(tmp_path: Path, event: str) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        (connection,) = gateway.server.connections
+        assert await answers(client, [orders("a")]) == [(0, 1)]
+        assert connection._run_reader.armed
+        match event:
+            case "muted":
+                connection._mute(10)
+            case "connection_lost":
+                connection.connection_lost(None)
+            case _:
+                getattr(connection, event)()
+        assert not connection._run_reader.armed
+
+
+async def test_a_client_with_a_quota_is_metered_from_its_second_request_on(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        (connection,) = gateway.server.connections
+        assert await answers(client, [orders("a")]) == [(0, 1)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(gateway.backend.quotas), "any", True)
+            assert await answers(client, [orders("b")]) == [(0, 2)]
+            assert not connection._run_reader.armed

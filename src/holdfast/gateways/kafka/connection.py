@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.gateways.kafka.api import ClientInfo, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.api_table import APIS
@@ -20,7 +20,7 @@ from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
 from holdfast.gateways.kafka.in_flight_request import InFlightRequest
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
 from holdfast.gateways.kafka.produce_responses import as_named
-from holdfast.gateways.kafka.produce_runs import ProduceRun, scan_run, topic_of
+from holdfast.gateways.kafka.produce_runs import RUN_VERSIONS, batches_of, topic_of
 from holdfast.gateways.kafka.quota_meters import ClientLimits, MeteredCoroutine, RequestMeter
 from holdfast.gateways.kafka.request_spans import begin_request_span
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
@@ -30,7 +30,11 @@ from holdfast.kafka.wire import MalformedRequestError, WireReader
 from holdfast.security.client_quotas import Quota
 from holdfast.security.principals import ANONYMOUS
 from holdfast.vocabulary.clock import stopwatch_ns
+from holdfast.vocabulary.native import native
 from holdfast.vocabulary.tracing import Tracer
+
+if TYPE_CHECKING:
+    from holdfast._native import ProduceRun, RunReader
 
 _log: Final = logging.getLogger(__name__)
 
@@ -42,27 +46,6 @@ _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 def _pause(transport: asyncio.Transport) -> None:
     if not transport.is_closing():
         transport.pause_reading()
-
-
-class _InFlightRun(InFlightRequest):
-    """A run: `ProduceRuns` calls back."""
-
-    __slots__ = ("_connection", "run")
-
-    def __init__(self, connection: "KafkaConnection", call: RequestContext, run: ProduceRun) -> None:
-        # Not that of `InFlightRequest`: with many connections this is done for every request.
-        self._connection, self.call, self.run = connection, call, run
-        self.size, self.count = run.size_bytes, len(run.correlations)
-        self.arrived_ns = stopwatch_ns()
-        self.api, self.body = PRODUCE_API, _NO_BODY
-        self.span = self.task = self.response = None
-        self.done = False
-
-    def respond(self, response: ResponseChunks | BaseException) -> None:
-        self._connection._respond(self, response)
-
-    def split(self) -> Callable[[], None]:
-        return self._connection._split(self, self.run)
 
 
 class NotLoggedInError(MalformedRequestError):
@@ -85,12 +68,11 @@ class KafkaConnection(FrameReceiver):
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo("", 0)
         self._access: ConnectionAccess | None = None  # None: no authentication
-        self._queued: deque[InFlightRequest] = deque()
-        self._in_flight: deque[InFlightRequest] = deque()
+        self._queued: deque[InFlightRequest | ProduceRun] = deque()
+        self._in_flight: deque[InFlightRequest | ProduceRun] = deque()
         self._requests = 0  # in both
         self._requests_max = self._settings.requests_in_flight_max
         self._in_flight_bytes_max = self._settings.in_flight_bytes_max
-        self._run_call: RequestContext | None = None  # of the last run: the next one is likely to be like it
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
         self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond a quota is read again
         self._limits: tuple[str, int, ClientLimits | None] = (
@@ -99,6 +81,35 @@ class KafkaConnection(FrameReceiver):
             None,
         )  # of a client id, at a version of the quotas
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
+        self._run_reader = None if native is None else self._new_run_reader(native.RunReader)
+
+    def _new_run_reader(self, kind: "type[RunReader]") -> "RunReader":
+        """It gets what arrives first, and passes on what is no run."""
+        produce_runs = self._server.produce_runs
+        reader = kind(
+            connection=self,
+            api=PRODUCE_API,
+            receive=self.buffer_updated,
+            in_flight=self._in_flight,
+            inbox=produce_runs.inbox,
+            on_first=produce_runs.begin,
+            scratch=self._server.scratch,
+            stopwatch=stopwatch_ns,
+            versions=RUN_VERSIONS,
+            requests_max=self._requests_max,
+            bytes_max=self._settings.request_bytes_max,
+        )
+        self.__dict__["buffer_updated"] = reader.buffer_updated
+        return reader
+
+    def _stop(self) -> None:
+        """Whatever arrives from now on is dropped."""
+        self._closing = True
+        self._disarm()
+
+    def _disarm(self) -> None:
+        if self._run_reader is not None:
+            self._run_reader.armed = False
 
     # ── the transport's side ──
 
@@ -106,14 +117,14 @@ class KafkaConnection(FrameReceiver):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
         if not peer:  # reset already; what it has sent could be read, and no limit or rule of its address would count
-            self._closing = True
+            self._stop()
             transport.abort()
             return
         self._peer = ClientInfo(str(peer[0]), int(peer[1]))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
         admission = self._server.admission(self._peer.host)
         if not admission.served:
-            self._closing = True
+            self._stop()
             self._server.throttle.close_later(transport.close, admission.delay_ms)
             asyncio.get_running_loop().call_soon(_pause, transport)  # not in here: uvloop begins to read after it
             return
@@ -132,7 +143,7 @@ class KafkaConnection(FrameReceiver):
             self._mute(admission.delay_ms)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closing = True
+        self._stop()
         self._server.left(self)
         self._responses.left(self)
         for request in self._in_flight:
@@ -140,7 +151,7 @@ class KafkaConnection(FrameReceiver):
                 request.span.end("disconnected")
             if request.done:
                 self._give_back(request)
-            elif request.task is not None and request.api.long_poll:
+            elif isinstance(request, InFlightRequest) and request.task is not None and request.api.long_poll:
                 request.task.cancel()  # the client is gone; other requests finish what they began
         self._server.released(self._bytes)
         self._queued.clear()
@@ -152,6 +163,7 @@ class KafkaConnection(FrameReceiver):
         return False
 
     def pause_writing(self) -> None:
+        self._disarm()
         self._write_paused = True
         self.write_paused_at_ms = self._backend.clock.boot_ms()
 
@@ -185,21 +197,19 @@ class KafkaConnection(FrameReceiver):
         self._queue(InFlightRequest(api, call, frame[header.at :], len(frame)))
 
     def _take_run(self, data: memoryview, at: int) -> int:
-        access = self._access
-        if access is not None and access.login.principal is None:
+        reader, access = self._run_reader, self._access
+        if reader is None or (access is not None and access.login.principal is None):
             return 0
-        most = self._requests_max - self._requests
-        run = scan_run(data, at, most=most, bytes_max=self._settings.request_bytes_max)
+        run = reader.take(data, at, self._requests_max - self._requests)
         if run is None or (self._backend.quotas.any and self._limits_of(run.client_id or "") is not None):
             return 0  # one that is metered is answered by itself
-        size_bytes = run.size_bytes
-        self._bytes += size_bytes
-        self._server.used_bytes += size_bytes
-        call, client_id = self._run_call, run.client_id or ""
-        if call is None or call.version != run.version or call.client_id != client_id:
-            call = RequestContext(PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=access)
-            self._run_call = call
-        request, in_flight = _InFlightRun(self, call, run), self._in_flight
+        if run.call is None:
+            client_id = run.client_id or ""
+            reader.call = run.call = RequestContext(
+                PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=access
+            )
+        self._bytes += run.size
+        in_flight = self._in_flight
         if (
             self._queued
             or self._write_paused
@@ -208,21 +218,21 @@ class KafkaConnection(FrameReceiver):
             or self._muted is not None
             or (in_flight and not in_flight[-1].api.pipelined)
         ):
-            self._queue(request)
+            self._server.used_bytes += run.size
+            self._queue(run)
         else:
-            self._start_run(request)
-        return size_bytes
+            self._start_run(run)
+        return run.size
 
-    def _start_run(self, request: _InFlightRun) -> None:
+    def _start_run(self, run: "ProduceRun") -> None:
         """`_queue` for a run that may start at once, as nearly all do."""
-        self._requests += request.count
-        if self._access is not None and not self._is_admitted(request, self._access):
+        self._requests += run.count
+        if self._access is not None and not self._is_admitted(run, self._access):
             return
-        self._in_flight.append(request)
-        self._server.requests += request.count
+        self._in_flight.append(run)
         if self._tracer is not None:
-            self._begin_span(request, self._tracer)
-        self.active_at_ms = self._server.produce_runs.add(request)
+            self._begin_span(run, self._tracer)
+        self._server.produce_runs.add(run)
 
     def _limits_of(self, client_id: str) -> ClientLimits | None:
         """The quotas of the client, looked up when they or the client id change."""
@@ -234,6 +244,7 @@ class KafkaConnection(FrameReceiver):
 
     def _mute(self, pause_ms: int) -> None:
         """Start nothing and read nothing for a while."""
+        self._disarm()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + pause_ms / 1000
         if self._muted is None or self._muted.when() < until_s:
@@ -246,7 +257,7 @@ class KafkaConnection(FrameReceiver):
         self._pump()
         self._update_flow_control()
 
-    def _queue(self, request: InFlightRequest) -> None:
+    def _queue(self, request: "InFlightRequest | ProduceRun") -> None:
         self.active_at_ms = self._backend.clock.boot_ms()
         self._requests += request.count
         self._queued.append(request)
@@ -272,12 +283,13 @@ class KafkaConnection(FrameReceiver):
             if self._access is not None and not self._is_admitted(request, self._access):
                 return False
             in_flight.append(request)
-            self._server.requests += request.count
             if self._tracer is not None:
                 self._begin_span(request, self._tracer)
-            if isinstance(request, _InFlightRun):
+            if not isinstance(request, InFlightRequest):
+                self._server.used_bytes -= request.size  # it counts with the runs of this turn
                 self._server.produce_runs.add(request)
                 continue
+            self._server.requests += 1
             meter = request.call.meter
             if request.api.direct is None:
                 handling = request.handle() if meter is None else MeteredCoroutine(request.handle(), meter)
@@ -298,30 +310,30 @@ class KafkaConnection(FrameReceiver):
                     self._mute(meter.throttle_ms)
         return not self._closing
 
-    def _begin_span(self, request: InFlightRequest, tracer: Tracer) -> None:
-        body = request.run.payload if isinstance(request, _InFlightRun) else request.body
+    def _begin_span(self, request: "InFlightRequest | ProduceRun", tracer: Tracer) -> None:
+        body = request.body if isinstance(request, InFlightRequest) else request.payload
         request.span = begin_request_span(tracer, request.call, body, request.count)
-        if not isinstance(request, _InFlightRun):  # the context of a run is that of the next one, too
+        if isinstance(request, InFlightRequest):  # the context of a run is that of the next one, too
             request.call.span, request.call.arrived_ns = request.span, request.arrived_ns
 
-    def _is_admitted(self, request: InFlightRequest, access: ConnectionAccess) -> bool:
+    def _is_admitted(self, request: "InFlightRequest | ProduceRun", access: ConnectionAccess) -> bool:
         """Whether the client has logged in, where the request needs that; otherwise the connection is closed."""
         refusal = None if request.api.rule.before_login else access.login.refusal()
         if refusal is not None:
             self._fail(NotLoggedInError(request.api.name, refusal))
         return refusal is None
 
-    def _split(self, request: InFlightRequest, run: ProduceRun) -> Callable[[], None]:
-        """A run cannot be appended as a whole: its requests take its place, and start one by one. See `WaitingRun`."""
-        at = self._in_flight.index(request)
+    def split_run(self, run: "ProduceRun") -> Callable[[], None]:
+        """A run cannot be appended as a whole: its requests take its place, and start one by one."""
+        at = self._in_flight.index(run)
         del self._in_flight[at]
-        sizes = [request.size // request.count] * request.count
-        sizes[0] += request.size % request.count
+        sizes = [run.size // run.count] * run.count
+        sizes[0] += run.size % run.count
         topic, named = topic_of(run, self._backend), as_named(run.named)
         split = []
-        for correlation, size, batch in zip(run.correlations, sizes, run.batches(), strict=True):
-            call = dataclasses.replace(request.call, correlation=correlation, span=request.span)
-            split.append((InFlightRequest(request.api, call, _NO_BODY, size), batch))
+        for correlation, size, batch in zip(run.correlations, sizes, batches_of(run), strict=True):
+            call = dataclasses.replace(run.call, correlation=correlation, span=run.span)
+            split.append((InFlightRequest(run.api, call, _NO_BODY, size), batch))
             self._in_flight.insert(at + len(split) - 1, split[-1][0])
         pumping, self._pumping = self._pumping, True
         try:
@@ -351,7 +363,49 @@ class KafkaConnection(FrameReceiver):
         else:
             self._respond(request, task.exception() or task.result())
 
-    def _respond(self, request: InFlightRequest, response: ResponseChunks | BaseException | None) -> None:
+    def respond_to_run(self, run: "ProduceRun", response: bytes, now_ms: int) -> int:
+        """Send all its responses. How many bytes of requests that ended; 0: the connection has given them back.
+
+        A connection at rest but for this run, as nearly all are, is armed: what arrives next may be the next one.
+        """
+        reader, transport, in_flight = self._run_reader, self._transport, self._in_flight
+        assert reader is not None
+        assert transport is not None
+        if (
+            len(in_flight) != 1
+            or self._bytes != run.size
+            or self._queued
+            or self._length
+            or self._closing
+            or self._pumping
+            or self._read_paused
+            or self._write_paused
+            or self._muted is not None
+            or self._tracer is not None
+        ):
+            self._respond(run, (response,))
+            return 0
+        in_flight.clear()
+        run.done = True
+        self._bytes = self._requests = 0
+        self.active_at_ms = now_ms
+        reader.armed = self._access is None and not self._backend.quotas.any
+        try:
+            transport.write(response)
+            unsent_bytes = transport.get_write_buffer_size()
+            if unsent_bytes > COUNTED_BYTES_MIN:
+                self._responses.written(self, unsent_bytes, now_ms)
+        except Exception as error:
+            self._fail(error, run.call)
+        return run.size
+
+    def fail_run(self, run: "ProduceRun", error: BaseException) -> None:
+        """Close the connection for an error of a run."""
+        self._respond(run, error)
+
+    def _respond(
+        self, request: "InFlightRequest | ProduceRun", response: ResponseChunks | BaseException | None
+    ) -> None:
         if request.done:
             return
         request.done, request.response = True, response
@@ -380,7 +434,7 @@ class KafkaConnection(FrameReceiver):
             sent = True
         return sent
 
-    def _send(self, request: InFlightRequest) -> None:
+    def _send(self, request: "InFlightRequest | ProduceRun") -> None:
         transport = self._transport
         assert transport is not None
         call = request.call
@@ -403,7 +457,7 @@ class KafkaConnection(FrameReceiver):
             # Last: requests that waited for the room start now, also of this connection, and it sends what else is done.
             self._server.released(request.size)
 
-    def _write(self, request: InFlightRequest, transport: asyncio.Transport) -> None:
+    def _write(self, request: "InFlightRequest | ProduceRun", transport: asyncio.Transport) -> None:
         response = request.response
         if isinstance(response, BaseException):
             if isinstance(response, asyncio.CancelledError):
@@ -413,7 +467,7 @@ class KafkaConnection(FrameReceiver):
             return
         if response is None:
             return  # acks=0
-        if isinstance(request, _InFlightRun):
+        if not isinstance(request, InFlightRequest):
             transport.writelines(response)
             return
         transport.writelines([request.response_header(response), *response])
@@ -426,7 +480,7 @@ class KafkaConnection(FrameReceiver):
         elif access.login.principal is not None:
             self._request_bytes_max = self._settings.request_bytes_max
 
-    def _give_back(self, request: InFlightRequest) -> None:
+    def _give_back(self, request: "InFlightRequest | ProduceRun") -> None:
         """The room taken for the response: it is written, or never will be."""
         if request.call.taken_bytes:
             self._responses.give_back(request.call.taken_bytes)
@@ -501,27 +555,28 @@ class KafkaConnection(FrameReceiver):
 
     def stop_reading(self) -> None:
         """Accept no more requests."""
+        self._disarm()
         self._stopping = True
         self._update_flow_control()
 
     def close(self) -> None:
         """Close, after the responses already written are sent."""
         if self._transport is not None and not self._closing:
-            self._closing = True
+            self._stop()
             self._transport.close()
 
     def close_unread(self, reason: str) -> None:
         """Close at once: others need the memory of its responses."""
         _log.warning("closing connection from %s:%d: %s", self._peer.host, self._peer.port, reason)
         if self._transport is not None:
-            self._closing = True
+            self._stop()
             self._transport.abort()
 
     def abort(self, reason: str) -> None:
         """Close at once."""
         _log.info("closing connection from %s:%d: %s", self._peer.host, self._peer.port, reason)
         if self._transport is not None:
-            self._closing = True
+            self._stop()
             self._transport.abort()
 
     def _fail(self, error: BaseException, call: RequestContext | None = None) -> None:

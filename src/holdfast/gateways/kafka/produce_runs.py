@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from holdfast.gateways.kafka.api import RequestContext, ResponseChunks
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.produce import (
     PRODUCE_API,
@@ -31,143 +30,127 @@ from holdfast.gateways.kafka.produce import (
 from holdfast.gateways.kafka.produce_responses import ResponseTemplate, SuccessTemplates, as_named, response_template
 from holdfast.log.batches.header import LENGTH_COVERS_FROM
 from holdfast.log.pending_produce import AppendedTogether
+from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
-from holdfast.vocabulary.native import native
-from holdfast.vocabulary.tracing import Span
+from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram, Latencies
+
+if TYPE_CHECKING:
+    from holdfast._native import ProduceRun
 
 _log: Final = logging.getLogger(__name__)
 
-_VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
+RUN_VERSIONS: Final = (*PRODUCE_API.versions, PRODUCE_API.flexible_from, TOPIC_IDS_FROM)
 _BATCH_LENGTH: Final = Struct(">8xi")
 
 _RunKind = tuple[int, int, int, str | bytes]  # acks, timeout, version, topic: runs alike in these get one template
 
 
-class ProduceRun(NamedTuple):
-    """Requests with one batch each, all for one partition; `payload` has the batches one behind the other."""
+class RunConnection(Protocol):
+    """The connection of a run."""
 
-    size_bytes: int  # of the requests, with their lengths
-    version: int
-    client_id: str | None
-    acks: int
-    timeout_ms: int
-    named: str | bytes  # bytes: the topic's id
-    partition: int
-    correlations: list[int]
-    payload: bytearray
-
-    def batches(self) -> list[memoryview]:
-        """The batch of each request."""
-        view, at, found = memoryview(self.payload), 0, []
-        for _ in self.correlations:
-            (length,) = _BATCH_LENGTH.unpack_from(view, at)
-            end = at + length + LENGTH_COVERS_FROM
-            found.append(view[at:end])
-            at = end
-        return found
-
-
-def scan_run(data: memoryview, at: int, *, most: int, bytes_max: int) -> ProduceRun | None:
-    """The run at `at`, of at most `most` requests of at most `bytes_max`; None: there is none."""
-    if native is None:
-        return None
-    found: ProduceRun | None = native.produce_run(data, at, most, bytes_max, _VERSIONS, ProduceRun)
-    return found
-
-
-class WaitingRun(Protocol):
-    """A run on its way, as its connection keeps it."""
-
-    @property
-    def run(self) -> ProduceRun: ...
-
-    @property
-    def span(self) -> Span | None:
-        """Of the run, if it is traced."""
+    def respond_to_run(self, run: "ProduceRun", response: bytes, now_ms: int) -> int:
+        """Send all its responses. How many bytes of requests that ended; 0: the connection has given them back."""
         ...
 
-    @property
-    def call(self) -> RequestContext:
-        """What all its requests are like, but for their correlation ids."""
+    def fail_run(self, run: "ProduceRun", error: BaseException) -> None:
+        """Close the connection for an error."""
         ...
 
-    def respond(self, response: ResponseChunks | BaseException) -> None:
-        """All its responses, or the error that closes its connection."""
-        ...
-
-    def split(self) -> Callable[[], None]:
+    def split_run(self, run: "ProduceRun") -> Callable[[], None]:
         """Start each request by itself; what it returns sends the responses that are there already."""
         ...
+
+
+class RunHost(Protocol):
+    """What counts the requests of all connections."""
+
+    used_bytes: int
+    requests: int
+    latencies: Latencies
+
+    def released(self, size: int) -> None:
+        """Requests were answered."""
+        ...
+
+
+def batches_of(run: "ProduceRun") -> list[memoryview]:
+    """The batch of each request."""
+    view, at, found = memoryview(run.payload), 0, []
+    for _ in run.correlations:
+        (length,) = _BATCH_LENGTH.unpack_from(view, at)
+        end = at + length + LENGTH_COVERS_FROM
+        found.append(view[at:end])
+        at = end
+    return found
 
 
 class ProduceRuns:
     """The runs that arrived in one turn of the event loop."""
 
-    def __init__(self, backend: KafkaBackend) -> None:
-        self._backend = backend
-        self._runs: list[WaitingRun] = []
-        self._added_at_ms = 0  # the first of them
+    def __init__(self, backend: KafkaBackend, host: RunHost) -> None:
+        self._backend, self._host = backend, host
+        self.inbox: list[ProduceRun] = []  # whoever adds the first of a turn calls `begin`
         self._templates = SuccessTemplates()
         self.requests_together = Histogram(COUNT_BOUNDS)
 
-    def add(self, waiting: WaitingRun) -> int:
-        """Append a run soon: it gets all its responses, or is split, to start each request by itself.
+    def add(self, run: "ProduceRun") -> None:
+        """Append a run soon: it gets all its responses, or is split, to start each request by itself."""
+        if not self.inbox:
+            self.begin()
+        self.inbox.append(run)
 
-        Returns the boot time of the first run of this turn: one look at the clock is enough for all.
-        """
-        if not self._runs:
-            self._added_at_ms = self._backend.clock.boot_ms()
-            asyncio.get_running_loop().call_soon(self.append)
-        self._runs.append(waiting)
-        return self._added_at_ms
+    def begin(self) -> None:
+        """Append what this turn brings, at its end."""
+        asyncio.get_running_loop().call_soon(self.append)
 
     def append(self) -> None:
         """Append what was added, now: a request that is not in a run must not overtake it."""
-        if not self._runs:
+        if not self.inbox:
             return
-        runs, self._runs = self._runs, []
-        groups: dict[tuple[str, int], list[WaitingRun]] = {}
-        named: dict[tuple[str | bytes, int], list[WaitingRun]] = {}  # the same groups, by what clients call the topic
-        refused: list[WaitingRun] = []
-        for waiting in runs:
-            run = waiting.run
+        runs = self.inbox.copy()
+        self.inbox.clear()
+        groups: dict[tuple[str, int], list[ProduceRun]] = {}
+        named: dict[tuple[str | bytes, int], list[ProduceRun]] = {}  # the same groups, by what clients call the topic
+        refused: list[ProduceRun] = []
+        for run in runs:
             # An id that is not known, a topic that may not be written to: each by itself will say so.
-            if waiting.call.access is not None and not may_produce(waiting.call, topic_of(run, self._backend) or ""):
-                refused.append(waiting)
+            if run.call.access is not None and not may_produce(run.call, topic_of(run, self._backend) or ""):
+                refused.append(run)
                 continue
             group = named.get((run.named, run.partition))
             if group is None:
                 topic = topic_of(run, self._backend) or ""
                 group = groups.setdefault((topic, run.partition), [])
                 named[run.named, run.partition] = group
-            group.append(waiting)
+            group.append(run)
+        self._host.requests += sum([run.count for run in runs])
+        self._host.used_bytes += sum([run.size for run in runs])
         # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
         begun = [
             each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
         ]
-        begun += [waiting.split() for waiting in refused]
+        begun += [run.connection.split_run(run) for run in refused]
         for answer in begun:
             answer()
 
-    def _append_together(self, topic: str, partition: int, group: list[WaitingRun]) -> list[Callable[[], None]]:
+    def _append_together(self, topic: str, partition: int, group: "list[ProduceRun]") -> list[Callable[[], None]]:
         """What is to be called when all groups were begun."""
-        payloads = [waiting.run.payload for waiting in group]
+        payloads = [run.payload for run in group]
         try:
             if self._backend.tracer is None:
                 appended = self._backend.log.produce_together(topic, partition, payloads)
             else:
-                spans = [waiting.span for waiting in group if waiting.span is not None]
+                spans = [run.span for run in group if run.span is not None]
                 appended = self._backend.log.produce_together(topic, partition, payloads, spans)
         except Exception as error:  # unexpected, so the outcome is unknown: it closes these connections, and no others
-            return [partial(_respond, waiting, error) for waiting in group]
+            return [partial(_fail, run, error) for run in group]
         if appended is None and len(group) > 1:
             # Too much for one append, or one of them is at fault, which must not cost the others the short way.
             half = len(group) // 2
             halves = group[:half], group[half:]
             return [each for part in halves for each in self._append_together(topic, partition, part)]
         if appended is None:
-            return [group[0].split()]
+            return [group[0].connection.split_run(group[0])]
         self.requests_together.observe(len(appended.offsets))
         return [
             partial(each.wait, acks, min(timeout_ms, self._backend.settings.produce_timeout_max_ms))
@@ -175,22 +158,45 @@ class ProduceRuns:
         ]
 
     def _pending(
-        self, topic: str, group: list[WaitingRun], appended: AppendedTogether
+        self, topic: str, group: "list[ProduceRun]", appended: AppendedTogether
     ) -> "dict[_RunKind, _PendingRuns]":
         """Those that were appended together, by what decides when and how they are answered."""
         offsets, at = appended.offsets, 0
-        kinds = [(run.acks, run.timeout_ms, run.version, run.named) for run in [waiting.run for waiting in group]]
+        kinds = [(run.acks, run.timeout_ms, run.version, run.named) for run in group]
         if kinds.count(kinds[0]) == len(kinds):
-            return {kinds[0]: _PendingRuns(topic, appended, self._templates, group, offsets)}
+            return {kinds[0]: _PendingRuns(topic, appended, self, group, offsets)}
         pending: dict[_RunKind, _PendingRuns] = {}
-        for kind, waiting in zip(kinds, group, strict=True):
+        for kind, run in zip(kinds, group, strict=True):
             if kind not in pending:
-                pending[kind] = _PendingRuns(topic, appended, self._templates, [], [])
-            end = at + len(waiting.run.correlations)
-            pending[kind].runs.append(waiting)
+                pending[kind] = _PendingRuns(topic, appended, self, [], [])
+            end = at + run.count
+            pending[kind].runs.append(run)
             pending[kind].offsets += offsets[at:end]
             at = end
         return pending
+
+    def respond(self, runs: "list[ProduceRun]", responses: list[bytes]) -> None:
+        """Send the responses to runs of several connections."""
+        now_ns, now_ms, ended_bytes = stopwatch_ns(), self._backend.clock.boot_ms(), 0
+        took_s, requests = [], []
+        for run, response in zip(runs, responses, strict=True):
+            try:
+                ended = run.connection.respond_to_run(run, response, now_ms)
+            except Exception:  # those of other connections must be sent all the same
+                _log_failed(run)
+                continue
+            if ended:
+                ended_bytes += ended
+                took_s.append((now_ns - run.arrived_ns) / 1e9)
+                requests.append(run.count)
+        if took_s:
+            self._host.latencies[PRODUCE_API.name].observe_all(took_s, requests)
+            self._host.released(ended_bytes)  # last: requests that waited for the room start now
+
+    def template_of(self, topic: str, appended: AppendedTogether, run: "ProduceRun") -> ResponseTemplate:
+        """The response to what was appended."""
+        data = PartitionData(topic, run.partition, None)
+        return self._templates.get(run.call, run.named, data, appended.append_time_ms, appended.start_offset)
 
 
 class _PendingRuns:
@@ -200,12 +206,12 @@ class _PendingRuns:
         self,
         topic: str,
         appended: AppendedTogether,
-        templates: SuccessTemplates,
-        runs: list[WaitingRun],
+        produce_runs: ProduceRuns,
+        runs: "list[ProduceRun]",
         offsets: list[int],
     ) -> None:
         self.runs, self.offsets = runs, offsets
-        self._topic, self._appended, self._templates = topic, appended, templates
+        self._topic, self._appended, self._produce_runs = topic, appended, produce_runs
         self._timer: asyncio.TimerHandle | None = None
         self._cancel: Callable[[], None] | None = None  # of waiting until they are durable
         self._answered = False
@@ -219,37 +225,27 @@ class _PendingRuns:
 
     def _on_durable(self, error: BaseException | None) -> None:
         if error is None:
-            self._respond(self._succeeded)
+            self._respond(partial(self._produce_runs.template_of, self._topic, self._appended))
         elif isinstance(error, HoldfastError):
             self._respond(partial(self._failed, partial(failed_result, error=error)))
         elif not self._answered:
             self._answer()
-            for waiting in self.runs:
-                _respond(waiting, error)
+            for run in self.runs:
+                _fail(run, error)
 
     def _expired(self, timeout_ms: int) -> None:
         self._respond(partial(self._failed, partial(timed_out_result, timeout_ms=timeout_ms)))
 
-    def _respond(self, template_of: Callable[[WaitingRun], ResponseTemplate]) -> None:
+    def _respond(self, template_of: "Callable[[ProduceRun], ResponseTemplate]") -> None:
         if self._answered:
             return
         self._answer()
-        correlations = [waiting.run.correlations for waiting in self.runs]
-        responses = template_of(self.runs[0]).responses(correlations, self.offsets)
-        for waiting, response in zip(self.runs, responses, strict=True):
-            try:
-                waiting.respond((response,))
-            except Exception:
-                _log_failed(waiting)
+        correlations = [run.correlations for run in self.runs]
+        self._produce_runs.respond(self.runs, template_of(self.runs[0]).responses(correlations, self.offsets))
 
-    def _succeeded(self, waiting: WaitingRun) -> ResponseTemplate:
-        run, appended = waiting.run, self._appended
-        data = PartitionData(self._topic, run.partition, None)
-        return self._templates.get(waiting.call, run.named, data, appended.append_time_ms, appended.start_offset)
-
-    def _failed(self, outcome: Callable[[PartitionData], PartitionResult], waiting: WaitingRun) -> ResponseTemplate:
-        result = outcome(PartitionData(self._topic, waiting.run.partition, None))
-        return response_template(waiting.call, as_named(waiting.run.named), result)
+    def _failed(self, outcome: Callable[[PartitionData], PartitionResult], run: "ProduceRun") -> ResponseTemplate:
+        result = outcome(PartitionData(self._topic, run.partition, None))
+        return response_template(run.call, as_named(run.named), result)
 
     def _answer(self) -> None:
         self._answered = True
@@ -259,18 +255,17 @@ class _PendingRuns:
             self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
 
 
-def _respond(waiting: WaitingRun, error: BaseException) -> None:
+def _fail(run: "ProduceRun", error: BaseException) -> None:
     try:
-        waiting.respond(error)
+        run.connection.fail_run(run, error)
     except Exception:
-        _log_failed(waiting)
+        _log_failed(run)
 
 
-def _log_failed(waiting: WaitingRun) -> None:
-    """Those of other connections must be sent all the same."""
-    _log.exception("responding to %r failed", waiting.call.client_id)
+def _log_failed(run: "ProduceRun") -> None:
+    _log.exception("responding to %r failed", run.client_id)
 
 
-def topic_of(run: ProduceRun, backend: KafkaBackend) -> str | None:
+def topic_of(run: "ProduceRun", backend: KafkaBackend) -> str | None:
     """The name of the run's topic; None: its id is not known."""
     return run.named if isinstance(run.named, str) else backend.cluster.name_of(run.named.hex())

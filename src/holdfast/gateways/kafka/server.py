@@ -50,7 +50,7 @@ class KafkaServer:
         self.requests = self.malformed = 0
         self.latencies = Latencies()  # by API, from the arrival of a request to its response
         self.unsupported = UnsupportedRequests()
-        self.produce_runs = ProduceRuns(backend)
+        self.produce_runs = ProduceRuns(backend, self)
         self.throttle = ConnectionThrottle(backend.meters, backend.clock)
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self.used_bytes = 0  # of requests arriving, queued or in flight
