@@ -18,7 +18,7 @@ from holdfast.pipeline.sinks.contract import BlockedError, FencedRange, Pipeline
 from holdfast.vocabulary.errors import FencedError, HoldfastError
 
 _RESTORED: Final = (
-    "it was restored from a backup, and ranges would be written a second time. Use the newer store; if that is lost, "
+    "it was restored from a backup, and ranges would be written a second time, or left out. Use the newer store; if that is lost, "
     "rewind the pipeline"
 )
 
@@ -66,6 +66,8 @@ class SlotTakeover:
         if wrong := offset_errors(owned, bounds):
             raise BlockedError(wrong)
         _check_history(current.opened.sink, number, position)
+        if not state.checkpoint:
+            _check_start(current.opened.sink, number, position)
         slot.owned[number] = owned
         slot.retries.clear(number)
 
@@ -129,4 +131,13 @@ def _check_history(sink: PipelineSink, number: int, end: int) -> None:
     if beyond := sink.written_beyond(number, end):
         raise BlockedError(
             f"the sink has ranges up to offset {beyond} of partition {number}, the store knows those up to {end}: {_RESTORED}"
+        )
+
+
+def _check_start(sink: PipelineSink, number: int, start: int) -> None:
+    """Without a checkpoint no range was begun, unless the store that knew it is lost: `latest` may be beyond what followed it."""
+    if (written := sink.written_beyond(number, 0)) and written != start:
+        raise BlockedError(
+            f"the sink has ranges up to offset {written} of partition {number}, the store knows none and would start at {start}: "
+            f"{_RESTORED}"
         )
