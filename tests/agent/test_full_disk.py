@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.cluster import LocalCluster, Node
+from tests.support.cluster import LocalCluster, Node, wal_bytes
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
@@ -183,7 +183,7 @@ async def test_a_disk_whose_wal_has_spare_files_is_not_full(cluster: LocalCluste
     for node in nodes:
         node.objects.reachable = True
     await async_until(lambda: not ann.leads())
-    assert sum(each.stat().st_size for each in files.glob("*.wal")) > 5 * 256 * KIB
+    await async_until(lambda: wal_bytes(files) > 5 * 256 * KIB)
     await async_until(lambda: is_drained_by_nobody(cluster))
     await async_until(lambda: bool(ann.leads()))
 
