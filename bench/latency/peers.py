@@ -1,4 +1,4 @@
-"""Who is measured. Each run starts its server in a fresh folder, alone on the machine, and kills it afterwards.
+"""Who is measured. A server is started in a fresh folder, and killed afterwards.
 
 A peer that cannot be had (no jars, no wheel) raises UnavailableError with the reason, and the others are measured without it.
 """

@@ -1,13 +1,15 @@
-"""The runs: every peer in turn for each part and rate, alone on the machine, in a fresh folder.
+"""The runs: every peer in turn for each part and rate, in a fresh folder.
 
-A run begins with a quiet disk (`sync`). What a peer cannot do is a finding, and the others go on.
+An open loop begins with a quiet disk (`sync`), its server alone on the machine. For closed loops all servers run at once and are
+measured in turn, again and again, each when the others are at rest: a machine whose speed changes changes it for all of them.
+What a peer cannot do is a finding, and the others go on.
 """
 
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,8 @@ OPEN_LOOP, PAUSES, BUSY, REQUESTS = PARTS = ("open-loop", "pauses", "busy", "req
 SHAPES: Final = {"1 connection, depth 1": (1, 1), "1 connection, depth 64": (1, 64), "64 connections, depth 1": (64, 1)}
 RECORD_BYTES: Final = 1024
 OTHERS_CORES: Final = "run_others_cores"
+REST_S: Final = 0.2
+REST_WITHIN_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class RunPlan:
     rates: tuple[int, ...] = (1_000, 10_000)
     seconds: float = 60.0
     warm_up_s: float = 10.0
-    request_seconds: float = 5.0
+    request_seconds: float = 1.5
     rounds: int = 1
-    request_rounds: int = 3
+    request_rounds: int = 9
     partitions: int = 1
     realtime: bool = False  # the client; never what is measured
     patience_s: float = 0.0  # how long a run waits for other programs to be done
@@ -89,20 +93,41 @@ class Runs:
                         self._open_loop(peer, part, per_second, round_, folder)
 
     def requests(self) -> None:
-        for round_ in range(self._plan.request_rounds):
-            for peer in [each for each in self._peers if each.serving is not None]:
-                self._say(f"requests, round {round_ + 1}: {peer.name}")
-                with self._one(peer, REQUESTS) as folder:
-                    self._closed_loops(peer, round_, folder)
+        with ExitStack() as stack:
+            servers = {}
+            for peer in self._peers:
+                if peer.serving is not None:
+                    self._say(f"{REQUESTS}: starting {peer.name}")
+                    folder = stack.enter_context(
+                        tempfile.TemporaryDirectory(prefix=f"{peer.name}-", dir=self._directory)
+                    )
+                    with self._noted(peer, REQUESTS):
+                        serving = peer.serving(Path(folder) / "server", self._plan.partitions)
+                        servers[peer] = stack.enter_context(serving)
+            os.sync()
+            wait_for_idle_machine(at_most_s=self._plan.patience_s)
+            for round_ in range(self._plan.request_rounds):
+                for shape in SHAPES:
+                    for peer, server in servers.items():
+                        self._say(f"{REQUESTS}, round {round_ + 1}, {shape}: {peer.name}")
+                        with self._noted(peer, REQUESTS):
+                            self._closed_loop(peer, server, shape, round_)
 
     @contextmanager
     def _one(self, peer: Peer, case: str) -> Iterator[Path]:
         """A run in a folder of its own. It may fail, and is tried again in the next part: a start can take too long once."""
         os.sync()
         wait_for_idle_machine(at_most_s=self._plan.patience_s)
+        with (
+            self._noted(peer, case),
+            tempfile.TemporaryDirectory(prefix=f"{peer.name}-", dir=self._directory) as folder,
+        ):
+            yield Path(folder)
+
+    @contextmanager
+    def _noted(self, peer: Peer, case: str) -> Iterator[None]:
         try:
-            with tempfile.TemporaryDirectory(prefix=f"{peer.name}-", dir=self._directory) as folder:
-                yield Path(folder)
+            yield
         except UnavailableError as error:
             self._found.unavailable.append((peer.name, case, str(error)))
         except Exception as error:
@@ -129,17 +154,14 @@ class Runs:
             done.update(found)
         self._note_samples(peer, case_name(part, per_second), per_second, round_, samples)
 
-    def _closed_loops(self, peer: Peer, round_: int, folder: Path) -> None:
-        assert peer.serving is not None
-        with peer.serving(folder / "server", self._plan.partitions) as server:
-            for shape, (connections, depth) in SHAPES.items():
-                with self._costs(shape, peer, round_, server) as done:
-                    seconds = self._plan.request_seconds
-                    found = closed_loop(
-                        server, connections=connections, depth=depth, size=RECORD_BYTES, warm_up_s=seconds / 2,
-                        seconds=seconds,
-                    )  # fmt: skip
-                    done.update(found, requests_s=found["requests"] / found["seconds"])
+    def _closed_loop(self, peer: Peer, server: Running, shape: str, round_: int) -> None:
+        (connections, depth), seconds = SHAPES[shape], self._plan.request_seconds
+        with self._costs(shape, peer, round_, server) as done:
+            found = closed_loop(
+                server, connections=connections, depth=depth, size=RECORD_BYTES, warm_up_s=seconds / 3, seconds=seconds
+            )
+            done.update(found, requests_s=found["requests"] / found["seconds"])
+            _wait_for_rest(server)
 
     @contextmanager
     def _costs(self, case: str, peer: Peer, round_: int, server: Running | None) -> Iterator[Done]:
@@ -179,3 +201,13 @@ def _others_cores(case: str, others_s: float, took_s: float) -> float | None:
 
 def _cpu_seconds(server: Running | None) -> float:
     return cpu_seconds(server.pid) if server else 0.0
+
+
+def _wait_for_rest(server: Running) -> None:
+    """What it has left for later is its own cost, and nobody else's."""
+    deadline_s, used_s = time.monotonic() + REST_WITHIN_S, _cpu_seconds(server)
+    while time.monotonic() < deadline_s:
+        time.sleep(REST_S)
+        before_s, used_s = used_s, _cpu_seconds(server)
+        if used_s - before_s < REST_S / 10:
+            return
