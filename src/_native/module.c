@@ -40,6 +40,8 @@ static PyMethodDef methods[] = {
     {"bucket_counts", bucket_counts, METH_VARARGS, "How many of some words are in each bucket of others."},
     {"sorted_words", sorted_words, METH_O, "Words in order."},
     {"responses", responses, METH_VARARGS, "The responses to runs: one again and again, with other correlation ids and offsets."},
+    {"runs_alike", runs_alike, METH_VARARGS, "Whether runs are for one partition, and answered in one way."},
+    {"send_responses", send_responses, METH_VARARGS, "Send runs their responses; what was sent, and what was not."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,8 +13,9 @@ enum { PRODUCE_KEY = 0, BATCH_LENGTH_AT = 8, RUN_MAX = 1024 };
 
 typedef struct {
     PyObject_HEAD
-    PyObject *connection, *api, *call, *client_id, *named, *correlations, *payload, *arrived_ns, *span, *response;
+    PyObject *connection, *reader, *api, *call, *client_id, *named, *correlations, *payload, *span, *response;
     Py_ssize_t size, count;
+    long long arrived_ns;
     long version, acks, timeout_ms, partition;
     char done;
 } ProduceRun;
@@ -23,6 +24,7 @@ static int run_traverse(ProduceRun *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->connection);
+    Py_VISIT(self->reader);
     Py_VISIT(self->api);
     Py_VISIT(self->call);
     Py_VISIT(self->span);
@@ -33,6 +35,7 @@ static int run_traverse(ProduceRun *self, visitproc visit, void *arg)
 static int run_clear(ProduceRun *self)
 {
     Py_CLEAR(self->connection);
+    Py_CLEAR(self->reader);
     Py_CLEAR(self->api);
     Py_CLEAR(self->call);
     Py_CLEAR(self->span);
@@ -49,7 +52,6 @@ static void run_dealloc(ProduceRun *self)
     Py_XDECREF(self->named);
     Py_XDECREF(self->correlations);
     Py_XDECREF(self->payload);
-    Py_XDECREF(self->arrived_ns);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -64,7 +66,7 @@ static PyMemberDef run_members[] = {
     {"named", T_OBJECT, OF_RUN(named), READONLY, "The topic's name, or its id as bytes."},
     {"correlations", T_OBJECT, OF_RUN(correlations), READONLY, "The correlation id of each request."},
     {"payload", T_OBJECT, OF_RUN(payload), READONLY, "The batches, one behind the other."},
-    {"arrived_ns", T_OBJECT, OF_RUN(arrived_ns), READONLY, "When it was read."},
+    {"arrived_ns", T_LONGLONG, OF_RUN(arrived_ns), READONLY, "When it was read."},
     {"span", T_OBJECT, OF_RUN(span), 0, "Of its trace."},
     {"response", T_OBJECT, OF_RUN(response), 0, "Until it is sent."},
     {"size", T_PYSSIZET, OF_RUN(size), READONLY, "Bytes of the requests, with their lengths."},
@@ -90,17 +92,21 @@ PyObject *produce_run_type(PyObject *module) { return PyType_FromModuleAndSpec(m
 
 /* ── its reader ── */
 
+/* Whether the connection is at rest, so that a run may be handed over; or at rest but for one that was. */
+enum { BUSY, ARMED, HANDED_OVER };
+
 typedef struct {
     PyObject_HEAD
     PyTypeObject *run_type;
-    PyObject *connection, *api, *receive, *in_flight_append, *inbox, *on_first, *stopwatch;
-    PyObject *bytes_name, *requests_name; /* of attributes of the connection */
+    PyObject *connection, *api, *receive, *in_flight_append, *in_flight_clear, *inbox, *on_first, *stopwatch;
+    PyObject *write, *unsent; /* of its transport */
+    PyObject *bytes_name, *requests_name, *active_name; /* of attributes of the connection */
     PyObject *call, *client_id, *named;   /* of the last run: the next is likely to be like it */
     Py_buffer scratch;
     long versions[4]; /* the first, the last, the first flexible one, the first with topic ids */
     Py_ssize_t requests_max, bytes_max;
     long last_version;
-    char armed;
+    int state;
 } RunReader;
 
 /* What the first request says, up to its records. */
@@ -220,9 +226,12 @@ static ProduceRun *new_run(RunReader *self, const head_t *head, Py_ssize_t size,
     ProduceRun *run = (ProduceRun *)self->run_type->tp_alloc(self->run_type, 0);
     int alike = self->call != NULL && head->version == self->last_version && head->client_id == self->client_id;
 
+    PyObject *now;
+
     if (run == NULL)
         return NULL;
     run->connection = Py_XNewRef(self->connection);
+    run->reader = Py_NewRef((PyObject *)self);
     run->api = Py_XNewRef(self->api);
     run->call = alike ? Py_NewRef(self->call) : NULL;
     run->client_id = Py_NewRef(head->client_id);
@@ -233,8 +242,10 @@ static ProduceRun *new_run(RunReader *self, const head_t *head, Py_ssize_t size,
     run->partition = head->partition;
     run->size = size;
     run->count = count;
-    run->arrived_ns = PyObject_CallNoArgs(self->stopwatch);
-    if (run->arrived_ns == NULL)
+    now = PyObject_CallNoArgs(self->stopwatch);
+    run->arrived_ns = now == NULL ? -1 : PyLong_AsLongLong(now);
+    Py_XDECREF(now);
+    if (run->arrived_ns == -1 && PyErr_Occurred())
         Py_CLEAR(run);
     return run;
 }
@@ -314,7 +325,6 @@ static PyObject *reader_take(RunReader *self, PyObject *const *args, Py_ssize_t 
     return run != NULL ? (PyObject *)run : none_if_odd();
 }
 
-/* A number of a connection that nothing is in flight of. */
 static int set_number(PyObject *connection, PyObject *name, Py_ssize_t value)
 {
     PyObject *number = PyLong_FromSsize_t(value);
@@ -340,11 +350,12 @@ static int hand_over(RunReader *self, ProduceRun *run)
         set_number(self->connection, self->requests_name, run->count) < 0 ||
         called(self->in_flight_append, (PyObject *)run) < 0 || PyList_Append(self->inbox, (PyObject *)run) < 0)
         return -1;
+    self->state = HANDED_OVER;
     return first ? called(self->on_first, NULL) : 0;
 }
 
 /* buffer_updated(bytes): so many have arrived in the scratch memory. An armed reader takes them if they are exactly one run, like the
- * last one; whatever else they are goes to `receive`. Either way it is no longer armed. */
+ * last one; whatever else they are goes to `receive`, and the connection is busy until it arms the reader again. */
 static PyObject *reader_updated(RunReader *self, PyObject *bytes)
 {
     Py_ssize_t size = PyLong_AsSsize_t(bytes);
@@ -353,9 +364,9 @@ static PyObject *reader_updated(RunReader *self, PyObject *bytes)
 
     if (size == -1 && PyErr_Occurred())
         return NULL;
-    if (self->armed && size > 0 && size <= self->scratch.len && self->connection != NULL)
+    if (self->state == ARMED && size > 0 && size <= self->scratch.len && self->connection != NULL)
         run = read_run(self, start, start + size, self->requests_max);
-    self->armed = 0;
+    self->state = BUSY;
     if (run != NULL && run->call != NULL && run->size == size) {
         int failed = hand_over(self, run);
         Py_DECREF(run);
@@ -380,6 +391,9 @@ static int reader_traverse(RunReader *self, visitproc visit, void *arg)
     Py_VISIT(self->api);
     Py_VISIT(self->receive);
     Py_VISIT(self->in_flight_append);
+    Py_VISIT(self->in_flight_clear);
+    Py_VISIT(self->write);
+    Py_VISIT(self->unsent);
     Py_VISIT(self->inbox);
     Py_VISIT(self->on_first);
     Py_VISIT(self->stopwatch);
@@ -390,9 +404,11 @@ static int reader_traverse(RunReader *self, visitproc visit, void *arg)
 /* The scratch memory, the inbox and what is called stay: a cycle ends with the connection. */
 static int reader_clear(RunReader *self)
 {
-    self->armed = 0;
+    self->state = BUSY;
     Py_CLEAR(self->connection);
     Py_CLEAR(self->call);
+    Py_CLEAR(self->write);
+    Py_CLEAR(self->unsent);
     return 0;
 }
 
@@ -407,11 +423,13 @@ static void reader_dealloc(RunReader *self)
     Py_XDECREF(self->api);
     Py_XDECREF(self->receive);
     Py_XDECREF(self->in_flight_append);
+    Py_XDECREF(self->in_flight_clear);
     Py_XDECREF(self->inbox);
     Py_XDECREF(self->on_first);
     Py_XDECREF(self->stopwatch);
     Py_XDECREF(self->bytes_name);
     Py_XDECREF(self->requests_name);
+    Py_XDECREF(self->active_name);
     Py_XDECREF(self->client_id);
     Py_XDECREF(self->named);
     type->tp_free((PyObject *)self);
@@ -440,7 +458,9 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
                                      &self->bytes_max) ||
         (self->run_type = run_type_of(type)) == NULL || (self->bytes_name = PyUnicode_InternFromString("_bytes")) == NULL ||
         (self->requests_name = PyUnicode_InternFromString("_requests")) == NULL ||
-        (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL) {
+        (self->active_name = PyUnicode_InternFromString("active_at_ms")) == NULL ||
+        (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL ||
+        (self->in_flight_clear = PyObject_GetAttrString(in_flight, "clear")) == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -459,8 +479,31 @@ static PyMethodDef reader_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *get_armed(RunReader *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(self->state == ARMED);
+}
+
+static int set_armed(RunReader *self, PyObject *value, void *unused)
+{
+    int armed = value == NULL ? 0 : PyObject_IsTrue(value);
+
+    (void)unused;
+    if (armed < 0)
+        return -1;
+    self->state = armed ? ARMED : BUSY;
+    return 0;
+}
+
+static PyGetSetDef reader_properties[] = {
+    {"armed", (getter)get_armed, (setter)set_armed, "Whether the connection is at rest, so that a run may be handed over.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef reader_members[] = {
-    {"armed", T_BOOL, offsetof(RunReader, armed), 0, "Whether the connection is at rest, so that a run may be handed over."},
+    {"write", T_OBJECT, offsetof(RunReader, write), 0, "Of the transport."},
+    {"unsent", T_OBJECT, offsetof(RunReader, unsent), 0, "How many bytes the transport has not sent yet."},
     {"call", T_OBJECT, offsetof(RunReader, call), 0, "What requests like those of the last run are like."},
     {NULL, 0, 0, 0, NULL},
 };
@@ -472,6 +515,7 @@ static PyType_Slot reader_slots[] = {
     {Py_tp_clear, reader_clear},
     {Py_tp_methods, reader_methods},
     {Py_tp_members, reader_members},
+    {Py_tp_getset, reader_properties},
     {0, NULL},
 };
 
@@ -480,3 +524,157 @@ static PyType_Spec reader_spec = {
 };
 
 PyObject *run_reader_type(PyObject *module) { return PyType_FromModuleAndSpec(module, &reader_spec, NULL); }
+
+/* Whether all items of a list are runs; 0: an exception is set. */
+static int are_runs(PyObject *runs)
+{
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(runs); at++)
+        if (Py_TYPE(PyList_GET_ITEM(runs, at))->tp_dealloc != (destructor)run_dealloc) {
+            PyErr_SetString(PyExc_TypeError, "a list of runs is needed");
+            return 0;
+        }
+    return 1;
+}
+
+/* alike(runs, kind): whether all are for one partition, and, if `kind`, are answered in one way: same acks, timeout and version. */
+PyObject *runs_alike(PyObject *module, PyObject *args)
+{
+    PyObject *runs;
+    int kind, alike = 1;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!p", &PyList_Type, &runs, &kind) || !are_runs(runs))
+        return NULL;
+    for (Py_ssize_t at = 1; at < PyList_GET_SIZE(runs) && alike == 1; at++) {
+        const ProduceRun *first = (const ProduceRun *)PyList_GET_ITEM(runs, 0), *run = (const ProduceRun *)PyList_GET_ITEM(runs, at);
+        alike = run->partition == first->partition;
+        if (alike && kind)
+            alike = run->acks == first->acks && run->timeout_ms == first->timeout_ms && run->version == first->version;
+        if (alike && run->named != first->named)
+            alike = PyObject_RichCompareBool(run->named, first->named, Py_EQ);
+    }
+    return alike < 0 ? NULL : PyBool_FromLong(alike);
+}
+
+/* ── responses ── */
+
+/* What became of several runs. */
+typedef struct {
+    PyObject *now_ms;
+    long long now_ns;
+    int arm;
+    Py_ssize_t unread_min;
+    PyObject *left;   /* (run, response or exception): those that were not sent */
+    PyObject *unread; /* (connection, bytes): whose client does not read */
+    Py_ssize_t bytes, requests;
+    long long took_ns, shortest_ns, longest_ns;
+} sending_t;
+
+static int noted(PyObject *list, PyObject *one, PyObject *other)
+{
+    PyObject *pair = PyTuple_Pack(2, one, other);
+    int failed = pair == NULL || PyList_Append(list, pair) < 0;
+
+    Py_XDECREF(pair);
+    return failed ? -1 : 0;
+}
+
+/* The exception that is set, as what became of a run. */
+static int note_raised(sending_t *sending, ProduceRun *run)
+{
+    PyObject *type, *value, *trace;
+    int failed;
+
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != NULL && value != NULL)
+        PyException_SetTraceback(value, trace);
+    failed = value == NULL || noted(sending->left, (PyObject *)run, value) < 0;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return failed ? -1 : 0;
+}
+
+static int note_unread(sending_t *sending, RunReader *reader)
+{
+    PyObject *unsent = PyObject_CallNoArgs(reader->unsent);
+    Py_ssize_t bytes = unsent == NULL ? -1 : PyLong_AsSsize_t(unsent);
+    int failed = (bytes == -1 && PyErr_Occurred()) ||
+                 (bytes > sending->unread_min && noted(sending->unread, reader->connection, unsent) < 0);
+
+    Py_XDECREF(unsent);
+    return failed ? -1 : 0;
+}
+
+static void count(sending_t *sending, const ProduceRun *run)
+{
+    long long took_ns = sending->now_ns - run->arrived_ns;
+
+    if (sending->requests == 0 || took_ns < sending->shortest_ns)
+        sending->shortest_ns = took_ns;
+    if (sending->requests == 0 || took_ns > sending->longest_ns)
+        sending->longest_ns = took_ns;
+    sending->took_ns += took_ns * run->count;
+    sending->requests += run->count;
+    sending->bytes += run->size;
+}
+
+/* The response to a run that is alone in flight of its connection, which is at rest then. */
+static int send_alone(sending_t *sending, ProduceRun *run, RunReader *reader, PyObject *response)
+{
+    reader->state = sending->arm ? ARMED : BUSY; /* before it is written: a transport that is full makes it busy */
+    if (called(reader->write, response) < 0) {
+        reader->state = BUSY;
+        return note_raised(sending, run);
+    }
+    run->done = 1;
+    count(sending, run);
+    if (called(reader->in_flight_clear, NULL) < 0 || set_number(reader->connection, reader->bytes_name, 0) < 0 ||
+        set_number(reader->connection, reader->requests_name, 0) < 0 ||
+        PyObject_SetAttr(reader->connection, reader->active_name, sending->now_ms) < 0)
+        return -1;
+    return note_unread(sending, reader);
+}
+
+static int send_all(sending_t *sending, PyObject *runs, PyObject *responses)
+{
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(runs) && at < PyList_GET_SIZE(responses); at++) {
+        PyObject *item = Py_NewRef(PyList_GET_ITEM(runs, at)), *response = Py_NewRef(PyList_GET_ITEM(responses, at));
+        ProduceRun *run = (ProduceRun *)item;
+        RunReader *reader = (RunReader *)run->reader;
+        int alone = reader != NULL && reader->state == HANDED_OVER && reader->connection != NULL && reader->write != NULL &&
+                    reader->unsent != NULL;
+        int failed = alone ? send_alone(sending, run, reader, response) : noted(sending->left, item, response);
+
+        Py_DECREF(item);
+        Py_DECREF(response);
+        if (failed)
+            return -1;
+    }
+    return 0;
+}
+
+/* send_responses(runs, responses, now_ms, now_ns, arm, unread_min): send each run its responses. Those whose connection has anything
+ * else to do are left to the caller, with their response; so are those that cannot be written, with the exception. The answer is
+ * (bytes and number of the requests that were answered, what they took in sum, at least, at most, [(run, response or exception)] that
+ * are left, [(connection, bytes)] with more than `unread_min` bytes that the client does not read). */
+PyObject *send_responses(PyObject *module, PyObject *args)
+{
+    sending_t sending = {0};
+    PyObject *runs, *responses, *found = NULL;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!OLpn", &PyList_Type, &runs, &PyList_Type, &responses, &sending.now_ms, &sending.now_ns,
+                          &sending.arm, &sending.unread_min) ||
+        !are_runs(runs))
+        return NULL;
+    sending.left = PyList_New(0);
+    sending.unread = PyList_New(0);
+    if (sending.left != NULL && sending.unread != NULL && send_all(&sending, runs, responses) == 0)
+        found = Py_BuildValue("(nnLLLOO)", sending.bytes, sending.requests, sending.took_ns, sending.shortest_ns,
+                              sending.longest_ns, sending.left, sending.unread);
+    Py_XDECREF(sending.left);
+    Py_XDECREF(sending.unread);
+    return found;
+}

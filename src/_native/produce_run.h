@@ -1,4 +1,4 @@
-/* The types of runs of Produce requests, for the module. */
+/* Runs of Produce requests, for the module. */
 #ifndef HOLDFAST_PRODUCE_RUN_H
 #define HOLDFAST_PRODUCE_RUN_H
 
@@ -6,5 +6,7 @@
 
 PyObject *produce_run_type(PyObject *module);
 PyObject *run_reader_type(PyObject *module);
+PyObject *runs_alike(PyObject *module, PyObject *args);
+PyObject *send_responses(PyObject *module, PyObject *args);
 
 #endif

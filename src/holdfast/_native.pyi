@@ -35,6 +35,10 @@ def bucket_counts(words: Any, others: Any, /) -> list[int]: ...
 def sorted_words(data: Any, /) -> bytes: ...
 def pack_heap_entries(entries: bytes | bytearray, first: int, count: int, /) -> bytes: ...
 def read_heap_entries(body: bytes, /) -> bytes: ...
+def runs_alike(runs: list[Any], kind: bool, /) -> bool: ...
+def send_responses(
+    runs: list[Any], responses: list[bytes], now_ms: int, now_ns: int, arm: bool, unread_min: int, /
+) -> tuple[int, int, int, int, int, list[tuple[Any, bytes | Exception]], list[tuple[Any, int]]]: ...
 
 class ProduceRun:
     connection: Any
@@ -58,6 +62,8 @@ class ProduceRun:
 class RunReader:
     armed: bool
     call: Any
+    write: Callable[[bytes], None]
+    unsent: Callable[[], int]
     def __init__(
         self,
         *,

@@ -30,3 +30,13 @@ async def test_a_callback_that_holds_the_event_loop_is_a_stall() -> None:
     measuring.cancel()
     assert stalls.seconds.sum >= 0.2
     assert stalls.seconds.cumulative()[-1] > stalls.seconds.cumulative()[-4]  # beyond 100 ms
+
+
+def test_values_in_one_bucket_are_counted_by_their_sum() -> None:
+    seen, alike = Histogram((1, 2, 4)), Histogram((1, 2, 4))
+    for value in (2.5, 3, 4):
+        seen.observe(value)
+    assert alike.observe_alike(3, 9.5, least=2.5, most=4)
+    assert (alike.cumulative(), alike.sum) == (seen.cumulative(), seen.sum)
+    assert not alike.observe_alike(2, 7, least=2, most=5)
+    assert alike.count == 3

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from operator import mul
 from typing import Final
 
 # From a wake-up of a thread to a disk that stands still.
@@ -28,15 +27,14 @@ class Histogram:
         self._counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
-    def observe_all(self, values: Sequence[float], times: Sequence[int]) -> None:
-        """Count several values, which are likely to be close to each other, each as often as `times` says."""
-        first, last = bisect_left(self.bounds, min(values)), bisect_left(self.bounds, max(values))
-        if first == last:
-            self._counts[first] += sum(times)
-        else:
-            for value, count in zip(values, times, strict=True):
-                self._counts[bisect_left(self.bounds, value)] += count
-        self.sum += sum(map(mul, values, times))
+    def observe_alike(self, times: int, total: float, *, least: float, most: float) -> bool:
+        """Count several values by their sum, if the least and the most of them are in one bucket; else nothing is counted."""
+        at = bisect_left(self.bounds, least)
+        if at != bisect_left(self.bounds, most):
+            return False
+        self._counts[at] += times
+        self.sum += total
+        return True
 
     def merge(self, other: "Histogram") -> None:
         """Count what another one of the same bounds has counted."""

@@ -254,7 +254,8 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
         if not sound:
             sent[-1] ^= 1  # its checksum is another: the group is split, and this one answered at once
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(theirs, "_transport", Mock(wraps=theirs._transport, write=write, writelines=write))
+            patch.setattr(theirs, "_transport", Mock(wraps=theirs._transport, writelines=write))
+            theirs._run_reader.write = write
             broken.writer.write(together([produce_request("orders", {0: bytes(sent)}, topic_id=NO_ID)]))
             client.writer.write(together([orders("y"), orders("z")]))  # in the same turn of the loop
             async with asyncio.timeout(20):
@@ -307,10 +308,9 @@ class Waiting:
         self.answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.was_split = False
 
-    def respond_to_run(self, run: Any, response: bytes, now_ms: int) -> int:
+    def respond_to_run(self, run: object, response: object) -> None:
         assert run is self.run
         self.answered.set_result(response)
-        return int(run.size)
 
     def split_run(self, run: object) -> Callable[[], None]:
         assert run is self.run
@@ -328,9 +328,8 @@ async def appended_in_one_turn(gateway: KafkaGateway, *connections: Waiting) -> 
         produce_runs.add(each.run)
     async with asyncio.timeout(20):
         await asyncio.gather(*(each.answered for each in connections))
-    kept = sum(each.run.size for each in connections if each.was_split)
-    requests = sum(each.run.count for each in connections)
-    assert (gateway.server.used_bytes - kept, gateway.server.requests - requests) == before
+    taken = sum(each.run.size for each in connections), sum(each.run.count for each in connections)
+    assert (gateway.server.used_bytes - taken[0], gateway.server.requests - taken[1]) == before
     return [each.was_split for each in connections]
 
 
@@ -490,7 +489,7 @@ class Received:
     def __init__(self) -> None:
         self.scratch, self.sizes, self.first = bytearray(1 << 16), list[int](), 0
         self.inbox, self.in_flight = list[Any](), list[Any]()
-        self._bytes = self._requests = 0
+        self._bytes = self._requests = self.active_at_ms = 0
         self.reader = new_reader(
             self,
             receive=self.sizes.append,
@@ -524,6 +523,65 @@ def test_an_armed_reader_hands_over_a_run_like_the_last_one() -> None:
         ("of the last run", connection, 7, False)
     }
     assert (connection.first, connection.sizes) == (1, [])
+
+
+def test_responses_are_sent_to_those_that_are_at_rest_but_for_their_run() -> None:
+    """To the others the caller sends them, and to those that cannot be written to nobody does."""
+    written: list[bytes] = []
+    connections = [Received() for _ in range(5)]
+    for at, each in enumerate(connections):
+        each.reader.write, each.reader.unsent = written.append, lambda at=at: at * 100
+        each.reader.armed = True
+        each.receive(shaped(PLAIN, at) * 2)
+    _, busy, disarmed, broken, unread = connections
+    busy.receive(b"the begin of the next")
+    disarmed.reader.armed = False
+    broken.reader.write = lambda response: 1 // 0
+    runs, responses = [each.in_flight[0] for each in connections], [b"0", b"1", b"2", b"3", b"4"]
+    size, count, took_ns, *within, left, unread_bytes = native.send_responses(runs, responses, 70, 10, True, 399)
+    assert written == [b"0", b"4"]
+    assert (size, count, took_ns, within) == (2 * runs[0].size, 4, 4 * (10 - 7), [3, 3])
+    assert [(run, str(what)) for run, what in left] == [
+        (runs[1], "b'1'"),
+        (runs[2], "b'2'"),
+        (runs[3], "integer division or modulo by zero"),
+    ]
+    assert unread_bytes == [(unread, 400)]
+    for each, sent in zip(connections, [True, False, False, False, True], strict=True):
+        assert (each.reader.armed, each.in_flight == [], each._bytes == 0, each._requests == 0) == (sent,) * 4
+        assert each.active_at_ms == (70 if sent else 0)
+    assert [run.done for run in runs] == [True, False, False, False, True]
+
+
+def test_a_transport_that_is_full_after_a_response_makes_the_connection_busy() -> None:
+    connection = Received()
+    connection.reader.armed = True
+    connection.receive(shaped(PLAIN, 0))
+
+    def write(response: bytes) -> None:
+        connection.reader.armed = False  # as `pause_writing` does
+
+    connection.reader.write, connection.reader.unsent = write, lambda: 0
+    assert native.send_responses([*connection.in_flight], [b"0"], 70, 10, True, 0)[0]
+    assert not connection.reader.armed
+
+
+def test_responses_are_sent_wrongly_and_nothing_happens() -> None:
+    connection = Received()
+    for runs in ([1], [connection], ()):
+        with pytest.raises(TypeError):
+            native.send_responses(runs, [b""], 70, 10, True, 0)
+        with pytest.raises(TypeError):
+            native.runs_alike(runs, True)
+    assert native.send_responses([], [], 70, 10, True, 0) == (0, 0, 0, 0, 0, [], [])
+
+
+@given(st.lists(shapes.filter(is_plain), min_size=1, max_size=4))
+def test_runs_are_alike_if_their_partition_and_their_answer_are(asked: list[Any]) -> None:
+    runs = [new_reader().take(shaped(shape, 0), 0, 1) for shape in asked]
+    assert native.runs_alike(runs, False) == (len({(run.named, run.partition) for run in runs}) == 1)
+    kinds = {(run.named, run.partition, run.acks, run.timeout_ms, run.version) for run in runs}
+    assert native.runs_alike(runs, True) == (len(kinds) == 1)
 
 
 UNLIKE = {

@@ -122,6 +122,8 @@ class KafkaConnection(FrameReceiver):
             return
         self._peer = ClientInfo(str(peer[0]), int(peer[1]))
         transport.set_write_buffer_limits(self._settings.buffered_bytes_max)
+        if self._run_reader is not None:
+            self._run_reader.write, self._run_reader.unsent = transport.write, transport.get_write_buffer_size
         admission = self._server.admission(self._peer.host)
         if not admission.served:
             self._stop()
@@ -325,6 +327,7 @@ class KafkaConnection(FrameReceiver):
 
     def split_run(self, run: "ProduceRun") -> Callable[[], None]:
         """A run cannot be appended as a whole: its requests take its place, and start one by one."""
+        self._disarm()
         at = self._in_flight.index(run)
         del self._in_flight[at]
         sizes = [run.size // run.count] * run.count
@@ -363,45 +366,25 @@ class KafkaConnection(FrameReceiver):
         else:
             self._respond(request, task.exception() or task.result())
 
-    def respond_to_run(self, run: "ProduceRun", response: bytes, now_ms: int) -> int:
-        """Send all its responses. How many bytes of requests that ended; 0: the connection has given them back.
+    def respond_to_run(self, run: "ProduceRun", response: bytes | BaseException) -> None:
+        """Send all its responses, or close the connection for an error."""
+        self._respond(run, (response,) if isinstance(response, bytes) else response)
+        self._arm_if_at_rest()
 
-        A connection at rest but for this run, as nearly all are, is armed: what arrives next may be the next one.
-        """
-        reader, transport, in_flight = self._run_reader, self._transport, self._in_flight
-        assert reader is not None
-        assert transport is not None
-        if (
-            len(in_flight) != 1
-            or self._bytes != run.size
-            or self._queued
-            or self._length
-            or self._closing
-            or self._pumping
-            or self._read_paused
-            or self._write_paused
-            or self._muted is not None
-            or self._tracer is not None
-        ):
-            self._respond(run, (response,))
-            return 0
-        in_flight.clear()
-        run.done = True
-        self._bytes = self._requests = 0
-        self.active_at_ms = now_ms
-        reader.armed = self._access is None and not self._backend.quotas.any
-        try:
-            transport.write(response)
-            unsent_bytes = transport.get_write_buffer_size()
-            if unsent_bytes > COUNTED_BYTES_MIN:
-                self._responses.written(self, unsent_bytes, now_ms)
-        except Exception as error:
-            self._fail(error, run.call)
-        return run.size
-
-    def fail_run(self, run: "ProduceRun", error: BaseException) -> None:
-        """Close the connection for an error of a run."""
-        self._respond(run, error)
+    def _arm_if_at_rest(self) -> None:
+        """Nothing is in flight, nothing has begun to arrive, nothing is held back: what arrives next may be handed over."""
+        if self._run_reader is not None:
+            self._run_reader.armed = (
+                not self._in_flight
+                and not self._queued
+                and not self._bytes
+                and not self._length
+                and not (self._closing or self._stopping or self._pumping or self._read_paused or self._write_paused)
+                and self._muted is None
+                and self._access is None
+                and self._tracer is None
+                and not self._backend.quotas.any
+            )
 
     def _respond(
         self, request: "InFlightRequest | ProduceRun", response: ResponseChunks | BaseException | None

@@ -28,11 +28,13 @@ from holdfast.gateways.kafka.produce import (
     timed_out_result,
 )
 from holdfast.gateways.kafka.produce_responses import ResponseTemplate, SuccessTemplates, as_named, response_template
+from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
 from holdfast.log.batches.header import LENGTH_COVERS_FROM
 from holdfast.log.pending_produce import AppendedTogether
 from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram, Latencies
+from holdfast.vocabulary.native import native
 
 if TYPE_CHECKING:
     from holdfast._native import ProduceRun
@@ -48,12 +50,8 @@ _RunKind = tuple[int, int, int, str | bytes]  # acks, timeout, version, topic: r
 class RunConnection(Protocol):
     """The connection of a run."""
 
-    def respond_to_run(self, run: "ProduceRun", response: bytes, now_ms: int) -> int:
-        """Send all its responses. How many bytes of requests that ended; 0: the connection has given them back."""
-        ...
-
-    def fail_run(self, run: "ProduceRun", error: BaseException) -> None:
-        """Close the connection for an error."""
+    def respond_to_run(self, run: "ProduceRun", response: bytes | BaseException) -> None:
+        """Send all its responses, or close the connection for an error."""
         ...
 
     def split_run(self, run: "ProduceRun") -> Callable[[], None]:
@@ -109,6 +107,22 @@ class ProduceRuns:
             return
         runs = self.inbox.copy()
         self.inbox.clear()
+        self._host.requests += sum([run.count for run in runs])
+        self._host.used_bytes += sum([run.size for run in runs])
+        groups, refused = self._grouped(runs)
+        # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
+        begun = [
+            each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
+        ]
+        begun += [run.connection.split_run(run) for run in refused]
+        for answer in begun:
+            answer()
+
+    def _grouped(self, runs: "list[ProduceRun]") -> "tuple[dict[tuple[str, int], list[ProduceRun]], list[ProduceRun]]":
+        """Those of each partition, and those whose clients may not produce to it."""
+        assert native is not None, "without it there are no runs"
+        if self._backend.security is None and native.runs_alike(runs, False):
+            return {(topic_of(runs[0], self._backend) or "", runs[0].partition): runs}, []
         groups: dict[tuple[str, int], list[ProduceRun]] = {}
         named: dict[tuple[str | bytes, int], list[ProduceRun]] = {}  # the same groups, by what clients call the topic
         refused: list[ProduceRun] = []
@@ -123,15 +137,7 @@ class ProduceRuns:
                 group = groups.setdefault((topic, run.partition), [])
                 named[run.named, run.partition] = group
             group.append(run)
-        self._host.requests += sum([run.count for run in runs])
-        self._host.used_bytes += sum([run.size for run in runs])
-        # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
-        begun = [
-            each for (topic, number), group in groups.items() for each in self._append_together(topic, number, group)
-        ]
-        begun += [run.connection.split_run(run) for run in refused]
-        for answer in begun:
-            answer()
+        return groups, refused
 
     def _append_together(self, topic: str, partition: int, group: "list[ProduceRun]") -> list[Callable[[], None]]:
         """What is to be called when all groups were begun."""
@@ -161,12 +167,13 @@ class ProduceRuns:
         self, topic: str, group: "list[ProduceRun]", appended: AppendedTogether
     ) -> "dict[_RunKind, _PendingRuns]":
         """Those that were appended together, by what decides when and how they are answered."""
+        assert native is not None, "without it there are no runs"
         offsets, at = appended.offsets, 0
-        kinds = [(run.acks, run.timeout_ms, run.version, run.named) for run in group]
-        if kinds.count(kinds[0]) == len(kinds):
-            return {kinds[0]: _PendingRuns(topic, appended, self, group, offsets)}
+        if native.runs_alike(group, True):
+            return {_kind_of(group[0]): _PendingRuns(topic, appended, self, group, offsets)}
         pending: dict[_RunKind, _PendingRuns] = {}
-        for kind, run in zip(kinds, group, strict=True):
+        for run in group:
+            kind = _kind_of(run)
             if kind not in pending:
                 pending[kind] = _PendingRuns(topic, appended, self, [], [])
             end = at + run.count
@@ -177,21 +184,24 @@ class ProduceRuns:
 
     def respond(self, runs: "list[ProduceRun]", responses: list[bytes]) -> None:
         """Send the responses to runs of several connections."""
-        now_ns, now_ms, ended_bytes = stopwatch_ns(), self._backend.clock.boot_ms(), 0
-        took_s, requests = [], []
-        for run, response in zip(runs, responses, strict=True):
+        assert native is not None, "without it there are no runs"
+        now_ns, now_ms = stopwatch_ns(), self._backend.clock.boot_ms()
+        size, count, took_ns, shortest_ns, longest_ns, left, unread = native.send_responses(
+            runs, responses, now_ms, now_ns, not self._backend.quotas.any, COUNTED_BYTES_MIN
+        )
+        latencies, others = self._host.latencies[PRODUCE_API.name], {id(run) for run, _ in left}
+        if not latencies.observe_alike(count, took_ns / 1e9, least=shortest_ns / 1e9, most=longest_ns / 1e9):
+            for run in runs:
+                if id(run) not in others:
+                    latencies.observe((now_ns - run.arrived_ns) / 1e9, run.count)
+        for connection, unread_bytes in unread:
+            self._backend.responses.written(connection, unread_bytes, now_ms)
+        for run, response in left:
             try:
-                ended = run.connection.respond_to_run(run, response, now_ms)
+                run.connection.respond_to_run(run, response)
             except Exception:  # those of other connections must be sent all the same
                 _log_failed(run)
-                continue
-            if ended:
-                ended_bytes += ended
-                took_s.append((now_ns - run.arrived_ns) / 1e9)
-                requests.append(run.count)
-        if took_s:
-            self._host.latencies[PRODUCE_API.name].observe_all(took_s, requests)
-            self._host.released(ended_bytes)  # last: requests that waited for the room start now
+        self._host.released(size)  # last: requests that waited for the room start now
 
     def template_of(self, topic: str, appended: AppendedTogether, run: "ProduceRun") -> ResponseTemplate:
         """The response to what was appended."""
@@ -255,9 +265,13 @@ class _PendingRuns:
             self._cancel()  # a producer that sends again and again what is not durable must not fill the memory
 
 
+def _kind_of(run: "ProduceRun") -> _RunKind:
+    return run.acks, run.timeout_ms, run.version, run.named
+
+
 def _fail(run: "ProduceRun", error: BaseException) -> None:
     try:
-        run.connection.fail_run(run, error)
+        run.connection.respond_to_run(run, error)
     except Exception:
         _log_failed(run)
 
