@@ -12,6 +12,7 @@ from holdfast.pipeline.driver.process import SlotSupervisor
 from holdfast.pipeline.driver.settings import DriverSettings
 from holdfast.pipeline.driver.spark_jobs import SparkJobs
 from holdfast.pipeline.model.driver_protocol import (
+    DriverAlive,
     FromDriver,
     HaltSlot,
     PartitionsReleased,
@@ -99,6 +100,8 @@ def test_a_slot_started_again_before_its_thread_has_ended_runs_again(said: list[
     until(lambda: Work.turns, what="it is at work")
     driver._dispatch(HaltSlot(slot="ann"))
     until(lambda: SlotHalted(slot="ann") in said, what="it reports that it has halted")
+    driver._slots["ann"].leave_behind_if_stuck(RealClock().boot_ms() + 60_000)
+    assert said.count(SlotHalted(slot="ann")) == 1, "the next run would be taken for halted"
     driver._dispatch(RUN)
     driver._dispatch(claims(p0=5))
     driver._tick()
@@ -107,6 +110,49 @@ def test_a_slot_started_again_before_its_thread_has_ended_runs_again(said: list[
     until(lambda: driver._tick() and {0: 5} in Work.turns, what="the second run works under its own claims")
     driver._dispatch(HaltSlot(slot="ann"))
     until(lambda: said.count(SlotHalted(slot="ann")) == 2, what="and halts")
+
+
+def test_a_slot_that_is_stuck_in_a_call_halts_without_its_thread(said: list[FromDriver]) -> None:
+    """A sink that does not respond: the worker would kill the driver, and with it the slots of other pipelines."""
+    driver = SlotSupervisor(resources(), said.append)
+    driver._dispatch(RUN)
+    driver._dispatch(claims(p0=1))
+    until(lambda: Work.turns, what="it is at work")
+    driver._dispatch(HaltSlot(slot="ann", within_ms=1_000))
+    (slot,) = driver._slots.values()
+    now_ms = RealClock().boot_ms()
+    slot.leave_behind_if_stuck(now_ms + 2_000)
+    assert SlotHalted(slot="ann") not in said
+    slot.leave_behind_if_stuck(now_ms + 60_000)
+    slot.leave_behind_if_stuck(now_ms + 60_000)
+    assert said.count(SlotHalted(slot="ann")) == 1
+    assert not slot.ended
+    driver._dispatch(RUN)
+    driver._dispatch(claims(p0=5))
+    driver._tick()
+    assert {0: 5} not in Work.turns, "not beside the former thread"
+    told = len(said)
+    Work.may_go_on.set()
+    Work.may_close.set()
+    until(lambda: slot.ended, what="the call returns")
+    assert [each for each in said[told:] if not isinstance(each, DriverAlive)] == [], "it has halted long ago"
+    until(lambda: driver._tick() and {0: 5} in Work.turns, what="the second run works")
+    driver._dispatch(HaltSlot(slot="ann"))
+    until(lambda: said.count(SlotHalted(slot="ann")) == 2, what="and halts")
+
+
+def test_a_streaming_query_is_not_left_behind(said: list[FromDriver], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "StreamProcessor", Work)
+    slot = slots.SlotThread(RUN, resources(), said.append)
+    slot.set_claims(claims(p0=1))
+    slot.start()
+    until(lambda: Work.turns, what="it is at work")
+    slot.halt(0)
+    slot.leave_behind_if_stuck(RealClock().boot_ms() + 60_000)
+    assert SlotHalted(slot="ann") not in said
+    Work.may_go_on.set()
+    Work.may_close.set()
+    until(lambda: slot.ended, what="it halts")
 
 
 def test_the_time_limit_is_of_a_job_and_not_of_a_turn_of_several(said: list[FromDriver]) -> None:

@@ -126,6 +126,7 @@ class SlotSupervisor:
         now_ms = self._resources.clock.boot_ms()
         for name, slot in list(self._slots.items()):
             slot.cancel_overdue(now_ms)
+            slot.leave_behind_if_stuck(now_ms)
             if slot.ended:
                 del self._slots[name]
                 for message in self._deferred.pop(name, ()):

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.pipeline.driver.engines import Processor, open_processor
 from holdfast.pipeline.driver.slot_context import DriverResources
 from holdfast.pipeline.driver.slot_revisions import PermanentError
+from holdfast.pipeline.driver.streaming.stream_processor import StreamProcessor
 from holdfast.pipeline.model.driver_protocol import (
     FromDriver,
     PartitionsReleased,
@@ -27,6 +28,8 @@ from holdfast.vocabulary.errors import UnavailableError
 _log: Final = logging.getLogger(__name__)
 
 SendMessage = Callable[[FromDriver], None]
+
+_STUCK_MS: Final = 2_000  # beyond the end of a halt; the worker kills a driver whose slot has not halted after 5 s
 
 
 class SlotThread:
@@ -44,6 +47,8 @@ class SlotThread:
         self._halt_by_ms = 0
         self._at_work = False
         self._cancelled = False
+        self._end_reported = False
+        self._processor: Processor | None = None
         self._reported_ms = 0
         self._thread = Thread(target=self._serve, name=f"slot-{run.slot}", daemon=True)
 
@@ -84,6 +89,20 @@ class SlotThread:
             _log.warning("%s: batch cancelled: %s", self._title, reason)
             self._resources.jobs.cancel(self._run.slot)
 
+    def leave_behind_if_stuck(self, now_ms: int) -> None:
+        """Report a halted slot as such although its thread is stuck, in a call of a sink that does not respond.
+
+        The driver would be killed otherwise, with the slots of all other pipelines. What the call does later is fenced, like what a
+        killed driver has sent. A streaming query is not left behind: Spark would go on with it.
+        """
+        with self._changed:
+            overdue = self._halting and now_ms >= self._halt_by_ms + _STUCK_MS and self._thread.is_alive()
+            if not overdue or self._end_reported or isinstance(self._processor, StreamProcessor):
+                return
+            self._end_reported = True
+            self._send(SlotHalted(slot=self._run.slot))
+        _log.warning("%s: its thread is stuck and is left behind", self._title)
+
     @property
     def ended(self) -> bool:
         """Whether the thread has ended."""
@@ -91,24 +110,31 @@ class SlotThread:
 
     # --- the slot's own thread
 
+    def _report_to_worker(self, message: FromDriver) -> None:
+        """One that was left behind has nothing more to say: as far as the worker knows it has halted, and may run again."""
+        with self._changed:
+            if not self._end_reported:
+                self._end_reported = isinstance(message, SlotHalted | SlotFailed)
+                self._send(message)
+
     def _serve(self) -> None:
         processor: Processor | None = None
         try:
-            processor = self._opened()
+            processor = self._processor = self._opened()
             try:
                 while processor is not None and not self._halting:
                     self._turn(processor)
             finally:
                 if processor is not None:
                     processor.stop()
-            self._send(SlotHalted(slot=self._run.slot))
+            self._report_to_worker(SlotHalted(slot=self._run.slot))
         except PermanentError as error:
             if processor is not None:
-                self._send(processor.progress())
-            self._send(SlotFailed(slot=self._run.slot, reason=str(error), lasting=True))
+                self._report_to_worker(processor.progress())
+            self._report_to_worker(SlotFailed(slot=self._run.slot, reason=str(error), lasting=True))
         except Exception as error:
             _log.exception("%s failed", self._title)
-            self._send(SlotFailed(slot=self._run.slot, reason=f"{type(error).__name__}: {error}"[:2_000]))
+            self._report_to_worker(SlotFailed(slot=self._run.slot, reason=f"{type(error).__name__}: {error}"[:2_000]))
         finally:
             if processor is not None:
                 processor.close()
@@ -131,7 +157,7 @@ class SlotThread:
         processor.drop_unclaimed(claims)
         if revoked:
             epochs = {str(number): epoch for number, epoch in revoked.items()}
-            self._send(PartitionsReleased(slot=self._run.slot, epochs=epochs))
+            self._report_to_worker(PartitionsReleased(slot=self._run.slot, epochs=epochs))
         batches = processor.counters.batches
         next_ms = self._resources.clock.boot_ms() + self._resources.settings.poll_ms
         if claims and self._may_write():
@@ -142,8 +168,8 @@ class SlotThread:
                 self._at_work = False
         self._report(processor, force=processor.counters.batches > batches)
         if claims and processor.finished(claims):
-            self._send(processor.progress())
-            self._send(SlotFinished(slot=self._run.slot))
+            self._report_to_worker(processor.progress())
+            self._report_to_worker(SlotFinished(slot=self._run.slot))
             self._wait_for_change(claims, None)
         else:
             self._wait_for_change(claims, next_ms)
@@ -162,7 +188,7 @@ class SlotThread:
         now_ms = self._resources.clock.boot_ms()
         if force or now_ms >= self._reported_ms + self._resources.settings.progress_ms:
             self._reported_ms = now_ms
-            self._send(processor.progress())
+            self._report_to_worker(processor.progress())
 
     def _may_write(self) -> bool:
         left_ms = self._until_ms - self._resources.clock.boot_ms()

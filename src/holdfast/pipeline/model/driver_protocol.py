@@ -148,7 +148,7 @@ class SlotFailed(_Message, frozen=True, tag="failed"):
 
 
 class SlotHalted(_Message, frozen=True, tag="halted"):
-    """The slot has stopped: none of its batches is under way."""
+    """The slot has stopped: none of its batches is under way, or it is stuck in a call whose effects are fenced."""
 
     slot: str
 
