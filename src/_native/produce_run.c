@@ -100,11 +100,12 @@ typedef struct {
     PyTypeObject *run_type;
     PyObject *connection, *api, *receive, *in_flight_append, *in_flight_clear, *inbox, *on_first, *stopwatch;
     PyObject *write, *unsent; /* of its transport */
-    PyObject *bytes_name, *requests_name, *active_name; /* of attributes of the connection */
+    PyObject *host;           /* whose `used_bytes` are those of all connections' requests */
+    PyObject *used_name, *bytes_name, *requests_name, *active_name, *flow_name; /* of attributes of the host and the connection */
     PyObject *call, *client_id, *named;   /* of the last run: the next is likely to be like it */
     Py_buffer scratch;
     long versions[4]; /* the first, the last, the first flexible one, the first with topic ids */
-    Py_ssize_t requests_max, bytes_max;
+    Py_ssize_t requests_max, bytes_max, used_bytes_max;
     long last_version;
     int state;
 } RunReader;
@@ -342,16 +343,36 @@ static int called(PyObject *callable, PyObject *argument)
     return result == NULL ? -1 : 0;
 }
 
+/* Count a run; how many bytes all requests take now, or -1. */
+static Py_ssize_t count_bytes(RunReader *self, const ProduceRun *run)
+{
+    PyObject *used = PyObject_GetAttr(self->host, self->used_name);
+    Py_ssize_t before = used == NULL ? -1 : PyLong_AsSsize_t(used);
+
+    Py_XDECREF(used);
+    if ((before == -1 && PyErr_Occurred()) || set_number(self->host, self->used_name, before + run->size) < 0 ||
+        set_number(self->connection, self->bytes_name, run->size) < 0 ||
+        set_number(self->connection, self->requests_name, run->count) < 0)
+        return -1;
+    return before + run->size;
+}
+
 static int hand_over(RunReader *self, ProduceRun *run)
 {
     int first = PyList_GET_SIZE(self->inbox) == 0;
+    Py_ssize_t used = count_bytes(self, run);
+    PyObject *paused;
 
-    if (set_number(self->connection, self->bytes_name, run->size) < 0 ||
-        set_number(self->connection, self->requests_name, run->count) < 0 ||
-        called(self->in_flight_append, (PyObject *)run) < 0 || PyList_Append(self->inbox, (PyObject *)run) < 0)
+    if (PyErr_Occurred() || called(self->in_flight_append, (PyObject *)run) < 0 || PyList_Append(self->inbox, (PyObject *)run) < 0 ||
+        (first && called(self->on_first, NULL) < 0))
         return -1;
-    self->state = HANDED_OVER;
-    return first ? called(self->on_first, NULL) : 0;
+    if (used < self->used_bytes_max) {
+        self->state = HANDED_OVER;
+        return 0;
+    }
+    paused = PyObject_CallMethodNoArgs(self->connection, self->flow_name); /* it is not read before there is room */
+    Py_XDECREF(paused);
+    return paused == NULL ? -1 : 0;
 }
 
 /* buffer_updated(bytes): so many have arrived in the scratch memory. An armed reader takes them if they are exactly one run, like the
@@ -394,6 +415,7 @@ static int reader_traverse(RunReader *self, visitproc visit, void *arg)
     Py_VISIT(self->in_flight_clear);
     Py_VISIT(self->write);
     Py_VISIT(self->unsent);
+    Py_VISIT(self->host);
     Py_VISIT(self->inbox);
     Py_VISIT(self->on_first);
     Py_VISIT(self->stopwatch);
@@ -427,9 +449,12 @@ static void reader_dealloc(RunReader *self)
     Py_XDECREF(self->inbox);
     Py_XDECREF(self->on_first);
     Py_XDECREF(self->stopwatch);
+    Py_XDECREF(self->host);
+    Py_XDECREF(self->used_name);
     Py_XDECREF(self->bytes_name);
     Py_XDECREF(self->requests_name);
     Py_XDECREF(self->active_name);
+    Py_XDECREF(self->flow_name);
     Py_XDECREF(self->client_id);
     Py_XDECREF(self->named);
     type->tp_free((PyObject *)self);
@@ -443,28 +468,36 @@ static PyTypeObject *run_type_of(PyTypeObject *reader_type)
     return module == NULL ? NULL : (PyTypeObject *)PyObject_GetAttrString(module, "ProduceRun");
 }
 
+static int intern_names(RunReader *self)
+{
+    return (self->used_name = PyUnicode_InternFromString("used_bytes")) != NULL &&
+           (self->bytes_name = PyUnicode_InternFromString("_bytes")) != NULL &&
+           (self->requests_name = PyUnicode_InternFromString("_requests")) != NULL &&
+           (self->active_name = PyUnicode_InternFromString("active_at_ms")) != NULL &&
+           (self->flow_name = PyUnicode_InternFromString("_update_flow_control")) != NULL;
+}
+
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *words[] = {"connection", "api", "receive", "in_flight", "inbox", "on_first", "scratch", "stopwatch",
-                            "versions", "requests_max", "bytes_max", NULL};
+    static char *words[] = {"connection", "host", "api", "receive", "in_flight", "inbox", "on_first", "scratch", "stopwatch",
+                            "versions", "requests_max", "bytes_max", "used_bytes_max", NULL};
     RunReader *self = (RunReader *)type->tp_alloc(type, 0);
-    PyObject *connection, *api, *receive, *in_flight, *inbox, *on_first, *stopwatch;
+    PyObject *connection, *host, *api, *receive, *in_flight, *inbox, *on_first, *stopwatch;
 
     if (self == NULL)
         return NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOO!Ow*O(llll)nn", words, &connection, &api, &receive, &in_flight,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOOO!Ow*O(llll)nnn", words, &connection, &host, &api, &receive, &in_flight,
                                      &PyList_Type, &inbox, &on_first, &self->scratch, &stopwatch, &self->versions[0],
                                      &self->versions[1], &self->versions[2], &self->versions[3], &self->requests_max,
-                                     &self->bytes_max) ||
-        (self->run_type = run_type_of(type)) == NULL || (self->bytes_name = PyUnicode_InternFromString("_bytes")) == NULL ||
-        (self->requests_name = PyUnicode_InternFromString("_requests")) == NULL ||
-        (self->active_name = PyUnicode_InternFromString("active_at_ms")) == NULL ||
+                                     &self->bytes_max, &self->used_bytes_max) ||
+        !intern_names(self) || (self->run_type = run_type_of(type)) == NULL ||
         (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL ||
         (self->in_flight_clear = PyObject_GetAttrString(in_flight, "clear")) == NULL) {
         Py_DECREF(self);
         return NULL;
     }
     self->connection = Py_NewRef(connection);
+    self->host = Py_NewRef(host);
     self->api = Py_NewRef(api);
     self->receive = Py_NewRef(receive);
     self->inbox = Py_NewRef(inbox);
@@ -565,7 +598,7 @@ typedef struct {
     int arm;
     Py_ssize_t unread_min;
     PyObject *left;   /* (run, response or exception): those that were not sent */
-    PyObject *unread; /* (connection, bytes): whose client does not read */
+    PyObject *unread; /* (connection, bytes or exception): whose client does not read, or that do not say */
     Py_ssize_t bytes, requests;
     long long took_ns, shortest_ns, longest_ns;
 } sending_t;
@@ -579,8 +612,8 @@ static int noted(PyObject *list, PyObject *one, PyObject *other)
     return failed ? -1 : 0;
 }
 
-/* The exception that is set, as what became of a run. */
-static int note_raised(sending_t *sending, ProduceRun *run)
+/* The exception that is set, as what became of one. */
+static int note_raised(PyObject *list, PyObject *one)
 {
     PyObject *type, *value, *trace;
     int failed;
@@ -589,7 +622,7 @@ static int note_raised(sending_t *sending, ProduceRun *run)
     PyErr_NormalizeException(&type, &value, &trace);
     if (trace != NULL && value != NULL)
         PyException_SetTraceback(value, trace);
-    failed = value == NULL || noted(sending->left, (PyObject *)run, value) < 0;
+    failed = value == NULL || noted(list, one, value) < 0;
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
@@ -600,11 +633,14 @@ static int note_unread(sending_t *sending, RunReader *reader)
 {
     PyObject *unsent = PyObject_CallNoArgs(reader->unsent);
     Py_ssize_t bytes = unsent == NULL ? -1 : PyLong_AsSsize_t(unsent);
-    int failed = (bytes == -1 && PyErr_Occurred()) ||
-                 (bytes > sending->unread_min && noted(sending->unread, reader->connection, unsent) < 0);
+    int failed = 0;
 
+    if (bytes == -1 && PyErr_Occurred())
+        failed = note_raised(sending->unread, reader->connection);
+    else if (bytes > sending->unread_min)
+        failed = noted(sending->unread, reader->connection, unsent);
     Py_XDECREF(unsent);
-    return failed ? -1 : 0;
+    return failed;
 }
 
 static void count(sending_t *sending, const ProduceRun *run)
@@ -626,7 +662,7 @@ static int send_alone(sending_t *sending, ProduceRun *run, RunReader *reader, Py
     reader->state = sending->arm ? ARMED : BUSY; /* before it is written: a transport that is full makes it busy */
     if (called(reader->write, response) < 0) {
         reader->state = BUSY;
-        return note_raised(sending, run);
+        return note_raised(sending->left, (PyObject *)run);
     }
     run->done = 1;
     count(sending, run);
@@ -658,7 +694,7 @@ static int send_all(sending_t *sending, PyObject *runs, PyObject *responses)
 /* send_responses(runs, responses, now_ms, now_ns, arm, unread_min): send each run its responses. Those whose connection has anything
  * else to do are left to the caller, with their response; so are those that cannot be written, with the exception. The answer is
  * (bytes and number of the requests that were answered, what they took in sum, at least, at most, [(run, response or exception)] that
- * are left, [(connection, bytes)] with more than `unread_min` bytes that the client does not read). */
+ * are left, [(connection, bytes or exception)] with more than `unread_min` bytes that the client does not read, or that do not say). */
 PyObject *send_responses(PyObject *module, PyObject *args)
 {
     sending_t sending = {0};

@@ -38,7 +38,7 @@ def read_heap_entries(body: bytes, /) -> bytes: ...
 def runs_alike(runs: list[Any], kind: bool, /) -> bool: ...
 def send_responses(
     runs: list[Any], responses: list[bytes], now_ms: int, now_ns: int, arm: bool, unread_min: int, /
-) -> tuple[int, int, int, int, int, list[tuple[Any, bytes | Exception]], list[tuple[Any, int]]]: ...
+) -> tuple[int, int, int, int, int, list[tuple[Any, bytes | Exception]], list[tuple[Any, int | Exception]]]: ...
 
 class ProduceRun:
     connection: Any
@@ -68,6 +68,7 @@ class RunReader:
         self,
         *,
         connection: Any,
+        host: Any,
         api: Any,
         receive: Callable[[int], None],
         in_flight: Any,
@@ -78,6 +79,7 @@ class RunReader:
         versions: tuple[int, int, int, int],
         requests_max: int,
         bytes_max: int,
+        used_bytes_max: int,
     ) -> None: ...
     def take(self, data: Any, at: int, most: int, /) -> ProduceRun | None: ...
     def buffer_updated(self, nbytes: int, /) -> None: ...

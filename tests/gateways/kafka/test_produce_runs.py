@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.kafka_security import secure_gateway
 from tests.support.kafka_wire import (
     API_VERSIONS,
     PRODUCE,
@@ -30,9 +31,11 @@ from tests.support.partitions import batch, records
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.api import ClientInfo, RequestContext
+from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.produce import PRODUCE_API
 from holdfast.gateways.kafka.produce_runs import RUN_VERSIONS, ProduceRuns, batches_of
+from holdfast.gateways.kafka.server import KafkaServer
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.pending_produce import PendingProduce
 
@@ -41,6 +44,10 @@ native = pytest.importorskip("holdfast._native", reason="the C kernel was not bu
 VERSION = 9
 NO_ID = UUID(int=0)
 Answer = tuple[int, int]  # error code, base offset
+
+
+def reader_of(connection: KafkaConnection) -> Any:
+    return connection._run_reader
 
 
 def framed(version: int, given: dict[str, Any], correlation: int, client_id: str = "tests") -> bytes:
@@ -255,7 +262,7 @@ async def test_a_connection_that_cannot_be_written_to_costs_the_others_nothing(t
             sent[-1] ^= 1  # its checksum is another: the group is split, and this one answered at once
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(theirs, "_transport", Mock(wraps=theirs._transport, writelines=write))
-            theirs._run_reader.write = write
+            reader_of(theirs).write = write
             broken.writer.write(together([produce_request("orders", {0: bytes(sent)}, topic_id=NO_ID)]))
             client.writer.write(together([orders("y"), orders("z")]))  # in the same turn of the loop
             async with asyncio.timeout(20):
@@ -284,6 +291,7 @@ def new_reader(connection: object = None, **changed: Any) -> Any:
     """A reader of a connection that receives nothing."""
     given: dict[str, Any] = {
         "connection": connection or SimpleNamespace(),
+        "host": SimpleNamespace(used_bytes=0),
         "api": PRODUCE_API,
         "receive": lambda size: None,
         "in_flight": [],
@@ -294,6 +302,7 @@ def new_reader(connection: object = None, **changed: Any) -> Any:
         "versions": RUN_VERSIONS,
         "requests_max": 8,
         "bytes_max": 1 << 20,
+        "used_bytes_max": 1 << 30,
     }
     return native.RunReader(**given | changed)
 
@@ -320,7 +329,7 @@ class Waiting:
 
 async def appended_in_one_turn(gateway: KafkaGateway, *connections: Waiting) -> list[bool]:
     """Of which connections the runs were split, after all were answered."""
-    before = gateway.server.used_bytes, gateway.server.requests
+    before = gateway.server.requests
     produce_runs, led = ProduceRuns(gateway.backend, gateway.server), gateway.backend.log._serving("orders", 0)
     assert led is not None
     await led.reserve(100)
@@ -328,8 +337,7 @@ async def appended_in_one_turn(gateway: KafkaGateway, *connections: Waiting) -> 
         produce_runs.add(each.run)
     async with asyncio.timeout(20):
         await asyncio.gather(*(each.answered for each in connections))
-    taken = sum(each.run.size for each in connections), sum(each.run.count for each in connections)
-    assert (gateway.server.used_bytes - taken[0], gateway.server.requests - taken[1]) == before
+    assert gateway.server.requests - before == sum(each.run.count for each in connections)
     return [each.was_split for each in connections]
 
 
@@ -404,16 +412,21 @@ async def test_an_unexpected_error_closes_the_connections_of_its_group_alone(
 
 # ── the scanner ──
 
-shapes = st.tuples(
-    st.sampled_from(versions_of(PRODUCE)),
-    st.sampled_from(["", "tests", "é"]),
-    st.sampled_from(["orders", "other"]),
-    st.integers(0, 2),
-    st.sampled_from([-1, 0, 1]),
-    st.sampled_from([100, 30_000]),
-    st.lists(st.text(max_size=5), min_size=1, max_size=3),
-    st.integers(0, 2),  # how many batches
-)
+
+def shapes_of(acks: list[int], batches: list[int]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.tuples(
+        st.sampled_from(versions_of(PRODUCE)),
+        st.sampled_from(["", "tests", "é"]),
+        st.sampled_from(["orders", "other"]),
+        st.integers(0, 2),
+        st.sampled_from(acks),
+        st.sampled_from([100, 30_000]),
+        st.lists(st.text(max_size=5), min_size=1, max_size=3),
+        st.sampled_from(batches),  # how many
+    )
+
+
+shapes, plain_shapes = shapes_of([-1, 0, 1], [0, 1, 2]), shapes_of([-1, 1], [1])
 
 
 def shaped(shape: Any, correlation: int) -> bytes:
@@ -489,9 +502,11 @@ class Received:
     def __init__(self) -> None:
         self.scratch, self.sizes, self.first = bytearray(1 << 16), list[int](), 0
         self.inbox, self.in_flight = list[Any](), list[Any]()
-        self._bytes = self._requests = self.active_at_ms = 0
+        self._bytes = self._requests = self.active_at_ms = self.used_bytes = self.flow_controlled = 0
         self.reader = new_reader(
             self,
+            host=self,
+            used_bytes_max=2_000,
             receive=self.sizes.append,
             inbox=self.inbox,
             in_flight=self.in_flight,
@@ -503,6 +518,9 @@ class Received:
 
     def begin(self) -> None:
         self.first += 1
+
+    def _update_flow_control(self) -> None:
+        self.flow_controlled += 1
 
     def receive(self, data: bytes) -> None:
         self.scratch[: len(data)] = data
@@ -517,6 +535,8 @@ def test_an_armed_reader_hands_over_a_run_like_the_last_one() -> None:
         connection.receive(data)
         assert not connection.reader.armed
         assert (connection._bytes, connection._requests) == (len(data), 2)
+        assert connection.used_bytes == (turn + 1) * len(data)
+    assert connection.flow_controlled == 0
     assert [run.correlations for run in connection.inbox] == [[0, 1], [1, 2], [2, 3]]
     assert connection.inbox == connection.in_flight
     assert {(run.call, run.connection, run.arrived_ns, run.done) for run in connection.inbox} == {
@@ -547,6 +567,13 @@ def test_responses_are_sent_to_those_that_are_at_rest_but_for_their_run() -> Non
         (runs[3], "integer division or modulo by zero"),
     ]
     assert unread_bytes == [(unread, 400)]
+    plain_again = connections[0]
+    plain_again.reader.unsent = lambda: 1 // 0
+    plain_again.receive(shaped(PLAIN, 9))
+    *_, left, unread_bytes = native.send_responses(plain_again.in_flight[:], [b"9"], 70, 10, True, 399)
+    assert (left, written[-1]) == ([], b"9")
+    ((who, why),) = unread_bytes
+    assert (who, str(why)) == (plain_again, "integer division or modulo by zero")
     for each, sent in zip(connections, [True, False, False, False, True], strict=True):
         assert (each.reader.armed, each.in_flight == [], each._bytes == 0, each._requests == 0) == (sent,) * 4
         assert each.active_at_ms == (70 if sent else 0)
@@ -576,12 +603,23 @@ def test_responses_are_sent_wrongly_and_nothing_happens() -> None:
     assert native.send_responses([], [], 70, 10, True, 0) == (0, 0, 0, 0, 0, [], [])
 
 
-@given(st.lists(shapes.filter(is_plain), min_size=1, max_size=4))
+@given(st.lists(plain_shapes, min_size=1, max_size=4))
 def test_runs_are_alike_if_their_partition_and_their_answer_are(asked: list[Any]) -> None:
     runs = [new_reader().take(shaped(shape, 0), 0, 1) for shape in asked]
     assert native.runs_alike(runs, False) == (len({(run.named, run.partition) for run in runs}) == 1)
     kinds = {(run.named, run.partition, run.acks, run.timeout_ms, run.version) for run in runs}
     assert native.runs_alike(runs, True) == (len(kinds) == 1)
+
+
+def test_a_run_that_fills_the_memory_of_all_requests_makes_the_connection_look_at_its_limits() -> None:
+    connection = Received()
+    connection.reader.write, connection.reader.unsent = (lambda response: None), (lambda: 0)
+    connection.used_bytes = 1_999
+    connection.reader.armed = True
+    connection.receive(shaped(PLAIN, 0))
+    assert (connection.flow_controlled, len(connection.inbox), connection.used_bytes > 2_000) == (1, 1, True)
+    *_, left, _ = native.send_responses([*connection.inbox], [b"0"], 70, 10, True, 0)
+    assert left == [(connection.inbox[0], b"0")], "its connection looks for room and goes on reading"
 
 
 UNLIKE = {
@@ -634,7 +672,7 @@ async def test_requests_one_after_the_other_are_answered_however_they_arrive(tmp
         handed_over = 0
         expected = ["first"]
         for number, kind in enumerate(["whole", "cut", "whole", "length cut", "whole", "two", "topics", "whole"] * 6):
-            handed_over += connection._run_reader.armed and kind in ("whole", "two")
+            handed_over += reader_of(connection).armed and kind in ("whole", "two")
             values = [f"{number}"] * (2 if kind == "two" else 1)
             data = together([orders(value) for value in values])
             cut = {"cut": 40 + number, "length cut": 1 + number % 3}.get(kind, 0)
@@ -662,7 +700,8 @@ async def test_a_connection_that_reads_no_more_hands_nothing_over(tmp_path: Path
     async with one_client(tmp_path) as (gateway, client):
         (connection,) = gateway.server.connections
         assert await answers(client, [orders("a")]) == [(0, 1)]
-        assert connection._run_reader.armed
+        reader = reader_of(connection)
+        assert reader.armed
         match event:
             case "muted":
                 connection._mute(10)
@@ -670,7 +709,7 @@ async def test_a_connection_that_reads_no_more_hands_nothing_over(tmp_path: Path
                 connection.connection_lost(None)
             case _:
                 getattr(connection, event)()
-        assert not connection._run_reader.armed
+        assert not reader.armed
 
 
 async def test_a_client_with_a_quota_is_metered_from_its_second_request_on(tmp_path: Path) -> None:
@@ -680,4 +719,155 @@ async def test_a_client_with_a_quota_is_metered_from_its_second_request_on(tmp_p
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(gateway.backend.quotas), "any", True)
             assert await answers(client, [orders("b")]) == [(0, 2)]
-            assert not connection._run_reader.armed
+            assert not reader_of(connection).armed
+
+
+# ── limits ──
+
+
+def begun(size: int) -> bytes:
+    """The beginning of a large request, which is counted as a whole from now on."""
+    return size.to_bytes(4, "big") + b"\0\0\0\x09" + bytes(70_000)
+
+
+async def more_than(server: KafkaServer, used_bytes: int, sending: Awaitable[None]) -> None:
+    await sending
+    await async_until(lambda: server.used_bytes > used_bytes)
+
+
+async def closed(server: KafkaServer, client: WireClient) -> None:
+    used_bytes = server.used_bytes
+    client.close()
+    await async_until(lambda: server.used_bytes < used_bytes)
+
+
+async def taken_whole(client: WireClient, data: bytes, first: int, count: int) -> None:
+    await client.send_bytes(data)
+    async with asyncio.timeout(10):
+        for correlation in range(first, first + count):
+            assert (await client.receive())[0] == correlation
+
+
+@pytest.mark.parametrize("count", [1, 4])
+async def test_a_connection_that_was_paused_with_a_run_in_flight_is_read_again(tmp_path: Path, count: int) -> None:
+    limits: dict[str, Any] = {"requests_bytes_max": 1 << 20, "requests_in_flight_max": count}
+    async with gateway_on(tmp_path, topics={"orders": 1}, config={"durability": "object"}, **limits) as gateway:
+        server, client = gateway.server, await gateway.client()
+        run = together([orders("x")] * count)
+        await taken_whole(client, run, 0, count)
+        (connection,) = server.connections
+        others = [await gateway.client() for _ in range(2)]
+        for each in others:
+            await more_than(server, server.used_bytes, each.send_bytes(begun(900_000)))
+        await client.send_bytes(run[:20])  # it waits for memory from here on, until somebody frees some
+        await async_until(lambda: connection._frame is not None)
+        await taken_whole(client, run[20:], 0, count)
+        for _ in range(2):
+            await taken_whole(client, run, 0, count)
+        led = gateway.backend.log._serving("orders", 0)
+        assert led is not None
+        async with led.publish_lock:
+            await client.send_bytes(run)
+            await async_until(lambda: connection._requests == count)
+            for each in others:
+                await closed(server, each)
+        async with asyncio.timeout(10):
+            for correlation in range(count):
+                assert (await client.receive())[0] == correlation
+        await taken_whole(client, run, 0, count)
+        assert server.used_bytes == 0
+
+
+async def test_a_run_in_flight_that_is_all_a_connection_may_have_leaves_it_readable(tmp_path: Path) -> None:
+    config = {"durability": "object"}
+    async with gateway_on(tmp_path, topics={"orders": 1}, config=config, requests_in_flight_max=1) as gateway:
+        client, one = await gateway.client(), together([orders("x")])
+        for _ in range(3):
+            await taken_whole(client, one, 0, 1)
+        (connection,), led = gateway.server.connections, gateway.backend.log._serving("orders", 0)
+        assert led is not None
+        async with led.publish_lock:
+            await client.send_bytes(one)
+            await async_until(lambda: connection._requests == 1)
+            assert not connection._read_paused, "it was handed over"
+            connection.memory_freed()  # requests of others were answered
+            assert connection._read_paused
+            gateway.server.released(0)  # and more of them
+        assert (await client.receive())[0] == 0
+        await taken_whole(client, one, 0, 1)
+
+
+async def test_a_large_request_that_waits_behind_others_is_read_once_there_is_memory(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"requests_bytes_max": 1 << 20, "requests_in_flight_max": 2}
+    async with gateway_on(tmp_path, topics={"orders": 1}, config={"durability": "object"}, **limits) as gateway:
+        server, client, other = gateway.server, await gateway.client(), await gateway.client()
+        await other.ask(API_VERSIONS, 0, {})
+        data = together([orders("x"), orders("y"), orders("z" * 200_000)])
+        led = gateway.backend.log._serving("orders", 0)
+        assert led is not None
+        async with led.publish_lock:
+            client.writer.write(data[:60_000])
+            await async_until(lambda: any(each._unparsed is not None for each in server.connections))
+            await other.ask(API_VERSIONS, 0, {})  # whose response is memory for those that wait for it
+            large = await gateway.client()
+            await large.send_bytes(begun(1_100_000))
+            await async_until(lambda: server.used_bytes > 1_100_000)
+        for correlation in range(2):
+            assert (await client.receive())[0] == correlation
+        client.writer.write(data[60_000:])
+        large.close()
+        async with asyncio.timeout(10):
+            assert (await client.receive())[0] == 2
+        assert await stored(gateway) == ["x", "y", "z" * 200_000]
+
+
+@pytest.mark.parametrize("way", ["whole", "cut", "behind another", "logged in"])
+async def test_a_client_that_produces_is_not_idle(tmp_path: Path, way: str) -> None:
+    async with AsyncExitStack() as stack:
+        if way == "logged in":
+            secure = await stack.enter_async_context(secure_gateway(tmp_path, topics={"orders": 1}))
+            gateway, client = secure.gateway, (await secure.logged_in("root")).wire
+        else:
+            gateway = await stack.enter_async_context(gateway_on(tmp_path, topics={"orders": 1}))
+            client = await gateway.client()
+        one, cut = together([orders("x")]), 20 if way == "cut" else 0
+        await taken_whole(client, one, 0, 1)
+        (connection,) = gateway.server.connections
+        for _ in range(3):
+            connection.active_at_ms = 0
+            if cut:
+                await client.send_bytes(one[:cut])
+                await async_until(lambda: connection._frame is not None)
+            if way == "behind another":
+                await client.send_bytes(framed(VERSION, orders("y", partition=1), 0))
+                await client.receive()
+            await taken_whole(client, one[cut:], 0, 1)
+            assert connection.active_at_ms > 0
+
+
+async def test_a_client_whose_session_has_expired_leaves_the_count_of_memory_as_it_was(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path, topics={"orders": 1}, sasl_session_ms=300) as secure:
+        client = await secure.logged_in("root")
+        await client.wire.send_bytes(together([orders("x")]))
+        await client.wire.receive()
+        await secure.backend.clock.sleep_ms(400)
+        await client.wire.send_bytes(together([orders("x" * 1_000)] * 50))
+        assert await client.wire.hung_up()
+        await async_until(lambda: not secure.gateway.server.connections)
+        assert secure.gateway.server.used_bytes == 0
+
+
+async def test_a_connection_that_is_gone_needs_no_collector(tmp_path: Path) -> None:
+    async with one_client(tmp_path) as (gateway, client):
+        assert await answers(client, [orders("a")]) == [(0, 1)]
+        (connection,) = gateway.server.connections
+        gone = weakref.ref(connection)
+        gc.collect()
+        gc.disable()
+        try:
+            del connection
+            client.close()
+            await async_until(lambda: not gateway.server.connections)
+            await async_until(lambda: gone() is None)
+        finally:
+            gc.enable()

@@ -81,13 +81,14 @@ class KafkaConnection(FrameReceiver):
             None,
         )  # of a client id, at a version of the quotas
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
-        self._run_reader = None if native is None else self._new_run_reader(native.RunReader)
+        self._run_reader: RunReader | None = None if native is None else self._new_run_reader(native.RunReader)
 
     def _new_run_reader(self, kind: "type[RunReader]") -> "RunReader":
         """It gets what arrives first, and passes on what is no run."""
         produce_runs = self._server.produce_runs
         reader = kind(
             connection=self,
+            host=self._server,
             api=PRODUCE_API,
             receive=self.buffer_updated,
             in_flight=self._in_flight,
@@ -98,6 +99,7 @@ class KafkaConnection(FrameReceiver):
             versions=RUN_VERSIONS,
             requests_max=self._requests_max,
             bytes_max=self._settings.request_bytes_max,
+            used_bytes_max=self._server.bytes_max,
         )
         self.__dict__["buffer_updated"] = reader.buffer_updated
         return reader
@@ -160,6 +162,8 @@ class KafkaConnection(FrameReceiver):
         if self._muted is not None:
             self._muted.cancel()
         self._frame = self._held = self._unparsed = None
+        self._run_reader = None  # it refers to this: what is in flight would stay until the collector comes by
+        self.__dict__.pop("buffer_updated", None)
 
     def eof_received(self) -> bool:
         return False
@@ -211,6 +215,7 @@ class KafkaConnection(FrameReceiver):
                 PRODUCE_API, run.version, 0, client_id, self._peer, self._backend, access=access
             )
         self._bytes += run.size
+        self._server.used_bytes += run.size
         in_flight = self._in_flight
         if (
             self._queued
@@ -220,7 +225,6 @@ class KafkaConnection(FrameReceiver):
             or self._muted is not None
             or (in_flight and not in_flight[-1].api.pipelined)
         ):
-            self._server.used_bytes += run.size
             self._queue(run)
         else:
             self._start_run(run)
@@ -232,6 +236,7 @@ class KafkaConnection(FrameReceiver):
         if self._access is not None and not self._is_admitted(run, self._access):
             return
         self._in_flight.append(run)
+        self.active_at_ms = self._backend.clock.boot_ms()
         if self._tracer is not None:
             self._begin_span(run, self._tracer)
         self._server.produce_runs.add(run)
@@ -288,7 +293,6 @@ class KafkaConnection(FrameReceiver):
             if self._tracer is not None:
                 self._begin_span(request, self._tracer)
             if not isinstance(request, InFlightRequest):
-                self._server.used_bytes -= request.size  # it counts with the runs of this turn
                 self._server.produce_runs.add(request)
                 continue
             self._server.requests += 1
@@ -365,6 +369,10 @@ class KafkaConnection(FrameReceiver):
             self._respond(request, asyncio.CancelledError())
         else:
             self._respond(request, task.exception() or task.result())
+
+    def fail(self, error: Exception) -> None:
+        """Close the connection for an error of its transport."""
+        self._fail(error)
 
     def respond_to_run(self, run: "ProduceRun", response: bytes | BaseException) -> None:
         """Send all its responses, or close the connection for an error."""
@@ -493,6 +501,10 @@ class KafkaConnection(FrameReceiver):
             or received >= self._in_flight_bytes_max
             or (received > 0 and server.used_bytes >= server.bytes_max)
         )
+        if pause:
+            self._disarm()  # whoever responds looks whether there is room, and goes on reading
+        if self._held is not None and not self._closing:
+            server.queue_for_memory(self)
         if pause != self._read_paused and self._transport is not None and not self._closing:
             self._read_paused = pause
             if pause:

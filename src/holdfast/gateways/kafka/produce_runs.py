@@ -54,6 +54,10 @@ class RunConnection(Protocol):
         """Send all its responses, or close the connection for an error."""
         ...
 
+    def fail(self, error: Exception) -> None:
+        """Close the connection for an error of its transport."""
+        ...
+
     def split_run(self, run: "ProduceRun") -> Callable[[], None]:
         """Start each request by itself; what it returns sends the responses that are there already."""
         ...
@@ -62,7 +66,6 @@ class RunConnection(Protocol):
 class RunHost(Protocol):
     """What counts the requests of all connections."""
 
-    used_bytes: int
     requests: int
     latencies: Latencies
 
@@ -108,7 +111,6 @@ class ProduceRuns:
         runs = self.inbox.copy()
         self.inbox.clear()
         self._host.requests += sum([run.count for run in runs])
-        self._host.used_bytes += sum([run.size for run in runs])
         groups, refused = self._grouped(runs)
         # All are begun before any is answered: a response makes room, and the request that gets it must not overtake the rest.
         begun = [
@@ -195,7 +197,10 @@ class ProduceRuns:
                 if id(run) not in others:
                     latencies.observe((now_ns - run.arrived_ns) / 1e9, run.count)
         for connection, unread_bytes in unread:
-            self._backend.responses.written(connection, unread_bytes, now_ms)
+            if isinstance(unread_bytes, int):
+                self._backend.responses.written(connection, unread_bytes, now_ms)
+            else:
+                connection.fail(unread_bytes)
         for run, response in left:
             try:
                 run.connection.respond_to_run(run, response)
