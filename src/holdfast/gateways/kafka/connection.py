@@ -2,6 +2,9 @@
 
 Pipelined requests (Produce) are in flight together; every other request waits for the responses to those before it, as in Kafka,
 because it may depend on them. Bytes that are not a request close the connection with one log line and affect no other.
+
+A connection at rest is armed: a run of Produce requests that arrives then is handed over in C (`_run_reader`), with the effects
+that `_take_run` and `_start_run` have. Whatever else happens disarms it, and goes on here.
 """
 
 import asyncio
