@@ -51,7 +51,8 @@ def test_a_start_in_time_is_the_first_record_that_is_not_older_and_stays_so_for_
     registry = world.registry(pipeline, 1)
     first = world.work(jobs, pipeline, "ann")
     first.turn(world.claim(registry, "ann", [0]))
-    assert first.owned[0].position - first.counters.rows == 60  # on a slow machine the range behind it is due, and written
+    # On a slow machine the range behind the start is due, and written.
+    assert first.owned[0].position - first.counters.rows == 60
     produce_at(world, topic, range(NOON_MS + 59_600, NOON_MS + 59_700, 10))  # late ones are new, whatever their time
     drain(world.work(jobs, pipeline, "bob"), world.claim(registry, "bob", [0]), {0: 110})
     assert totals(clickhouse) == (50, 50, sum(range(60, 100)) + sum(range(10)))
