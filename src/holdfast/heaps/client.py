@@ -41,7 +41,6 @@ from holdfast.vocabulary.settings import MIB
 
 _WAIT_MS: Final = 20_000
 _VISIBILITY_MS: Final = 30_000
-_PARTITIONS_MS: Final = 60_000  # after which the number of a heap's partitions is asked for again
 
 
 class HeapClient:
@@ -52,7 +51,6 @@ class HeapClient:
         self._leases = Leases(nodes)
         self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
         self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
-        self._partitions: dict[str, tuple[int, float]] = {}  # how many a heap has, and when that was asked for
 
     async def create(
         self,
@@ -87,7 +85,7 @@ class HeapClient:
         """
         request = UpdateRequest(topic=topic, partitions=partitions, config=dict(config or {}))
         changed: HeapDescription = await self._nodes.call(request, again=True)
-        self._partitions.pop(topic, None)
+        self._nodes.places.forget(topic)
         return changed
 
     async def confirm(self, action: str, topic: str) -> str:
@@ -97,7 +95,7 @@ class HeapClient:
 
     async def delete(self, topic: str, *, confirmation_token: str = "") -> None:
         """Delete a heap, its dead letters, and everything in both. `UnconfirmedError`: without a token of `confirm`."""
-        self._partitions.pop(topic, None)
+        self._nodes.places.forget(topic)
         request = DeleteRequest(topic=topic, force=True, confirmation_token=confirmation_token)
         await self._nodes.call(request, again=False)
 
@@ -129,11 +127,11 @@ class HeapClient:
             headers=tuple((headers or {}).items()),
             fairness_key=fairness_key,
         )
-        return await self._enqueuing.enqueue(topic, await self._partitions_of(topic), traced([message])[0])
+        return await self._enqueuing.enqueue(topic, await self._nodes.places.count(topic), traced([message])[0])
 
     async def enqueue_many(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Enqueue messages; returns when all are durable, each once. The error of one that is refused is raised at the end."""
-        return await self._enqueuing.enqueue_many(topic, await self._partitions_of(topic), traced(messages))
+        return await self._enqueuing.enqueue_many(topic, await self._nodes.places.count(topic), traced(messages))
 
     async def enqueue_batch(self, topic: str, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """Enqueue messages, all of them or none, also if they are of several partitions; returns when they are durable.
@@ -141,7 +139,7 @@ class HeapClient:
         It happens once, also if an answer is lost on the way. `BatchAbortedError`: other batches with the same producers' numbers
         were in the way for as long as a call is tried.
         """
-        return await self._enqueuing.enqueue_batch(topic, await self._partitions_of(topic), traced(messages))
+        return await self._enqueuing.enqueue_batch(topic, await self._nodes.places.count(topic), traced(messages))
 
     async def ack(self, messages: Sequence[Message]) -> None:
         """The work on these is done: they are gone. Returns when that is durable. `LeaseLostError`: of the first that was lost."""
@@ -152,7 +150,7 @@ class HeapClient:
     ) -> list[Message]:
         """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled."""
         visibility_ms = _VISIBILITY_MS if visibility is None else round(visibility * 1000)
-        await self._nodes.find_leaders(topic)
+        await self._nodes.places.find(topic)
         asked_ms = self._nodes.clock.boot_ms()
         if wait > 0:
             request = PopRequest(
@@ -327,21 +325,6 @@ class HeapClient:
         with suppress(HoldfastError):  # what cannot be given back comes back when its lease is over
             tokens = [each.lease_token for each in popped]
             await self._nodes.call(ReleaseRequest(topic=topic, tokens=tokens), again=True)
-
-    async def _partitions_of(self, topic: str) -> int:
-        """How many partitions a heap has, or had a minute ago: where a message is sent is never wrong, more are only used later."""
-        count, asked_ms = self._partitions.get(topic, (0, 0.0))
-        now_ms = self._nodes.clock.boot_ms()
-        if not count or now_ms >= asked_ms + _PARTITIONS_MS:
-            self._partitions[topic] = count, now_ms  # one asks
-            try:
-                count = await self._nodes.partitions(topic)
-            except HoldfastError:
-                if not count:
-                    self._partitions.pop(topic, None)
-                    raise
-            self._partitions[topic] = count, now_ms
-        return count
 
 
 @asynccontextmanager

@@ -2,13 +2,14 @@
 
 The one rule: what was not sent, or had no effect, is sent again until its time is over. What may have had one is sent again only if
 it is the same when it happens twice (`again`); otherwise the caller is told that its outcome is unknown. A login that is refused is
-not tried again: each try would count against its user. Where a leader is, is a hint: after a failure the next try goes to any node,
-and the leaders are asked for again.
+not tried again: each try would count against its user. After a failure the next try goes to any node, and the leaders are asked
+for again (`places`).
 
 Responses come in order, so what may wait has connections of its own: pops, and what waits for a spine (`lane_of`).
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
@@ -16,9 +17,9 @@ from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.errors import BatchAbortedError
 from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, lane_of
+from holdfast.heaps.places import HeapPlaces
 from holdfast.log.errors import NotLeaderError
-from holdfast.vocabulary.errors import ClosedError, HoldfastError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.host_port import split_host_port
+from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
 from holdfast.vocabulary.runtime import Runtime
 
@@ -26,7 +27,6 @@ _CONNECT_S: Final = 5.0
 _RETRY_MS: Final = 20
 _RETRY_MAX_MS: Final = 1_000
 
-_Places = tuple[BrokerAddress | None, ...]
 _Lane = tuple[BrokerAddress | None, int]
 """What one connection is for: a node, None: any; and which of its lanes (`lane_of`)."""
 
@@ -41,7 +41,7 @@ class HeapNodes:
         self._connections: dict[_Lane, HeapConnection] = {}
         self._opening: dict[_Lane, asyncio.Lock] = {}
         self._pops: dict[BrokerAddress | None, list[HeapConnection]] = {}
-        self._places: dict[str, _Places] = {}
+        self.places = HeapPlaces(self._ask_leaders, self.clock)
         self._closed = False
 
     async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
@@ -50,7 +50,7 @@ class HeapNodes:
         attempt, unknown = 0, None
         while True:
             try:
-                connection = await self._connected((self._leader(request), lane_of(request)))
+                connection = await self._connected((self.places.leader(request), lane_of(request)))
                 left_ms = deadline_ms - self.clock.boot_ms()
                 if left_ms <= 0:
                     raise UnavailableError("node", "the time of the call was over when it was connected")
@@ -66,13 +66,13 @@ class HeapNodes:
                 if not again or self.clock.boot_ms() >= deadline_ms:
                     raise
                 unknown = error
-            self._places.pop(request.topic, None)
+            self.places.moved(request.topic)
             await self.pause(attempt)
             attempt += 1
 
     async def pop(self, request: PopRequest) -> Any:
         """The result of a pop that may wait, on a connection of its own."""
-        address = self._leader(request)
+        address = self.places.leader(request)
         connections = self._pops.setdefault(address, [])
         connection = next((each for each in connections if each.lost is None and not each.pending), None)
         try:
@@ -85,26 +85,8 @@ class HeapNodes:
                 connection.close()  # what it leases now would be nobody's: the node sees that its client is gone
             raise
         except (NotLeaderError, UnavailableError, OutcomeUnknownError):
-            self._places.pop(request.topic, None)
+            self.places.moved(request.topic)
             raise
-
-    async def partitions(self, topic: str) -> int:
-        """How many partitions a heap has. From then on requests go to their leaders."""
-        found: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
-        self._places[topic] = tuple(map(_address, found))
-        return len(found)
-
-    async def find_leaders(self, topic: str) -> None:
-        """Ask for the leaders of a heap's partitions, unless they are known. Without an answer any node will do."""
-        if topic not in self._places:
-            self._places[topic] = ()  # one asks
-            try:
-                await self.partitions(topic)
-            except LoginRefusedError:
-                self._places.pop(topic, None)
-                raise
-            except HoldfastError:
-                self._places.pop(topic, None)
 
     async def pause(self, attempt: int) -> None:
         """The pause before another try."""
@@ -113,15 +95,14 @@ class HeapNodes:
     def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        self.places.close()
         waiting = [each for several in self._pops.values() for each in several]
         for connection in (*waiting, *self._connections.values()):
             connection.close()
 
-    def _leader(self, request: HeapRequest) -> BrokerAddress | None:
-        """Where the partition of a request is led; None: unknown, or it has several."""
-        places = self._places.get(request.topic, ())
-        number = request.partition if request.partition is not None or len(places) != 1 else 0
-        return places[number] if number is not None and number < len(places) else None
+    async def _ask_leaders(self, topic: str) -> Sequence[str]:
+        found: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
+        return found
 
     async def _in_time(self, connection: HeapConnection, request: HeapRequest, within_ms: float) -> Any:
         try:
@@ -130,7 +111,7 @@ class HeapNodes:
         except TimeoutError:
             connection.close()
             self._at += 1  # a node that is frozen takes connections: the next one goes to another node
-            self._places.pop(request.topic, None)
+            self.places.moved(request.topic)
             what = f"{type(request).__name__} of {request.topic}"
             raise OutcomeUnknownError(what, f"no answer within {within_ms:.0f} ms") from None
 
@@ -162,8 +143,3 @@ class HeapNodes:
                 self._at += 1
         assert failure is not None
         raise failure
-
-
-def _address(text: str) -> BrokerAddress | None:
-    found = split_host_port(text)
-    return None if found is None or found.port is None else BrokerAddress(found.host, found.port)

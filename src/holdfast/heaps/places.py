@@ -1,0 +1,106 @@
+"""Where the partitions of heaps are led, as far as one client knows.
+
+It is a hint: any node forwards a request to the leader, at the price of a hop. That is why nobody ever hears that the hint is old,
+and why it is asked for again: soon where a leader is unknown, now and then where it is known.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from holdfast.client.addresses import BrokerAddress
+from holdfast.client.broker_login import LoginRefusedError
+from holdfast.heap.wire import HeapRequest
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.host_port import split_host_port
+
+UNKNOWN_MS: Final = 500  # after which an unknown leader is asked for again
+KNOWN_MS: Final = 60_000  # after which a known one is
+
+Ask = Callable[[str], Awaitable[Sequence[str]]]
+"""The addresses of the leaders of a heap's partitions; "": nobody leads one now."""
+
+
+class _Heap(NamedTuple):
+    """What is known of a heap. `partitions`: how many; 0: somebody asks for the first time."""
+
+    asked_ms: float
+    partitions: int
+    leaders: tuple[BrokerAddress | None, ...]
+
+
+class HeapPlaces:
+    """Partitions and leaders of the heaps that a client uses."""
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self._ask, self._clock = ask, clock
+        self._heaps: dict[str, _Heap] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def count(self, topic: str) -> int:
+        """How many partitions a heap has, or had a minute ago: where a message is sent is never wrong, more are only used later."""
+        heap = self._heaps.get(topic)
+        return heap.partitions if heap is not None and heap.partitions else await self._learn(topic)
+
+    async def find(self, topic: str) -> None:
+        """Ask for the leaders of a heap, unless somebody did. Without an answer any node will do."""
+        if topic not in self._heaps:
+            self._heaps[topic] = _Heap(self._clock.boot_ms(), 0, ())  # one asks
+            try:
+                await self._learn(topic)
+            except HoldfastError as error:
+                self.forget(topic)
+                if isinstance(error, LoginRefusedError):
+                    raise
+
+    def leader(self, request: HeapRequest) -> BrokerAddress | None:
+        """Where the partition of a request is led; None: unknown, or it has several."""
+        heap = self._heaps.get(request.topic)
+        number = request.partition
+        if heap is None:
+            return None
+        if number is None:
+            if heap.partitions != 1:
+                return None
+            number = 0
+        leader = heap.leaders[number] if number < len(heap.leaders) else None
+        age_ms = self._clock.boot_ms() - heap.asked_ms
+        if age_ms >= (UNKNOWN_MS if leader is None else KNOWN_MS):
+            self._ask_again(request.topic, heap)
+        return leader
+
+    def moved(self, topic: str) -> None:
+        """A request failed: the leaders of this heap may be others now."""
+        if (heap := self._heaps.get(topic)) is not None:
+            self._heaps[topic] = heap._replace(leaders=())
+
+    def forget(self, topic: str) -> None:
+        """A heap was changed: nothing of it is known any more."""
+        self._heaps.pop(topic, None)
+
+    def close(self) -> None:
+        """Ask no more."""
+        for task in self._asking.values():
+            task.cancel()
+
+    def _ask_again(self, topic: str, heap: _Heap) -> None:
+        if topic not in self._asking:
+            self._heaps[topic] = heap._replace(asked_ms=self._clock.boot_ms())
+            task = self._asking[topic] = asyncio.ensure_future(self._learn_again(topic))
+            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+
+    async def _learn_again(self, topic: str) -> None:
+        with suppress(HoldfastError):
+            await self._learn(topic)
+
+    async def _learn(self, topic: str) -> int:
+        found = await self._ask(topic)
+        self._heaps[topic] = _Heap(self._clock.boot_ms(), len(found), tuple(map(_address, found)))
+        return len(found)
+
+
+def _address(text: str) -> BrokerAddress | None:
+    found = split_host_port(text)
+    return None if found is None or found.port is None else BrokerAddress(found.host, found.port)

@@ -1,0 +1,105 @@
+"""Where a client sends requests of a partition: to its leader, as soon as that is known."""
+
+import asyncio
+
+import pytest
+
+from holdfast.client.addresses import BrokerAddress
+from holdfast.client.broker_login import LoginRefusedError
+from holdfast.heap.wire import PopRequest, StatsRequest
+from holdfast.heaps.places import KNOWN_MS, UNKNOWN_MS, HeapPlaces
+from holdfast.vocabulary.clock import FakeClock
+from holdfast.vocabulary.errors import UnavailableError
+
+ANN, BOB = BrokerAddress("ann", 1), BrokerAddress("bob", 2)
+OF_FIRST, OF_SECOND = StatsRequest(topic="jobs", partition=0), StatsRequest(topic="jobs", partition=1)
+
+
+class Cluster:
+    """What a node says of the leaders, and how often it was asked."""
+
+    def __init__(self, *leaders: str) -> None:
+        self.leaders, self.asked = leaders, 0
+        self.failure: Exception | None = None
+
+    async def ask(self, topic: str) -> tuple[str, ...]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.leaders
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)  # noqa: TID251
+
+
+async def test_a_leader_that_was_unknown_is_asked_for_again_soon() -> None:
+    clock, cluster = FakeClock(), Cluster("ann:1", "")
+    places = HeapPlaces(cluster.ask, clock)
+    assert await places.count("jobs") == 2
+    cluster.leaders = ("ann:1", "bob:2")
+    assert (places.leader(OF_FIRST), places.leader(OF_SECOND)) == (ANN, None)
+    clock.advance_ms(UNKNOWN_MS)
+    assert [places.leader(OF_SECOND), places.leader(OF_SECOND)] == [None, None]
+    await turns()
+    assert (places.leader(OF_FIRST), places.leader(OF_SECOND)) == (ANN, BOB)
+    assert cluster.asked == 2
+
+
+async def test_a_leader_that_is_known_is_asked_for_again_now_and_then() -> None:
+    """Where it was before forwards to it, so that no request ever fails."""
+    clock, cluster = FakeClock(), Cluster("ann:1")
+    places = HeapPlaces(cluster.ask, clock)
+    await places.find("jobs")
+    cluster.leaders = ("bob:2",)
+    clock.advance_ms(KNOWN_MS - 1)
+    assert places.leader(PopRequest(topic="jobs", consumer="c", max_messages=1, visibility_timeout_ms=1)) == ANN
+    await turns()
+    assert cluster.asked == 1
+    clock.advance_ms(1)
+    places.leader(OF_FIRST)
+    await turns()
+    assert places.leader(OF_FIRST) == BOB
+
+
+async def test_a_node_that_does_not_say_is_not_asked_all_the_time() -> None:
+    clock, cluster = FakeClock(), Cluster("ann:1", "bob:2")
+    places = HeapPlaces(cluster.ask, clock)
+    await places.find("jobs")
+    places.moved("jobs")
+    cluster.failure = UnavailableError("node", "away")
+    for _ in range(10 * UNKNOWN_MS):
+        clock.advance_ms(1)
+        assert places.leader(OF_SECOND) is None
+        await asyncio.sleep(0)  # noqa: TID251
+    assert cluster.asked == 1 + 10
+    assert await places.count("jobs") == 2  # that is known all the same
+
+
+async def test_a_heap_of_which_nothing_is_known_is_asked_for_by_each_call() -> None:
+    cluster = Cluster("ann:1")
+    places = HeapPlaces(cluster.ask, FakeClock())
+    cluster.failure = UnavailableError("node", "away")
+    await places.find("jobs")
+    with pytest.raises(UnavailableError):
+        await places.count("jobs")
+    cluster.failure = LoginRefusedError("node", "wrong password")
+    with pytest.raises(LoginRefusedError):
+        await places.find("jobs")
+    cluster.failure = None
+    await places.find("jobs")
+    assert places.leader(OF_FIRST) == ANN
+    places.forget("jobs")
+    assert places.leader(OF_FIRST) is None
+
+
+async def test_nothing_is_asked_after_the_client_was_closed() -> None:
+    clock, cluster = FakeClock(), Cluster("")
+    places = HeapPlaces(cluster.ask, clock)
+    await places.find("jobs")
+    clock.advance_ms(UNKNOWN_MS)
+    places.leader(OF_FIRST)
+    places.close()
+    await turns()
+    assert cluster.asked == 1
