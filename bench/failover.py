@@ -12,7 +12,6 @@ Nothing is averaged: run it again. `--folder` keeps the agents' logs.
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from tests.chaos.stores import STORES
 from tests.support.server_process import admin, leaders
 from tests.support.waiting import until
 
+from bench.machine import MachineUse
 from holdfast.kernel.keys import PLANNER, holder_key
 from holdfast.kernel.lease import read_holder
 from holdfast.log.keys import state_key, topic_key
@@ -309,7 +309,7 @@ def main() -> int:
         ttls_ms = [int(each) for each in args.ttl.split(",")]
     except ValueError:
         parser.error(f"invalid --ttl {args.ttl!r}: must be milliseconds, separated by commas")
-    console, found = Console(stderr=True, log_path=False), list[Failover]()
+    console, found, use = Console(stderr=True, log_path=False), list[Failover](), MachineUse()
     with tempfile.TemporaryDirectory(prefix="holdfast-failover-") as made:
         for store, level, ttl_ms in product(stores, levels, ttls_ms):
             title = f"{store}, {level}, TTL {ttl_ms} ms"
@@ -331,7 +331,7 @@ def main() -> int:
         print(json.dumps([asdict(each) for each in found], indent=2))
     else:
         Console(width=WIDTH).print(shown(found))
-        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end")
+        print(use)
     return 0
 
 

@@ -1,7 +1,6 @@
 """`python -m bench.cluster`: several agents on this host, beside one, and beside Apache Kafka with three brokers."""
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from bench.cluster import many_partitions, object_level, throughput
 from bench.figures import Figure, table
+from bench.machine import MachineUse
 
 PARTS: Final = ("agents", "levels", "object", "reads", "partitions")
 
@@ -46,7 +46,7 @@ def main() -> int:
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not before what was started has ended
     seconds, rounds = args.seconds or (1.0 if args.quick else 5.0), args.rounds or (1 if args.quick else 5)
-    console, figures = Console(stderr=True, log_path=False), list[Figure]()
+    console, figures, use = Console(stderr=True, log_path=False), list[Figure](), MachineUse()
     for part in args.only:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made, console.status(part) as status:
 
@@ -67,7 +67,7 @@ def main() -> int:
         sys.stdout.writelines(f"{figure.json()}\n" for figure in figures)
     else:
         Console().print(table(figures, "Several agents on one host"))
-        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end")
+        print(use)
     return 0
 
 

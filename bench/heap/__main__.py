@@ -8,7 +8,6 @@ other, in rounds, so that whatever else the machine does slows down all of them;
 """
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from bench.heap import beanstalkd, ours, postgres, rabbitmq, valkey
 from bench.heap.backlog import backlog
 from bench.heap.queue import OURS, Clients, Queue
 from bench.heap.runs import Latencies, latencies, rates
+from bench.machine import MachineUse
 from holdfast.vocabulary.errors import UnavailableError
 
 CASES: Final = ((1, 1), (1, 100), (64, 1), (64, 100))  # clients, messages of a call
@@ -100,12 +100,15 @@ async def compare(
     return sorted(figures, key=lambda figure: [queue.name for queue in QUEUES].index(figure.part))
 
 
-async def replicated(directory: Path, seconds: float, *, partitions: int = 20, agents: int = 3) -> list[Figure]:
-    """Latencies of a heap with replicas on every agent."""
+async def replicated(
+    directory: Path, seconds: float, rounds: int, *, partitions: int = 20, agents: int = 3
+) -> list[Figure]:
+    """Latencies of a heap with replicas on every agent: medians of so many rounds."""
     serving = ours.serving(directory, agents=agents, partitions=partitions, log=ours.QUORUM)
     async with serving as clients:
-        found = await _latencies(clients, seconds)
-    part, note = f"{partitions} partitions, {agents} agents, quorum", f"{RATE:,.0f} cycles/s, {found.behind} behind"
+        each = [await _latencies(clients, seconds) for _ in range(rounds)]
+    found = Latencies._make(map(statistics.median, zip(*each, strict=True)))
+    part, note = f"{partitions} partitions, {agents} agents, quorum", f"{RATE:,.0f} cycles/s, {found.behind:.0f} behind"
     aims = {"enqueue_p95": 20.0, "pop_p95": 50.0}
     return [
         Figure(
@@ -137,19 +140,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     seconds = 0.1 if given.quick else given.seconds
     console = Console(stderr=given.json)
-    load = os.getloadavg()[0]
+    rounds = 1 if given.quick else given.rounds
+    use = MachineUse()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-heap-") as folder:
         for queue in QUEUES:
             Path(folder, queue.name).mkdir()
         if given.waiting:
             work = backlog(Path(folder, OURS), seconds, given.waiting)
         elif given.cluster:
-            work = replicated(Path(folder, OURS), seconds, partitions=3 if given.quick else 20)
+            work = replicated(Path(folder, OURS), seconds, rounds, partitions=3 if given.quick else 20)
         else:
-            rounds = 1 if given.quick else given.rounds
             work = compare(Path(folder), seconds, rounds, given.peers.split(","), CASES, console.print)
         figures = uvloop.run(work)
-    console.print(f"load average {load:.1f} at the begin, {os.getloadavg()[0]:.1f} at the end, {os.cpu_count()} cores")
+    console.print(str(use))
     if given.json:
         print("\n".join(figure.json() for figure in figures))
     else:

@@ -28,7 +28,7 @@ class Latencies(NamedTuple):
     enqueue_p95: float
     pop_p50: float
     pop_p95: float
-    behind: int  # cycles that were due and not begun
+    behind: float  # cycles that were due and not begun
 
 
 def jobs(count: int) -> list[Job]:

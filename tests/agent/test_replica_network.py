@@ -174,7 +174,9 @@ async def test_a_malformed_message_is_refused_alone(table: MemberTable, tmp_path
 async def test_entries_do_not_keep_the_frame_they_came_in(table: MemberTable, tmp_path: Path) -> None:
     async with member(table, tmp_path, "ann") as ann, member(table, tmp_path, "bob") as bob:
         await ann.reaches("bob")
-        large = replace(append(1, NOWHERE, start(1, 0), entry(1, 0, data=bytes(20_000))), partition=(P[0], 9))
+        large = msgspec.structs.replace(
+            append(1, NOWHERE, start(1, 0), entry(1, 0, data=bytes(20_000))), partition=(P[0], 9)
+        )
         answers: list[Answer | None] = []
         ann.network.send("wal-bob", large, answers.append)  # both in one frame
         ann.network.send("wal-bob", append(1, NOWHERE, *HISTORY), answers.append)

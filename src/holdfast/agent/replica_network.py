@@ -7,9 +7,10 @@ replica does not answer; the sender takes that for "outcome unknown". Agents who
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from holdfast.agent.peers.frames import Buffer, MalformedFrameError, MessageClass, PeerMessage
 from holdfast.agent.peers.handshake import REPLICATION_VERSION
@@ -101,7 +102,9 @@ class PeerReplicaNetwork:
         if not isinstance(message, Request):
             raise InvalidError("message", type(message).__name__, "a request")
         if isinstance(message, ReadTail) and self._peers is not None:
-            return replace(message, bytes_max=min(message.bytes_max, self._peers.settings.partition_credit_bytes))
+            return msgspec.structs.replace(
+                message, bytes_max=min(message.bytes_max, self._peers.settings.partition_credit_bytes)
+            )
         return message
 
     # ── streams ──

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.partitions import ORDERS, OTHER, Owner, append, append_run, batch, records
 from tests.support.replication.logs import announce, at, base, entry, start
@@ -229,7 +229,7 @@ async def test_after_a_takeover_what_was_visible_stays_and_the_new_leader_adds_t
 
 async def tell(reader: Reader, request: Request) -> Answer | None:
     answers: list[Answer | None] = []
-    reader.host.handle(replace(request, partition=KEY), "leader", answers.append)
+    reader.host.handle(msgspec.structs.replace(request, partition=KEY), "leader", answers.append)
     await async_until(lambda: bool(answers))
     return answers[0]
 

@@ -50,7 +50,7 @@ def joined(message: Message) -> Message:
     if not isinstance(message, (Append, TailEntries)):
         return message
     entries = tuple(ReplicaEntry(*each[:3], (b"".join(each.payload),)) for each in message.entries)
-    fields = {name: getattr(message, name) for name in message.__slots__ if name != "entries"}
+    fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "entries"}
     return type(message)(entries=entries, **fields)
 
 

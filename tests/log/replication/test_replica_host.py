@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.partitions import FullDisk
 from tests.support.replication.in_process import InProcessCluster, InProcessNetwork, hosted, in_process_agent
@@ -28,7 +29,7 @@ OURS, THEIRS = "w1", "w2"
 
 
 def to(partition: PartitionKey, message: Request) -> Request:
-    return replace(message, partition=partition)
+    return msgspec.structs.replace(message, partition=partition)
 
 
 class Asked:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -131,7 +130,7 @@ async def test_what_a_deleted_topic_left_goes_with_its_promise(host: ReplicaHost
 async def test_few_calls_for_many_replicas(host: ReplicaHost, store: Store) -> None:
     counted = FaultyStore(store, random=SeededRandom(2))
     for number in range(80):
-        await ask(host, replace(append(1, NOWHERE, *HISTORY), partition=(P[0], number)))
+        await ask(host, msgspec.structs.replace(append(1, NOWHERE, *HISTORY), partition=(P[0], number)))
     await drop_unneeded(host, counted, now_ms=LATER_MS)
     assert sum(counted.calls.values()) <= 2
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from tests.support.replication.in_process import hosted
 from tests.support.replication.logs import P, append, start
 from tests.support.wal import SMALL, frame
@@ -75,7 +76,9 @@ class Leader:
         if kind > 0.7:
             published = self._ends[len(self._ends) // 2]
             del self._ends[: len(self._ends) // 2]
-        return replace(append(self._epoch, previous, *entries, published=published), partition=(P[0], self._number))
+        return msgspec.structs.replace(
+            append(self._epoch, previous, *entries, published=published), partition=(P[0], self._number)
+        )
 
     def _on_answer(self, answer: Answer | None) -> None:
         assert isinstance(answer, Ack | Sealed), answer

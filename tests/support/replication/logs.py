@@ -59,4 +59,4 @@ def facts(answer: Answer | None) -> tuple[object, ...]:
     """The kind of an answer, and what it says but for the partition."""
     assert answer is not None
     assert answer.partition == P
-    return type(answer), *(getattr(answer, name) for name in answer.__slots__ if name != "partition")
+    return type(answer), *(getattr(answer, name) for name in answer.__struct_fields__ if name != "partition")

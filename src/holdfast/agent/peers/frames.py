@@ -10,15 +10,15 @@ The layout of frames and of the handshake (JSON, `handshake.py`) is the same in 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.settings import KIB
 
 _HEADER: Final = Struct(">IIBxHQ")
 _CHECKED: Final = Struct(">BxHQ")  # the part of the header that the CRC covers
@@ -27,6 +27,7 @@ _ANSWER: Final = Struct(">QHxxI")
 HEADER_BYTES: Final = _HEADER.size
 MESSAGE_BYTES: Final = _MESSAGE.size
 ANSWER_BYTES: Final = _ANSWER.size
+_JOINED_BYTES_MAX: Final = 16 * KIB  # below, a copy costs less than a checksum of each part
 COUNT_MAX: Final = 0xFFFF
 KEY_BYTES_MAX: Final = 0xFFFF
 
@@ -64,36 +65,29 @@ class MalformedFrameError(HoldfastError):
         return f"malformed frame: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A frame whose checksum is right. `count`: messages or answers in it."""
 
     kind: FrameKind
-    count: int
+    count: int  # type: ignore[assignment]  # the protocol's word; the method of tuple is of no use here
     sequence: int
     body: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class PeerMessage:
-    """A message to a partition's replica. Only its two ends know what the payload means."""
+class PeerMessage(NamedTuple):
+    """A message to a partition's replica. Only its two ends know what the payload means. `size`: what it costs of a credit."""
 
     key: bytes
     kind: MessageClass
     payload: memoryview
-
-    @property
-    def size(self) -> int:
-        """What it costs of a credit."""
-        return message_cost(len(self.key), len(self.payload))
+    size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to message `index` of frame `sequence`."""
 
     sequence: int
-    index: int
+    index: int  # type: ignore[assignment]  # as in `Frame`
     payload: memoryview
 
 
@@ -103,10 +97,11 @@ def message_cost(key_bytes: int, payload_bytes: int) -> int:
 
 
 def encode_frame(kind: FrameKind, *body: Buffer, count: int = 0, sequence: int = 0) -> list[Buffer]:
-    """A frame, as buffers to write one after the other: bodies are not copied."""
+    """A frame, as buffers to write one after the other: large bodies are not copied."""
     size = sum(map(len, body))
-    checked = _CHECKED.pack(kind, count, sequence)
-    crc = crc32c(checked)
+    if size <= _JOINED_BYTES_MAX and len(body) > 1:
+        body = (b"".join(body),)
+    crc = crc32c(_CHECKED.pack(kind, count, sequence))
     for part in body:
         crc = crc32c(part, crc)
     return [_HEADER.pack(size, crc, kind, count, sequence), *body]
@@ -143,7 +138,8 @@ def decode_messages(frame: Frame) -> list[PeerMessage]:
     for key, (_, kind, payload_bytes) in zip(keys, table, strict=True):
         if kind not in _CLASSES:
             raise MalformedFrameError(f"message class {kind}")
-        found.append(PeerMessage(key, _CLASSES[kind], body[at : at + payload_bytes]))
+        size = message_cost(len(key), payload_bytes)
+        found.append(PeerMessage(key, _CLASSES[kind], body[at : at + payload_bytes], size))
         at += payload_bytes
     _check_end(at, body)
     return found

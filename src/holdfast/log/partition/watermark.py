@@ -56,7 +56,9 @@ class Watermark:
 
     def set(self, value: int) -> None:
         """Advance to `value`, if that is further than before."""
-        self.value = max(self.value, value)
+        if value <= self.value:
+            return
+        self.value = value
         while self._waiters and self._waiters[0][0] <= self.value:
             waiter = heapq.heappop(self._waiters)[2]
             if waiter.done():

@@ -26,10 +26,11 @@ class LogSnapshot(NamedTuple):
 class EntryLog:
     """Entries behind `base`, up to which everything is published and was released."""
 
-    __slots__ = ("_ends", "_entries", "base", "size_bytes")
+    __slots__ = ("_ends", "_entries", "base", "position", "size_bytes")
 
     def __init__(self, base: Position = NOWHERE, entries: Iterable[ReplicaEntry] = ()) -> None:
         self.base = base
+        self.position = base  # where it ends
         self._entries: list[ReplicaEntry] = []
         self._ends: list[Position] = []
         self.size_bytes = 0  # of the entries' payloads
@@ -42,11 +43,6 @@ class EntryLog:
     @property
     def entries(self) -> Sequence[ReplicaEntry]:
         return self._entries
-
-    @property
-    def position(self) -> Position:
-        """Where it ends."""
-        return self._ends[-1] if self._ends else self.base
 
     @property
     def epochs(self) -> Epochs:
@@ -62,6 +58,8 @@ class EntryLog:
     def contains(self, position: Position) -> bool:
         """Whether the log, up to some entry, is the history that `position` names."""
         if position == self.base:
+            return True
+        if position == self.position:
             return True
         at = bisect_left(self._ends, position)
         return at < len(self._ends) and self._ends[at] == position
@@ -84,7 +82,7 @@ class EntryLog:
     def after(self, position: Position, bytes_max: int | None = None) -> tuple[ReplicaEntry, ...]:
         """The entries behind a position that the log contains; about `bytes_max` of them, at least one if there is one."""
         at = bisect_right(self._ends, position)
-        if bytes_max is None:
+        if bytes_max is None or at + 1 == len(self._entries):
             return tuple(self._entries[at:])
         end, size = at, 0
         while end < len(self._entries) and (end == at or size + self._entries[end].size_bytes <= bytes_max):
@@ -96,7 +94,8 @@ class EntryLog:
         """Add the next entry. `CorruptError`: it does not follow."""
         check_follows(self.position, entry)
         self._entries.append(entry)
-        self._ends.append(entry.position)
+        self.position = entry.position
+        self._ends.append(self.position)
         self.size_bytes += entry.size_bytes
 
     def truncate(self, keep: Position) -> None:
@@ -104,16 +103,18 @@ class EntryLog:
         at = bisect_right(self._ends, keep)
         self.size_bytes -= _size_bytes(self._entries[at:])
         self._entries, self._ends = self._entries[:at], self._ends[:at]
+        self.position = self._ends[-1] if at else self.base
 
     def release(self, position: Position) -> None:
         """Begin at `position`, which the log contains: nothing up to it is needed any more."""
         at = bisect_right(self._ends, position)
         self.size_bytes -= _size_bytes(self._entries[:at])
         self._entries, self._ends, self.base = self._entries[at:], self._ends[at:], position
+        self.position = self._ends[-1] if self._ends else position
 
     def reset(self, base: Position) -> None:
         """Drop everything and begin at `base`."""
-        self._entries, self._ends, self.base, self.size_bytes = [], [], base, 0
+        self._entries, self._ends, self.base, self.position, self.size_bytes = [], [], base, base, 0
 
     def snapshot(self) -> LogSnapshot:
         """What it is now. Nothing is copied: what shortens a log makes new lists, and `append` only adds."""
@@ -124,6 +125,7 @@ class EntryLog:
         self.base, self._entries, self._ends = snapshot.base, snapshot.entries, snapshot.ends
         self.size_bytes = snapshot.size_bytes
         del self._entries[snapshot.length :], self._ends[snapshot.length :]
+        self.position = self._ends[-1] if self._ends else self.base
 
 
 def _size_bytes(entries: Iterable[ReplicaEntry]) -> int:
@@ -135,8 +137,9 @@ def check_follows(position: Position, entry: ReplicaEntry) -> None:
 
     Offsets are contiguous but for an epoch-start entry, which may begin above: a takeover skipped what lies between.
     """
-    contiguous = entry.base_offset == position.offset or (entry.is_epoch_start and entry.base_offset > position.offset)
-    if not contiguous or entry.epoch < position.epoch or entry.position <= position:
+    epoch, base, count = entry[:3]
+    contiguous = base == position.offset or (not count and base > position.offset)
+    if not contiguous or epoch < position.epoch or (epoch, base + count) <= position:
         raise CorruptError(
             "replicated log",
             f"the entry of epoch {entry.epoch} at offset {entry.base_offset} does not follow {position}",

@@ -26,6 +26,8 @@ from holdfast.vocabulary.errors import CorruptError, HoldfastError, InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
+_OF_A_LEADER: Final = (Append, Base, Announce)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostResources:
@@ -133,7 +135,8 @@ class HostedReplica:
 
     def take(self, message: Request, sender: str, on_answer: OnAnswer) -> None:
         """Handle a message now, or as soon as possible."""
-        size_bytes, now_ms = _entries_bytes(message), self._resources.clock.boot_ms()
+        size_bytes = message.size_bytes if isinstance(message, Append) else 0
+        now_ms = self._resources.clock.boot_ms()
         item = _Waiting(message, sender, on_answer, size_bytes, now_ms)
         if self._closed:
             self._refuse(item, "closed")
@@ -246,7 +249,7 @@ class HostedReplica:
 
     def _note_leader(self, item: _Waiting, replica: Replica) -> None:
         message = item.message
-        if isinstance(message, Append | Base | Announce) and message.epoch == replica.promised:
+        if isinstance(message, _OF_A_LEADER) and message.epoch == replica.promised:
             self._leader = message.epoch, item.sender
             if not isinstance(message, Base):
                 self._leader_hw = message.hw
@@ -271,7 +274,8 @@ class HostedReplica:
             self._call_back(item, answer)
 
     def _call_back(self, item: _Waiting, answer: Answer | None) -> None:
-        self._charge()  # a write that failed has taken entries back
+        if answer is None:
+            self._charge()  # a write that failed has taken entries back
         self._show()
         item.on_answer(answer)
 
@@ -286,17 +290,13 @@ class HostedReplica:
             before.fail_above(
                 -1, NotLeaderError(name_of(self.partition), self.partition[1], reason="its log began again")
             )
-        else:
+        elif visible > self.visible.value:
             self.visible.set(visible)
 
 
 def name_of(partition: PartitionKey) -> str:
     """A partition as logs show it, and as the key of its messages between agents."""
     return f"{partition[0].hex()}:{partition[1]}"
-
-
-def _entries_bytes(message: Request) -> int:
-    return sum(entry.size_bytes for entry in message.entries) if isinstance(message, Append) else 0
 
 
 def _nobody(_: Answer | None) -> None:

@@ -129,6 +129,8 @@ class Leader:
         state = self._members[member]
         if self.ended is not None or (state.probing and state.waiting):
             return None
+        if not announce and state.sent == self.log.position and not state.probing and not state.needs_base:
+            return None  # it was sent everything, as almost always
         state.waiting = state.probing
         if state.needs_base:
             state.needs_base, state.sent = False, self.log.base
@@ -166,12 +168,12 @@ class Leader:
         """An answer of a member or learner, perhaps late or repeated."""
         if answer.epoch != self.epoch or member not in self._members or self.ended is not None:
             return
-        if isinstance(answer, Reject) and answer.promised > self.epoch:
+        if isinstance(answer, Ack):
+            self._acked(member, answer.matched, now_ms)
+        elif isinstance(answer, Reject) and answer.promised > self.epoch:
             self.end(Ended(f"replica {member} has promised epoch {answer.promised}", answer.promised))
         elif isinstance(answer, Mismatch):
             self._find_fork(member, answer)
-        elif isinstance(answer, Ack):
-            self._acked(member, answer.matched, now_ms)
 
     def end(self, reason: Ended) -> None:
         """Stop leading. Appends that were not acknowledged have an unknown outcome."""
@@ -240,7 +242,7 @@ class Leader:
             return
         state = self._members[member]
         state.acked = max(state.acked, matched)
-        state.sent = max(state.sent, min(matched, self.log.position))
+        state.sent = max(state.sent, matched)
         state.probing = state.waiting = False
         if self.opened:
             reached = reached_by((self._members[each].acked for each in self.members), self.needed)

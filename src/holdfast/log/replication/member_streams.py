@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.log.replication.catch_up_rate import CatchUpRate
 from holdfast.log.replication.leader import Ended, Leader
-from holdfast.log.replication.messages import Announce, Answer, Append
+from holdfast.log.replication.messages import Announce, Answer, Append, Base
 from holdfast.log.replication.network import ReplicaNetwork
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.settings import MIB
@@ -138,8 +138,8 @@ class MemberStreams:
         while self._send_one(member, announce=announce) is not None:
             pass
 
-    def _send_one(self, member: str, *, announce: bool = False) -> int | None:
-        """Send the next message: the bytes of its entries; None: there is none, or too many are unanswered."""
+    def _send_one(self, member: str, *, announce: bool = False) -> Append | Base | Announce | None:
+        """Send the next message, and return it; None: there is none, or too many are unanswered."""
         if self._unanswered[member] >= UNANSWERED_MAX:
             return None
         message = self._leader.next_message(member, BYTES_MAX, announce=announce)
@@ -147,19 +147,19 @@ class MemberStreams:
             return None
         if isinstance(message, Announce):
             self._network.send(member, message, _no_answer)
-            return 0
+            return message
         self._unanswered[member] += 1
         self._network.send(member, message, partial(self._answered, member, self._attempts[member]))
-        return sum(entry.size_bytes for entry in message.entries) if isinstance(message, Append) else 0
+        return message
 
     def _send_in_turn(self, member: str) -> int:
         """A learner's turn: one message, and the next one in its next turn."""
         if member in self._lost or member not in self._unanswered:
             return 0
-        size = self._send_one(member, announce=True)
-        if size is not None:
+        sent = self._send_one(member, announce=True)
+        if sent is not None:
             self._send(member)
-        return size or 0
+        return sent.size_bytes if isinstance(sent, Append) else 0
 
     def _stop_turns(self, member: str) -> None:
         turn = self._turns.pop(member, None)

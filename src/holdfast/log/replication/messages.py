@@ -14,10 +14,10 @@ cut off, of another version, or whose checksum does not hold are refused with `I
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+import msgspec
 from crc32c import crc32c
 
 from holdfast.log.replication.positions import Epochs, PartitionKey, Position, ReplicaEntry
@@ -26,8 +26,7 @@ from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.errors import InvalidError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Entries that follow `previous`; perhaps none. `hw`: the leader's high watermark, an offset."""
 
     partition: PartitionKey
@@ -42,9 +41,13 @@ class Append:
         """Where the message ends."""
         return self.entries[-1].position if self.entries else self.previous
 
+    @property
+    def size_bytes(self) -> int:
+        """Of its entries."""
+        return sum([entry.size_bytes for entry in self.entries])
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Promise to accept nothing below `epoch`, and say what you have. For the replica `wal_id` alone."""
 
     partition: PartitionKey
@@ -52,8 +55,7 @@ class Seal:
     wal_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadTail:
+class ReadTail(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Send the entries behind `start`, about `bytes_max` of them."""
 
     partition: PartitionKey
@@ -62,8 +64,7 @@ class ReadTail:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class Base(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Begin again at `published`: what the leader still has begins there."""
 
     partition: PartitionKey
@@ -71,8 +72,7 @@ class Base:
     published: Position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announce:
+class Announce(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The high watermark and what is published, of a leader that has no entries to send."""
 
     partition: PartitionKey
@@ -81,8 +81,7 @@ class Announce:
     published: Position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Up to `matched` the replica's log equals that of the leader of `epoch`, and is fsynced."""
 
     partition: PartitionKey
@@ -90,8 +89,7 @@ class Ack:
     matched: Position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message of `epoch` came after a promise to a higher one."""
 
     partition: PartitionKey
@@ -99,8 +97,7 @@ class Reject:
     promised: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The replica lacks the previous position of an `Append`. What it has: enough to find the fork."""
 
     partition: PartitionKey
@@ -110,8 +107,7 @@ class Mismatch:
     epochs: Epochs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class Sealed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The promise is fsynced, and this is the log at its LSN."""
 
     partition: PartitionKey
@@ -121,8 +117,7 @@ class Sealed:
     epochs: Epochs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongWal:
+class WrongWal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Another replica was meant: this one is `wal_id`."""
 
     partition: PartitionKey
@@ -130,8 +125,7 @@ class WrongWal:
     wal_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailEntries:
+class TailEntries(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Entries that follow `previous`, of a log that ends at `position`. The sender of the `Tail` asks again for what is missing."""
 
     partition: PartitionKey
@@ -154,6 +148,7 @@ VERSION: Final = 1  # of the bytes; agents agree on it when they connect
 
 _HEAD: Final = Struct(">BB16sIQ")  # version, kind, topic id, partition, epoch
 _POSITION: Final = Struct(">QQ")
+_APPEND: Final = Struct(">QQQQQI")  # previous position, high watermark, published position, entries
 _ENTRY: Final = Struct(">QQIII")  # epoch, base offset, count, payload bytes, their CRC-32C
 _UINT64: Final = Struct(">Q")
 _UINT32: Final = Struct(">I")
@@ -193,23 +188,30 @@ class _Reader:
     """Reads fields one after another."""
 
     def __init__(self, view: memoryview) -> None:
-        self._view, self._at = view, 0
+        self._view, self._at, self._size = view, 0, len(view)
 
     @property
     def left_bytes(self) -> int:
-        return len(self._view) - self._at
+        return self._size - self._at
 
     def unpack(self, layout: Struct) -> tuple[int, ...]:
-        return layout.unpack(self.take(layout.size))
+        at = self._at
+        self._skip(layout.size)
+        return layout.unpack_from(self._view, at)
 
     def take(self, size: int) -> memoryview:
-        if size > self.left_bytes:
-            raise InvalidError("replication message", f"cut off after {len(self._view)} bytes", "whole")
+        at = self._at
+        self._skip(size)
+        return self._view[at : self._at]
+
+    def _skip(self, size: int) -> None:
         self._at += size
-        return self._view[self._at - size : self._at]
+        if self._at > self._size:
+            raise InvalidError("replication message", f"cut off after {self._size} bytes", "whole")
 
     def head(self) -> tuple[int, int, bytes, int, int]:
-        version, kind, topic_id, number, epoch = _HEAD.unpack(self.take(_HEAD.size))
+        self._skip(_HEAD.size)
+        version, kind, topic_id, number, epoch = _HEAD.unpack_from(self._view)
         _check_numbers(epoch)
         return version, kind, topic_id, number, epoch
 
@@ -219,9 +221,9 @@ class _Reader:
         return found
 
     def position(self) -> Position:
-        found = Position._make(self.unpack(_POSITION))
-        _check_numbers(*found)
-        return found
+        epoch, offset = self.unpack(_POSITION)
+        _check_numbers(epoch, offset)
+        return Position(epoch, offset)
 
     def text(self) -> str:
         try:
@@ -230,17 +232,18 @@ class _Reader:
             raise InvalidError("text in a replication message", str(error), "UTF-8") from error
 
     def epochs(self) -> Epochs:
-        return tuple(EpochStart(*self.position()) for _ in range(self._count(_POSITION)))
-
-    def entries(self) -> tuple[ReplicaEntry, ...]:
-        return tuple(self._entry() for _ in range(self._count(_ENTRY)))
-
-    def _count(self, layout: Struct) -> int:
-        """How many follow; no more than there are bytes for, so that a wrong number costs no memory."""
         [count] = self.unpack(_UINT32)
+        self._check_count(count, _POSITION)
+        return tuple([EpochStart(*self.position()) for _ in range(count)])
+
+    def entries(self, count: int) -> tuple[ReplicaEntry, ...]:
+        self._check_count(count, _ENTRY)
+        return tuple([self._entry() for _ in range(count)])
+
+    def _check_count(self, count: int, layout: Struct) -> None:
+        """No more than there are bytes for, so that a wrong number costs no memory."""
         if count * layout.size > self.left_bytes:
             raise InvalidError("replication message", f"{count} items in {self.left_bytes} bytes", "whole")
-        return count
 
     def _entry(self) -> ReplicaEntry:
         epoch, base, count, size, checksum = self.unpack(_ENTRY)
@@ -262,7 +265,6 @@ def _check_numbers(*numbers: int) -> None:
 
 
 def _write_entries(entries: tuple[ReplicaEntry, ...], parts: list[Buffer]) -> None:
-    parts.append(_UINT32.pack(len(entries)))
     for entry in entries:
         crc = entry.checksum
         if crc is None:
@@ -279,14 +281,22 @@ def _write_text(text: str, parts: list[Buffer]) -> None:
 
 
 def _write_append(message: Append, parts: list[Buffer]) -> None:
-    parts.append(_POSITION.pack(*message.previous) + _UINT64.pack(message.hw) + _POSITION.pack(*message.published))
-    _write_entries(message.entries, parts)
+    entries = message.entries
+    parts.append(_APPEND.pack(*message.previous, message.hw, *message.published, len(entries)))
+    _write_entries(entries, parts)
 
 
 def _read_append(reader: _Reader, partition: PartitionKey, epoch: int) -> Append:
-    previous, hw, published = reader.position(), reader.number(), reader.position()
+    *numbers, count = reader.unpack(_APPEND)
+    _check_numbers(*numbers)
+    previous_epoch, previous_offset, hw, published_epoch, published_offset = numbers
     return Append(
-        partition=partition, epoch=epoch, previous=previous, hw=hw, published=published, entries=reader.entries()
+        partition=partition,
+        epoch=epoch,
+        previous=Position(previous_epoch, previous_offset),
+        entries=reader.entries(count),
+        hw=hw,
+        published=Position(published_epoch, published_offset),
     )
 
 
@@ -360,13 +370,15 @@ def _read_sealed(reader: _Reader, partition: PartitionKey, epoch: int) -> Sealed
 
 
 def _write_tail_entries(message: TailEntries, parts: list[Buffer]) -> None:
-    parts.append(_POSITION.pack(*message.previous) + _POSITION.pack(*message.position))
+    count = _UINT32.pack(len(message.entries))
+    parts.append(_POSITION.pack(*message.previous) + _POSITION.pack(*message.position) + count)
     _write_entries(message.entries, parts)
 
 
 def _read_tail_entries(reader: _Reader, partition: PartitionKey, epoch: int) -> TailEntries:
     previous, position = reader.position(), reader.position()
-    return TailEntries(partition=partition, epoch=epoch, previous=previous, position=position, entries=reader.entries())
+    entries = reader.entries(*reader.unpack(_UINT32))
+    return TailEntries(partition=partition, epoch=epoch, previous=previous, position=position, entries=entries)
 
 
 # The numbers are on the wire: they are never used for anything else.

@@ -74,7 +74,7 @@ def replay(records: Iterable[Record]) -> tuple[int, EntryLog]:
     return last.promised, EntryLog(last.base, entries)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ReplicaStep:
     """What a message did. `answer` is due when `records`, and those of all steps before, are fsynced."""
 
@@ -187,7 +187,7 @@ class Replica:
                 self.log.release(record.base)
 
     def _queued(self, step: ReplicaStep, undo: tuple[int, LogSnapshot]) -> ReplicaStep:
-        step = ReplicaStep(step.records, step.answer, step.matched, step.hw, undo)
+        step.undo = undo
         self._steps.append(step)
         return step
 
@@ -215,14 +215,16 @@ class Replica:
             return ReplicaStep(tuple(records), self._mismatch(message.epoch))
         # What lies up to the base is published, so it is equal.
         keep = self.log.base if below_base else message.previous
+        last = message.previous
         for entry in message.entries:
-            if entry.position <= self.log.base:
+            last = entry.position
+            if last <= self.log.base:
                 continue
-            if not self.log.contains(entry.position):
+            if not self.log.contains(last):
                 records += self._write(keep, entry)
-            keep = entry.position
+            keep = last
         records += self._release(message.published)
-        matched = max(message.last, self.log.base)
+        matched = max(last, self.log.base)
         ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
         return ReplicaStep(tuple(records), ack, (message.epoch, matched), message.hw)
 
