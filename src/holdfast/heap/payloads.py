@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import SpillSpace
-from holdfast.heap.picks import exempt, message_of, stored_bytes
+from holdfast.heap.picks import exempt, message_of, stored_bytes, taken_out
 from holdfast.heap.read_ahead import AheadBudget, PayloadReadAhead, UpcomingMessages
 from holdfast.heap.records import Enqueue
 from holdfast.log.batches import decode, decode_chosen, parse_header
@@ -81,8 +81,7 @@ class PayloadCache:
         """Messages are gone."""
         kept = self._messages.get(owner)
         if kept:
-            pop = kept.pop
-            gone = [message for offset in offsets if (message := pop(offset, None)) is not None]
+            gone = taken_out(kept, offsets)
             self._count -= len(gone)
             self._bytes -= stored_bytes(gone, _ENTRY_BYTES)
 
@@ -189,10 +188,13 @@ class MessageReader:
         """These messages, if all of them are in memory, and are not more than `bytes_max` of payloads."""
         found = list(map(self._cache.of(self._owner).get, offsets))
         if not all(found):
-            found = [message or ahead for message, ahead in zip(found, self.ahead.look_up(offsets), strict=True)]
+            ahead = self.ahead.look_up(offsets)
+            found = [each or other for each, other in zip(found, ahead, strict=True)] if any(found) else list(ahead)
             if not all(found):
                 return None
         whole: list[StoredMessage] = found  # type: ignore[assignment]
+        if stored_bytes(whole, 0) <= bytes_max:  # with what is not payload
+            return whole
         return whole if sum([len(message[0][1]) for message in whole]) <= bytes_max else None
 
     async def _read_in_pieces(self, offsets: Sequence[int], bytes_max: int) -> list[StoredMessage]:

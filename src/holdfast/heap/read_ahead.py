@@ -24,6 +24,7 @@ from holdfast.heap.picks import (
     picked_messages,
     sorted_words,
     stored_bytes,
+    taken_out,
     words_of,
 )
 from holdfast.heap.spilled_messages import SpillableMessages, SpilledMessages
@@ -126,8 +127,7 @@ class PayloadReadAhead:
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
         if self._messages:
-            pop = self._messages.pop
-            self._charge(-_size([message for offset in offsets if (message := pop(offset, None)) is not None]))
+            self._charge(-_size(taken_out(self._messages, offsets)))
         if self._spilled and not len(self._upcoming.ready):
             self._close_files()  # nobody may pop here again, and others need the space
 
