@@ -37,7 +37,7 @@ class HeapSettings:
     tell_spine_ms            After this time a spine is told of messages that became ready within its budget.
     """
 
-    payload_cache_bytes_max: int = 128 * MIB
+    payload_cache_bytes_max: int = 32 * MIB
     read_ahead_bytes_max: int = 64 * MIB
     spill_bytes_max: int = 1024 * MIB
     dedup_entries_max: int = 1_000_000
