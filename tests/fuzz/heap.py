@@ -62,6 +62,7 @@ def corpus(topic_id: bytes) -> list[bytes]:
                 wire.MoveRequest(message_id=known, reason="r", **where),
                 wire.PurgeRequest(**where),
                 wire.PlacesRequest(**where),
+                wire.SpineRequest(**where),
                 wire.EnqueueBatchRequest(
                     messages=[rich, NewMessage(payload=b"y", pinned=True)], places=[0, 1], **where
                 ),

@@ -13,7 +13,9 @@ from tests.support.replicas import admins_of
 from tests.support.waiting import async_until
 
 from holdfast import heaps
+from holdfast.agent.heap_network import HeapNetwork
 from holdfast.client.heap_connection import HeapConnection
+from holdfast.heap.model import NewMessage
 from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest
 from holdfast.heaps import sync
 from holdfast.heaps.nodes import HeapNodes
@@ -63,6 +65,31 @@ async def test_one_bad_message_takes_no_other_with_it(nodes: list[KafkaGateway],
     found = await asyncio.gather(*sent, return_exceptions=True)
     assert [isinstance(each, InvalidError) for each in found] == [at == 3 for at in range(6)]
     assert sum(each.ready for each in await client.stats("small")) == 5
+
+
+async def test_pops_of_several_partitions_go_to_the_node_of_their_spine(
+    nodes: list[KafkaGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node would ask it, and every message would be sent once more."""
+    await create(nodes, "wide", 4)
+    heap = await nodes[0].node.agent.heaps.heap("wide")
+    drivers = [node.node.agent.heaps.spines for node in nodes]
+    await async_until(lambda: any(each is not None and each.driver(heap) is not None for each in drivers))
+    asked: list[str] = []
+    forwarded = HeapNetwork.pop
+
+    async def pop(network: HeapNetwork, *given: Any, **told: Any) -> Any:
+        asked.append("another node")
+        return await forwarded(network, *given, **told)
+
+    monkeypatch.setattr(HeapNetwork, "pop", pop)
+    for first in (nodes, nodes[::-1]):  # whichever of them is asked where the spine is
+        async with heaps.connect(bootstrap(first)) as client:
+            await client.enqueue_many("wide", [NewMessage(payload=b"%d" % at) for at in range(20)])
+            popped = [each for _ in range(20) for each in await client.pop("wide", wait=10)]
+            await client.ack(popped)
+            assert len(popped) == 20
+    assert not asked
 
 
 async def test_a_batch_is_whole_or_absent_over_partitions_of_both_nodes_and_happens_once(

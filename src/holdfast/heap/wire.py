@@ -158,6 +158,10 @@ class PlacesRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag
     """Where each partition is led."""
 
 
+class SpineRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=19):
+    """Where the spine is, which pops of several partitions pass."""
+
+
 class DeliverRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=30):
     """Messages that were moved here from a partition of another heap; from node to node alone."""
 
@@ -212,6 +216,7 @@ Request: TypeAlias = (
     | PurgeRequest
     | DeadLettersRequest
     | PlacesRequest
+    | SpineRequest
     | DeliverRequest
     | CreateRequest
     | DeleteRequest
@@ -275,6 +280,7 @@ _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     PurgeRequest: int,
     DeadLettersRequest: list[PeekedMessage] | DeadLetterReport,
     PlacesRequest: list[str],  # host:port each; empty where no leader is known
+    SpineRequest: str,  # host:port; empty while it is nowhere
     CreateRequest: HeapDescription,
     DeleteRequest: None,
     DescribeRequest: HeapDescription,

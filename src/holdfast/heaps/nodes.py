@@ -9,17 +9,16 @@ Responses come in order, so what may wait has connections of its own: pops, and 
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.errors import BatchAbortedError
-from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, lane_of
-from holdfast.heaps.places import HeapPlaces
+from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, SpineRequest, lane_of
+from holdfast.heaps.places import AnsweredPlaces, HeapPlaces
 from holdfast.log.errors import NotLeaderError
-from holdfast.vocabulary.errors import ClosedError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
 from holdfast.vocabulary.runtime import Runtime
 
@@ -41,7 +40,7 @@ class HeapNodes:
         self._connections: dict[_Lane, HeapConnection] = {}
         self._opening: dict[_Lane, asyncio.Lock] = {}
         self._pops: dict[BrokerAddress | None, list[HeapConnection]] = {}
-        self.places = HeapPlaces(self._ask_leaders, self.clock)
+        self.places = HeapPlaces(self._ask_places, self.clock)
         self._closed = False
 
     async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
@@ -50,7 +49,7 @@ class HeapNodes:
         attempt, unknown = 0, None
         while True:
             try:
-                connection = await self._connected((self.places.leader(request), lane_of(request)))
+                connection = await self._connected((self.places.of(request), lane_of(request)))
                 left_ms = deadline_ms - self.clock.boot_ms()
                 if left_ms <= 0:
                     raise UnavailableError("node", "the time of the call was over when it was connected")
@@ -72,7 +71,7 @@ class HeapNodes:
 
     async def pop(self, request: PopRequest) -> Any:
         """The result of a pop that may wait, on a connection of its own."""
-        address = self.places.leader(request)
+        address = self.places.of(request)
         connections = self._pops.setdefault(address, [])
         connection = next((each for each in connections if each.lost is None and not each.pending), None)
         try:
@@ -100,9 +99,14 @@ class HeapNodes:
         for connection in (*waiting, *self._connections.values()):
             connection.close()
 
-    async def _ask_leaders(self, topic: str) -> Sequence[str]:
-        found: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
-        return found
+    async def _ask_places(self, topic: str) -> AnsweredPlaces:
+        leaders: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
+        if len(leaders) == 1:
+            return AnsweredPlaces(leaders, None)
+        try:
+            return AnsweredPlaces(leaders, await self.call(SpineRequest(topic=topic), again=True))
+        except InvalidError:  # a node of an older release
+            return AnsweredPlaces(leaders, None)
 
     async def _in_time(self, connection: HeapConnection, request: HeapRequest, within_ms: float) -> Any:
         try:

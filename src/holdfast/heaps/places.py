@@ -1,7 +1,7 @@
-"""Where the partitions of heaps are led, as far as one client knows.
+"""Where the partitions of heaps are led and where their spines are, as far as one client knows.
 
-It is a hint: any node forwards a request to the leader, at the price of a hop. That is why nobody ever hears that the hint is old,
-and why it is asked for again: soon where a leader is unknown, now and then where it is known.
+It is a hint: any node forwards a request, at the price of a hop. That is why nobody ever hears that the hint is old, and why it is
+asked for again: soon where a place is unknown, now and then where it is known.
 """
 
 import asyncio
@@ -11,16 +11,23 @@ from typing import Final, NamedTuple
 
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import LoginRefusedError
-from holdfast.heap.wire import HeapRequest
+from holdfast.heap.wire import HeapRequest, PopRequest
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.host_port import split_host_port
 
-UNKNOWN_MS: Final = 500  # after which an unknown leader is asked for again
+UNKNOWN_MS: Final = 500  # after which an unknown place is asked for again
 KNOWN_MS: Final = 60_000  # after which a known one is
 
-Ask = Callable[[str], Awaitable[Sequence[str]]]
-"""The addresses of the leaders of a heap's partitions; "": nobody leads one now."""
+
+class AnsweredPlaces(NamedTuple):
+    """Addresses; "": nobody leads a partition now, or the spine is not placed. `spine` is None if there is none to be known."""
+
+    leaders: Sequence[str]
+    spine: str | None
+
+
+Ask = Callable[[str], Awaitable[AnsweredPlaces]]
 
 
 class _Heap(NamedTuple):
@@ -28,7 +35,9 @@ class _Heap(NamedTuple):
 
     asked_ms: float
     partitions: int
-    leaders: tuple[BrokerAddress | None, ...]
+    leaders: tuple[BrokerAddress | None, ...] = ()
+    spine: BrokerAddress | None = None
+    has_spine: bool = True
 
 
 class HeapPlaces:
@@ -47,7 +56,7 @@ class HeapPlaces:
     async def find(self, topic: str) -> None:
         """Ask for the leaders of a heap, unless somebody did. Without an answer any node will do."""
         if topic not in self._heaps:
-            self._heaps[topic] = _Heap(self._clock.boot_ms(), 0, ())  # one asks
+            self._heaps[topic] = _Heap(self._clock.boot_ms(), 0)  # one asks
             try:
                 await self._learn(topic)
             except HoldfastError as error:
@@ -55,26 +64,27 @@ class HeapPlaces:
                 if isinstance(error, LoginRefusedError):
                     raise
 
-    def leader(self, request: HeapRequest) -> BrokerAddress | None:
-        """Where the partition of a request is led; None: unknown, or it has several."""
+    def of(self, request: HeapRequest) -> BrokerAddress | None:
+        """Where to send a request: to the leader of its partition, a pop of several to their spine. None: to any node."""
         heap = self._heaps.get(request.topic)
         number = request.partition
         if heap is None:
             return None
-        if number is None:
-            if heap.partitions != 1:
-                return None
-            number = 0
-        leader = heap.leaders[number] if number < len(heap.leaders) else None
+        if number is not None or heap.partitions == 1:
+            place = heap.leaders[number or 0] if (number or 0) < len(heap.leaders) else None
+        elif isinstance(request, PopRequest) and heap.has_spine:
+            place = heap.spine
+        else:
+            return None
         age_ms = self._clock.boot_ms() - heap.asked_ms
-        if age_ms >= (UNKNOWN_MS if leader is None else KNOWN_MS):
+        if age_ms >= (UNKNOWN_MS if place is None else KNOWN_MS):
             self._ask_again(request.topic, heap)
-        return leader
+        return place
 
     def moved(self, topic: str) -> None:
-        """A request failed: the leaders of this heap may be others now."""
+        """A request failed: the leaders of this heap may be others now, and its spine elsewhere."""
         if (heap := self._heaps.get(topic)) is not None:
-            self._heaps[topic] = heap._replace(leaders=())
+            self._heaps[topic] = heap._replace(leaders=(), spine=None)
 
     def forget(self, topic: str) -> None:
         """A heap was changed: nothing of it is known any more."""
@@ -96,9 +106,12 @@ class HeapPlaces:
             await self._learn(topic)
 
     async def _learn(self, topic: str) -> int:
-        found = await self._ask(topic)
-        self._heaps[topic] = _Heap(self._clock.boot_ms(), len(found), tuple(map(_address, found)))
-        return len(found)
+        leaders, spine = await self._ask(topic)
+        self._heaps[topic] = _Heap(
+            *(self._clock.boot_ms(), len(leaders), tuple(map(_address, leaders))),
+            *(_address(spine or ""), spine is not None),
+        )
+        return len(leaders)
 
 
 def _address(text: str) -> BrokerAddress | None:

@@ -45,9 +45,11 @@ from holdfast.heap.wire import (
     PurgeRequest,
     ReleaseRequest,
     ReprioritiseRequest,
+    SpineRequest,
     StatsRequest,
     UpdateRequest,
 )
+from holdfast.kernel.lease import Held
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.settings import TopicSettings
 from holdfast.log.topics import Topic
@@ -124,7 +126,10 @@ class HeapCalls:
                 return await self._pop(request)
             case PlacesRequest():
                 heap = await self._backend.heaps.heap(request.topic)
-                return [self._address_of_leader(request.topic, number) for number in range(heap.partitions)]
+                leaders = (self._backend.cluster.leader(request.topic, number) for number in range(heap.partitions))
+                return [self._address_of(each) for each in leaders]
+            case SpineRequest():
+                return self._address_of_spine(await self._backend.heaps.heap(request.topic))
             case _:
                 return await self._of_all(request)
 
@@ -135,10 +140,14 @@ class HeapCalls:
             return await self._tried(msgspec.structs.replace(request, partition=0, whole=True))
         return await self._tried(request)
 
-    def _address_of_leader(self, topic: str, number: int) -> str:
-        cluster = self._backend.cluster
-        held = cluster.leader(topic, number)
-        member = None if held is None else cluster.reachable_member(held.holder)
+    def _address_of_spine(self, heap: Topic) -> str:
+        spines = self._backend.heaps.spines
+        resource = None if spines is None or heap.partitions == 1 else spines.resource(heap)
+        return "" if resource is None else self._address_of(self._backend.cluster.holder(resource))
+
+    def _address_of(self, held: Held | None) -> str:
+        """Of who holds it; "": nobody does, or cannot be reached."""
+        member = None if held is None else self._backend.cluster.reachable_member(held.holder)
         return "" if member is None else member.address
 
     async def _deliver(self, topic: str, partition: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
