@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from tests.support.replicas import admins_of
 from tests.support.waiting import async_until
 
 from holdfast import heaps
+from holdfast.client.addresses import BrokerAddress
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
@@ -20,7 +22,9 @@ from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRe
 from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
 from holdfast.heaps.nodes import HeapNodes
+from holdfast.heaps.places import AnsweredPlaces
 from holdfast.heaps.task_queue import settle
+from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
@@ -92,6 +96,10 @@ async def test_a_heap_whose_spine_is_away_holds_up_nothing_but_itself(node: Kafk
         await asyncio.gather(*stuck)
 
 
+def _serves_all(node: KafkaGateway, heap: str, numbers: range) -> bool:
+    return all(node.node.agent.heaps.serves(heap, number) for number in numbers)
+
+
 async def _answered(call: Callable[[], Awaitable[list[T]]]) -> list[T]:
     """What a call returns that is made until it is answered."""
     while True:
@@ -117,6 +125,48 @@ async def test_a_connection_that_came_too_late_for_a_call_is_there_for_the_next_
     assert len(await nodes.call(StatsRequest(topic="jobs"), again=True)) == 1
     assert len(opened) == 1
     nodes.close()
+
+
+async def test_a_pop_goes_to_any_node_if_the_best_one_cannot_be_reached(
+    node: KafkaGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a client that sees the cluster through one address."""
+    real, tried = open_heap_connection, list[int]()
+
+    async def reached(address: BrokerAddress, **options: Any) -> HeapConnection:
+        tried.append(address.port)
+        if address.port != node.port:
+            raise UnavailableError(f"node {address}", "timed out")
+        return await real(address, **options)
+
+    async def ask(nodes: HeapNodes, topic: str) -> AnsweredPlaces:
+        return AnsweredPlaces(["10.0.0.1:9"], None)
+
+    monkeypatch.setattr("holdfast.heaps.nodes.open_heap_connection", reached)
+    monkeypatch.setattr(HeapNodes, "_ask_places", ask)
+    monkeypatch.setattr("holdfast.heaps.places.UNKNOWN_MS", 0)
+    async with heaps.connect(f"127.0.0.1:{node.port}") as client:
+        assert await client.pop("jobs") == []
+        for _ in range(5):
+            await client.enqueue("jobs", b"x")
+            [popped] = await client.pop("jobs", wait=10)
+            await popped.ack()
+    assert tried.count(9) == 1
+
+
+async def test_a_heap_that_was_made_anew_with_fewer_partitions_is_used_by_who_knew_the_old_one(
+    node: KafkaGateway,
+) -> None:
+    agent = node.node.agent
+    async with heaps.connect(f"127.0.0.1:{node.port}") as client:
+        for partitions in (8, 1):
+            await agent.heaps.administration.create("again", partitions)
+            numbers = range(partitions)
+            await async_until(partial(_serves_all, node, "again", numbers))
+            with suppress(UnknownTopicError):  # once, if at all
+                await client.enqueue_many("again", [NewMessage(payload=b"%d" % at) for at in range(50)])
+            await client.enqueue_many("again", [NewMessage(payload=b"%d" % at) for at in range(50)])
+            await agent.heaps.administration.delete("again")
 
 
 async def test_a_call_that_may_have_had_its_effect_is_not_reported_as_without_one(

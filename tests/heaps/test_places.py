@@ -7,7 +7,7 @@ import pytest
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.wire import PopRequest, StatsRequest
-from holdfast.heaps.places import KNOWN_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
+from holdfast.heaps.places import KNOWN_MS, SHUNNED_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -128,3 +128,30 @@ async def test_a_node_that_knows_no_spines_is_not_asked_for_them_again_and_again
     assert places.of(POP) is None
     await turns()
     assert cluster.asked == 1
+
+
+async def test_a_node_that_cannot_be_reached_is_not_tried_with_every_request() -> None:
+    """Its address may be good for others, and connecting to it may take seconds."""
+    clock, cluster = FakeClock(), Cluster("ann:1", "bob:2")
+    places = HeapPlaces(cluster.ask, clock)
+    await places.find("jobs")
+    places.shun(BOB)
+    assert (places.of(OF_FIRST), places.of(OF_SECOND)) == (ANN, None)
+    clock.advance_ms(SHUNNED_MS - 1)
+    assert places.of(OF_SECOND) is None
+    await turns()
+    assert cluster.asked == 1
+    clock.advance_ms(1)
+    assert places.of(OF_SECOND) == BOB
+
+
+async def test_a_login_that_is_refused_is_not_tried_again_in_the_background() -> None:
+    clock, cluster = FakeClock(), Cluster("")
+    places = HeapPlaces(cluster.ask, clock)
+    await places.find("jobs")
+    cluster.failure = LoginRefusedError("node", "wrong password")
+    for _ in range(20):
+        clock.advance_ms(UNKNOWN_MS)
+        places.of(OF_FIRST)
+        await turns()
+    assert cluster.asked == 2

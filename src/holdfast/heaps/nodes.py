@@ -18,6 +18,7 @@ from holdfast.heap.errors import BatchAbortedError
 from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, SpineRequest, lane_of
 from holdfast.heaps.places import AnsweredPlaces, HeapPlaces
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import ClosedError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
 from holdfast.vocabulary.runtime import Runtime
@@ -56,6 +57,9 @@ class HeapNodes:
                 return await self._in_time(connection, request, left_ms)
             except LoginRefusedError:
                 raise
+            except UnknownTopicError:  # or its partition is: it is another heap of this name
+                self.places.forget(request.topic)
+                raise
             except (NotLeaderError, UnavailableError, BatchAbortedError):  # nothing happened, this time
                 if self.clock.boot_ms() >= deadline_ms:
                     if unknown is not None:
@@ -72,12 +76,13 @@ class HeapNodes:
     async def pop(self, request: PopRequest) -> Any:
         """The result of a pop that may wait, on a connection of its own."""
         address = self.places.of(request)
-        connections = self._pops.setdefault(address, [])
+        connections = self._pops.get(address, ())
         connection = next((each for each in connections if each.lost is None and not each.pending), None)
         try:
             if connection is None:
-                connection = await self._open(address)
-                self._pops[address] = [each for each in self._pops[address] if each.lost is None] + [connection]
+                address, connection = await self._open_there_or_anywhere(address)
+                alive = [each for each in self._pops.get(address, ()) if each.lost is None]
+                self._pops[address] = [*alive, connection]
             return await self._in_time(connection, request, request.wait_ms + self._timeout_ms)
         except asyncio.CancelledError:
             if connection is not None:
@@ -129,11 +134,30 @@ class HeapNodes:
                 connection = self._connections[lane] = await self._open(lane[0])
             return connection
 
+    async def _open_there_or_anywhere(
+        self, address: BrokerAddress | None
+    ) -> tuple[BrokerAddress | None, HeapConnection]:
+        """A connection to a node or, if that cannot be reached from here, to any other one, which forwards."""
+        try:
+            return address, await self._open(address)
+        except LoginRefusedError:
+            raise
+        except UnavailableError:
+            if address is None:
+                raise
+            return None, await self._open(None)
+
     async def _open(self, address: BrokerAddress | None) -> HeapConnection:
         if self._closed:
             raise ClosedError("heap client")
         if address is not None:
-            return await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
+            try:
+                return await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
+            except LoginRefusedError:
+                raise
+            except UnavailableError:
+                self.places.shun(address)
+                raise
         failure: UnavailableError | None = None
         for _ in self._addresses:
             try:

@@ -6,7 +6,6 @@ asked for again: soon where a place is unknown, now and then where it is known.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from holdfast.client.addresses import BrokerAddress
@@ -18,6 +17,7 @@ from holdfast.vocabulary.host_port import split_host_port
 
 UNKNOWN_MS: Final = 500  # after which an unknown place is asked for again
 KNOWN_MS: Final = 60_000  # after which a known one is
+SHUNNED_MS: Final = 10_000  # after which a node that could not be reached is tried again
 
 
 class AnsweredPlaces(NamedTuple):
@@ -47,6 +47,7 @@ class HeapPlaces:
         self._ask, self._clock = ask, clock
         self._heaps: dict[str, _Heap] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._shunned: dict[BrokerAddress, float] = {}  # and until when
 
     async def count(self, topic: str) -> int:
         """How many partitions a heap has, or had a minute ago: where a message is sent is never wrong, more are only used later."""
@@ -79,12 +80,23 @@ class HeapPlaces:
         age_ms = self._clock.boot_ms() - heap.asked_ms
         if age_ms >= (UNKNOWN_MS if place is None else KNOWN_MS):
             self._ask_again(request.topic, heap)
-        return place
+        return None if place is not None and self._is_shunned(place) else place
 
     def moved(self, topic: str) -> None:
         """A request failed: the leaders of this heap may be others now, and its spine elsewhere."""
         if (heap := self._heaps.get(topic)) is not None:
             self._heaps[topic] = heap._replace(leaders=(), spine=None)
+
+    def shun(self, address: BrokerAddress) -> None:
+        """It cannot be reached from here, though others may reach it: for a while any node will do, which forwards."""
+        self._shunned[address] = self._clock.boot_ms() + SHUNNED_MS
+
+    def _is_shunned(self, address: BrokerAddress) -> bool:
+        until_ms = self._shunned.get(address)
+        if until_ms is not None and self._clock.boot_ms() >= until_ms:
+            del self._shunned[address]
+            until_ms = None
+        return until_ms is not None
 
     def forget(self, topic: str) -> None:
         """A heap was changed: nothing of it is known any more."""
@@ -102,8 +114,13 @@ class HeapPlaces:
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
 
     async def _learn_again(self, topic: str) -> None:
-        with suppress(HoldfastError):
+        try:
             await self._learn(topic)
+        except LoginRefusedError:  # each try counts against its user
+            if (heap := self._heaps.get(topic)) is not None:
+                self._heaps[topic] = heap._replace(asked_ms=self._clock.boot_ms() + KNOWN_MS)
+        except HoldfastError:
+            pass  # it is asked for again
 
     async def _learn(self, topic: str) -> int:
         leaders, spine = await self._ask(topic)
