@@ -396,6 +396,21 @@ async def test_a_group_is_deleted_with_its_offsets_once_it_has_no_members(world:
     assert (await bob.join("g")).generation == 1
 
 
+async def test_a_sweep_does_not_bring_back_a_group_that_is_being_deleted(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator("ann")
+    await ann.commit("g", {("orders", 0): 1})
+    await ann.commit("other", {("orders", 0): 1})
+    shards = ann.handler.shards()
+    with held_back(ann.store) as go:
+        deleting = [asyncio.ensure_future(ann.service.delete(each)) for each in ("g", "other")]
+        await async_until(lambda: set().union(*(shard.writer.changing() for shard in shards)) == {"g", "other"})
+        for shard in shards:
+            await shard.sweep(1 << 60)
+        go.set()
+        await asyncio.gather(*deleting)
+    assert await ann.service.list() == []
+
+
 async def test_offsets_are_deleted_unless_the_group_is_subscribed(world: CoordinatorWorld) -> None:
     ann = await world.coordinator("ann")
     member = await ann.member("g", protocols=one_of("orders"))

@@ -207,7 +207,7 @@ class GroupShard:
         try:
             await self.writer.forget(group_id)
         finally:
-            self._adopt_groups_with_offsets()  # what could not be deleted still exists
+            self._adopt(group_id)  # if it could not be deleted, it still exists
 
     # Timers, sweeping, closing
 
@@ -294,7 +294,7 @@ class GroupShard:
             self.groups[group_id] = Group(group_id, self._settings)
 
     def _adopt_groups_with_offsets(self) -> None:
-        for group_id in self._committed.groups():
+        for group_id in self._committed.groups() - self.writer.changing():  # some of these are being deleted
             self._adopt(group_id)
 
     async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
