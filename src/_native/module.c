@@ -1,5 +1,6 @@
 /* holdfast._native: the record batch kernel at native speed. The twin in Python is holdfast.log.batches.pure; what the
  * functions take and return is written there and in holdfast.log.batches.kernels. */
+#include "append_queue.h"
 #include "batch.h"
 #include "offset_heap.h"
 #include "produce_run.h"
@@ -55,6 +56,10 @@ static int add_type(PyObject *module, const char *name, PyObject *type)
 static int prepare(PyObject *module)
 {
     prepare_crc32c();
+#ifdef __linux__
+    if (add_type(module, "AppendQueue", append_queue_type(module)))
+        return -1;
+#endif
     return add_type(module, "OffsetHeap", offset_heap_type(module)) || add_type(module, "ProduceRun", produce_run_type(module)) ||
                    add_type(module, "RunReader", run_reader_type(module))
                ? -1

@@ -86,6 +86,7 @@ def _break_disk(folder: Path) -> None:
         refuse()
         return write_blocks(self, descriptor, buffers, memory, position)
 
+    WalDisk.without_interpreter = property(lambda self: not file.exists())  # type: ignore[assignment]
     WalDisk.write = writing  # type: ignore[method-assign]
     WalDisk.write_blocks = writing_blocks  # type: ignore[method-assign]
     WalDisk.free_bytes = lambda self, directory: 0 if file.exists() else free_bytes(self, directory)  # type: ignore[method-assign]

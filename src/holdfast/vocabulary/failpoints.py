@@ -16,6 +16,11 @@ _handler: Handler | None = None
 _running: ContextVar[bool] = ContextVar("failpoint", default=False)
 
 
+def installed_any() -> bool:
+    """Whether there is a handler: what is done without Python would not reach it."""
+    return _handler is not None
+
+
 def reached(name: str) -> None:
     """The process is at failpoint `name`."""
     if _handler is not None and not _running.get():

@@ -9,14 +9,18 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from holdfast.log.wal.append_queue import PendingAppend
 from holdfast.log.wal.disk import WalDisk, close_quietly
 from holdfast.log.wal.files import OpenFile
 from holdfast.log.wal.frames import Buffer
 from holdfast.vocabulary.alignment import DISK_BLOCK_BYTES
 from holdfast.vocabulary.settings import MIB
 from holdfast.vocabulary.tracked_memory import anonymous_mmap
+
+if TYPE_CHECKING:
+    from holdfast._native import AppendQueue as NativeQueue
 
 _MEMORY_BYTES: Final = 4 * MIB
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
@@ -57,6 +61,25 @@ class DirectWriter:
         self._last = bytes(self._memory[last : last + whole % DISK_BLOCK_BYTES])
         self._at = at + size
         return True
+
+    def serve(
+        self, queue: "NativeQueue", file: OpenFile, lsn: int, group_bytes_max: int
+    ) -> tuple[int, int, list[PendingAppend], list[int]] | None:
+        """Let `queue` write plain groups behind what was written last; None: something else was, and the file's next group is ours.
+
+        The LSN after them, and an errno with the appends of the group that failed and where they were to begin.
+        """
+        if file is not self._file or self._descriptor is None or self._memory is None or file.position != self._at:
+            return None
+        header = file.header
+        position, self._last, lsn, error, failed, heads = queue.serve(
+            self._descriptor, self._memory, self._last, file.position, header.file_bytes, file.mark, lsn,
+            header.generation, file.replicated, group_bytes_max,
+        )  # fmt: skip
+        file.position = self._at = position
+        if error:
+            self._at = -1
+        return lsn, error, failed, heads
 
     def close(self) -> None:
         """Let go of the file."""

@@ -25,6 +25,12 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class WalDisk:
     """The real one."""
 
+    # Whether native code may write plain groups without asking: a subclass is asked for each.
+    without_interpreter: bool = hasattr(native, "AppendQueue")
+
+    def __init_subclass__(cls) -> None:
+        cls.without_interpreter = False
+
     def write(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
         """Write at `position`; the answer may be short."""
         return os.pwritev(descriptor, buffers, position)

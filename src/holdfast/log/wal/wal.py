@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.log.model import OnDurable
+from holdfast.log.wal.append_queue import CommitGroup, PendingAppend
 from holdfast.log.wal.copy_forward import copy_forward
 from holdfast.log.wal.disk import WalDisk
 from holdfast.log.wal.file_references import FileReferences
@@ -31,7 +32,7 @@ from holdfast.log.wal.repair import read_repairs
 from holdfast.log.wal.repairs import LossesOfRepairs
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, open_directory
-from holdfast.log.wal.writer import CommitGroup, PendingAppend, WalWriter, WriterCallbacks
+from holdfast.log.wal.writer import WalWriter, WriterCallbacks
 from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import ClosedError, CorruptError, HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.histogram import COUNT_BOUNDS, Histogram
@@ -314,8 +315,7 @@ class Wal:
 
     def _fail(self, taken: list[PendingAppend], error: HoldfastError) -> None:
         """Those queued behind fail as well: a later offset of a partition must not overtake one that failed."""
-        entries = [*taken, *self._writer.queue]
-        self._writer.queue.clear()  # the writer stands still until this is done
+        entries = [*taken, *self._writer.queue.take_all()]  # the writer stands still until this is done
         if isinstance(error, UnavailableError):
             self.stats.refused += len(entries)
         self._room.leave(sum(entry.size for entry in entries))

@@ -3,6 +3,10 @@
 A lone append never waits: a group is whatever was queued while the thread was busy with the group before (or came within
 `group_wait_ms`, if that is set). The one rule: callbacks run after the sync, in the order of the appends, and never before.
 
+Most groups are written by the queue itself, in native code and without the interpreter: a thread that needs it would wait for it
+to begin and again to report, while the event loop runs. What is large, copied or first of its file is written here, and so is
+everything where that code was not built or a test's disk has to see each write. Both give the same bytes.
+
 Two things can go wrong. A full disk refuses the group and everything queued behind it, leaves nothing of it readable, and the
 writer continues at the same position. Anything else, above all a failed sync, ends the writer for good: what is on disk is unknown.
 """
@@ -10,16 +14,15 @@ writer continues at the same position. Anything else, above all a failed sync, e
 import asyncio
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.log.model import OnDurable
+from holdfast.log.wal.append_queue import CommitGroup, PendingAppend, PythonQueue
 from holdfast.log.wal.direct_io import DirectWriter
 from holdfast.log.wal.disk import NO_SPACE, WalDisk, close_quietly, invalidate_frames, sync_or_stop, write_all
 from holdfast.log.wal.file_worker import FileWorker
@@ -29,44 +32,23 @@ from holdfast.log.wal.frames import (
     MARK,
     ORIGIN_BYTES,
     Buffer,
-    WalFrame,
     encode_file_header,
     encode_head,
     encode_origin,
 )
-from holdfast.log.wal.recovery import LiveFile
 from holdfast.log.wal.settings import WalSettings
 from holdfast.log.wal.startup import OpenedWal, no_space, write_mark
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.alignment import alignment_padding
 from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
+from holdfast.vocabulary.native import native
 from holdfast.vocabulary.settings import KIB
 
+if TYPE_CHECKING:
+    from holdfast._native import AppendQueue as NativeQueue
+
 _IN_PLACE_MIN_BYTES: Final = 64 * KIB
-
-
-class PendingAppend(NamedTuple):
-    """An append on its way to the disk."""
-
-    frame: WalFrame
-    size: int  # with its head
-    on_durable: OnDurable
-    source: LiveFile | None = None  # the older file it is copied from
-    origin_lsn: int = 0  # of such a copy: the LSN it had first, which is written before the payload
-
-
-class CommitGroup(NamedTuple):
-    """Appends that reached the disk together, from `first_lsn` on, all in the file of `generation`, at `positions`."""
-
-    entries: list[PendingAppend]
-    first_lsn: int
-    size: int
-    generation: int
-    positions: list[int]
-    handover_ns: int = 0  # from the first append to this thread
-    write_ns: int = 0
-    synced_at_ns: int = 0
 
 
 class WriterCallbacks(NamedTuple):
@@ -90,19 +72,16 @@ class WalWriter:
         settings: WalSettings,
         disk: WalDisk,
     ) -> None:
-        self.queue: deque[PendingAppend] = deque()
+        self._native = _native_queue(disk, settings)
+        self.queue: PythonQueue | NativeQueue = PythonQueue() if self._native is None else self._native
         self._files: WalFiles = opened.files
         self._file, self._next_lsn, self._next_generation = opened.current, opened.next_lsn, opened.next_generation
         self._file_worker, self._clock, self._settings, self._disk = file_worker, clock, settings, disk
         self._blocks = DirectWriter(disk)
-        self._wake_up: SimpleQueue[None] = SimpleQueue()
         self._resumed: SimpleQueue[None] = SimpleQueue()
-        self._asleep = False
-        self._closing = False
         self._marked = True  # nothing was written since the last mark
         self._taken: list[PendingAppend] = []  # the group in hand
         self._heads: list[int] = []  # where its frames begin
-        self._pushed_at_ns = 0  # the first of what is queued
         self._prepared: Future[OpenFile] | None = None
 
     def start(self, reports: WriterCallbacks) -> "asyncio.Future[None]":
@@ -110,18 +89,15 @@ class WalWriter:
         self._loop, self._reports = asyncio.get_running_loop(), reports
         ended: asyncio.Future[None] = self._loop.create_future()
         self._prepare_next()
+        if self._native is not None:
+            self._loop.add_reader(self._native.descriptor, self._drain, self._native)
         # A daemon: a sync that hangs for ever must not keep the process from ending.
         threading.Thread(target=self._serve, args=(ended,), name="wal-writer", daemon=True).start()
         return ended
 
     def push(self, entry: PendingAppend) -> None:
         """Queue an append."""
-        if not self.queue:
-            self._pushed_at_ns = stopwatch_ns()
-        self.queue.append(entry)
-        if self._asleep:
-            self._asleep = False
-            self._wake_up.put(None)
+        self.queue.append(entry, self._disk.without_interpreter and not failpoints.installed_any())
 
     def resume(self) -> None:
         """The loop has dealt with a refusal; what is queued from now on may be written."""
@@ -129,8 +105,7 @@ class WalWriter:
 
     def close(self) -> None:
         """Write what is queued, then end."""
-        self._closing = True
-        self._wake_up.put(None)
+        self.queue.close()
 
     def drop_prepared(self) -> None:
         """Close the prepared file. The file worker must have ended."""
@@ -147,40 +122,44 @@ class WalWriter:
                 self._fail(error)
             finally:
                 self._close_file()
-            self._call(_resolve, ended)
+            self._call(self._resolve, ended)
 
     def _wait(self) -> bool:
         """Return True when there is something to write, False when there will never be."""
-        while not self.queue:
-            if self._closing:
-                return False
-            self._asleep = True
-            if self.queue or self._closing:  # came between the two checks; there would be no wake-up
-                self._asleep = False
-                continue
-            self._wake_up.get()
-        if self._settings.group_wait_ms:
-            self._wait_for_group()
-        return True
+        found = self.queue.wait()
+        if found and isinstance(self.queue, PythonQueue) and self._settings.group_wait_ms:
+            self._wait_for_group(self.queue)
+        return found
 
-    def _wait_for_group(self) -> None:
+    def _wait_for_group(self, queue: PythonQueue) -> None:
         until_ms = self._clock.boot_ms() + self._settings.group_wait_ms
-        while not self._closing and (left_ms := until_ms - self._clock.boot_ms()) > 0:
-            if sum(entry.size for entry in tuple(self.queue)) >= self._settings.group_bytes_max:
+        while not queue.closing and (left_ms := until_ms - self._clock.boot_ms()) > 0:
+            if queue.size_bytes >= self._settings.group_bytes_max:
                 break
-            self._asleep = True
-            with suppress(Empty):
-                self._wake_up.get(timeout=left_ms / 1000)
-        self._asleep = False
+            queue.wait_for_more(left_ms / 1000)
 
     def _write_or_refuse(self) -> None:
-        """Write the next group, or refuse it if the disk is full. Any other error ends the writer."""
+        """Write the next groups, or refuse one if the disk is full. Any other error ends the writer."""
         try:
-            self._write_group()
+            if self._native is not None:
+                self._write_plain_groups(self._native)
+            if self.queue:
+                self._write_group()
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
             self._refuse_group()
+
+    def _write_plain_groups(self, queue: "NativeQueue") -> None:
+        """Let the queue write, as long as it can."""
+        file, before = self._file, self._next_lsn
+        served = self._blocks.serve(queue, file, self._next_lsn, self._settings.group_bytes_max)
+        if served is None:
+            return
+        self._next_lsn, error, self._taken, self._heads = served
+        self._marked = self._marked and self._next_lsn == before
+        if error:
+            raise OSError(error, os.strerror(error), str(file.path))
 
     def _fail(self, error: Exception) -> None:
         self._call(self._reports.failed, self._taken, _as_corrupt(error, self._file.path))
@@ -190,8 +169,9 @@ class WalWriter:
         close_quietly(self._file.descriptor)
 
     def _write_group(self) -> None:
-        taken_at_ns, pushed_at_ns = stopwatch_ns(), self._pushed_at_ns
-        if self.queue[0].size > self._file.left_bytes:
+        taken_at_ns, pushed_at_ns = stopwatch_ns(), self.queue.pushed_at_ns
+        first = self.queue.first
+        if first is not None and first.size > self._file.left_bytes:
             self._roll()
         size = self._take()
         end = self._file.position
@@ -251,8 +231,8 @@ class WalWriter:
         """Move what fits into the file and into a group from the queue to `_taken`; say how many bytes it is."""
         queue, taken, total = self.queue, self._taken, 0
         left = self._file.left_bytes
-        while queue and total + queue[0].size <= left:
-            if taken and total + queue[0].size > self._settings.group_bytes_max:
+        while (first := queue.first) is not None and total + first.size <= left:
+            if taken and total + first.size > self._settings.group_bytes_max:
                 break
             taken.append(queue.popleft())
             total += taken[-1].size
@@ -306,12 +286,35 @@ class WalWriter:
         failpoints.reached("wal.mark-synced")
 
     def _call(self, listener: Callable[..., None], *facts: object) -> None:
-        self._loop.call_soon_threadsafe(listener, *facts)
+        if self._native is None:
+            self._loop.call_soon_threadsafe(listener, *facts)
+        else:
+            self._native.report((listener, facts))
+
+    def _resolve(self, ended: "asyncio.Future[None]") -> None:
+        if self._native is not None:
+            self._loop.remove_reader(self._native.descriptor)
+        if not ended.done():
+            ended.set_result(None)
+
+    def _drain(self, queue: "NativeQueue") -> None:
+        """On the loop: what was written, and what the thread says, in the order in which it happened."""
+        try:
+            for each in queue.drain():
+                if type(each) is CommitGroup:
+                    self._reports.synced(each)
+                else:
+                    listener, facts = each
+                    listener(*facts)
+        except Exception as error:  # what was reported is lost with it
+            self._reports.failed([], _as_corrupt(error, self._file.path))
 
 
-def _resolve(ended: "asyncio.Future[None]") -> None:
-    if not ended.done():
-        ended.set_result(None)
+def _native_queue(disk: WalDisk, settings: WalSettings) -> "NativeQueue | None":
+    """The queue that writes plain groups itself, where that is possible."""
+    if native is None or not disk.without_interpreter or settings.group_wait_ms:
+        return None
+    return native.AppendQueue(CommitGroup)
 
 
 def _as_corrupt(error: Exception, path: Path) -> HoldfastError:

@@ -10,10 +10,11 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from holdfast.log.wal.append_queue import PendingAppend
 from holdfast.log.wal.disk import WalDisk
 from holdfast.log.wal.file_worker import FileWorker
 from holdfast.log.wal.startup import OpenedWal
-from holdfast.log.wal.writer import PendingAppend, WalWriter, WriterCallbacks
+from holdfast.log.wal.writer import WalWriter, WriterCallbacks
 from holdfast.sim.cluster.disk import SimDisk
 from holdfast.sim.process import RUNNING, SimProcess
 
@@ -54,7 +55,7 @@ class SteppedWriter(WalWriter):
         self._process.on_death.append(self._abandon)
         self._context = copy_context()
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._stepping = self._over = self._closed = False
+        self._stepping = self._over = self._closed = self._closing = False
 
     def start(self, reports: WriterCallbacks) -> "asyncio.Future[None]":
         self._reports = reports
@@ -62,7 +63,7 @@ class SteppedWriter(WalWriter):
         return self._ended
 
     def push(self, entry: PendingAppend) -> None:
-        self.queue.append(entry)
+        self.queue.append(entry, False)
         self._go_on()
 
     def close(self) -> None:
