@@ -150,10 +150,10 @@ static PyObject *queue_append(AppendQueue *self, PyObject *const *args, Py_ssize
     *(self->first == NULL ? &self->first : &self->last->next) = append;
     self->last = append;
     self->count++;
-    wake = self->waiting;
+    wake = self->waiting == FOR_APPENDS;
     pthread_mutex_unlock(&self->lock);
     if (wake)
-        pthread_cond_signal(&self->pushed);
+        pthread_cond_signal(&self->changed);
     Py_RETURN_NONE;
 }
 
@@ -164,7 +164,7 @@ static PyObject *queue_close(AppendQueue *self, PyObject *unused)
     pthread_mutex_lock(&self->lock);
     self->closing = 1;
     pthread_mutex_unlock(&self->lock);
-    pthread_cond_broadcast(&self->pushed);
+    pthread_cond_broadcast(&self->changed);
     Py_RETURN_NONE;
 }
 
@@ -271,6 +271,7 @@ static PyObject *queue_drain(AppendQueue *self, PyObject *unused)
     PyObject *fresh = PyList_New(0), *reports;
     uint64_t signals;
     ssize_t got;
+    int wake;
 
     (void)unused;
     if (fresh == NULL)
@@ -280,7 +281,10 @@ static PyObject *queue_drain(AppendQueue *self, PyObject *unused)
     while (got < 0 && errno == EINTR);
     pthread_mutex_lock(&self->lock);
     self->signalled = 0;
+    wake = self->waiting == FOR_THE_LOOP;
     pthread_mutex_unlock(&self->lock);
+    if (wake)
+        pthread_cond_signal(&self->changed);
     reports = self->reports;
     self->reports = fresh;
     if (move_groups(self, taken_groups(self), reports) < 0)
@@ -313,15 +317,11 @@ static PyObject *queue_report(AppendQueue *self, PyObject *item)
     Py_RETURN_NONE;
 }
 
-/* Whether something is queued, with the lock, once there is something or will never be. */
-static int wait_locked(AppendQueue *self)
+static void wait_locked(AppendQueue *self, int what)
 {
-    while (self->first == NULL && !self->closing) {
-        self->waiting = 1;
-        pthread_cond_wait(&self->pushed, &self->lock);
-        self->waiting = 0;
-    }
-    return self->first != NULL;
+    self->waiting = what;
+    pthread_cond_wait(&self->changed, &self->lock);
+    self->waiting = 0;
 }
 
 static Py_ssize_t queue_length(AppendQueue *self)
@@ -343,7 +343,9 @@ static PyObject *queue_wait(AppendQueue *self, PyObject *unused)
     if (!found) {
         Py_BEGIN_ALLOW_THREADS
         pthread_mutex_lock(&self->lock);
-        found = wait_locked(self);
+        while (self->first == NULL && !self->closing)
+            wait_locked(self, FOR_APPENDS);
+        found = self->first != NULL;
         pthread_mutex_unlock(&self->lock);
         Py_END_ALLOW_THREADS
     }
@@ -368,7 +370,8 @@ static int is_ours(AppendQueue *self, const wal_file_t *file)
     return ours;
 }
 
-/* The next group, once something is queued; NULL: there will never be, or it is not for us. */
+/* The next group, once something is queued and the loop knows of the group before; NULL: there will never be, or it is not for us.
+ * A group that the loop has not heard of costs nobody anything: while it is behind, the next one grows. */
 static group_t *next_group(AppendQueue *self, const wal_file_t *file)
 {
     group_t *group = PyMem_RawCalloc(1, sizeof(group_t));
@@ -377,7 +380,8 @@ static group_t *next_group(AppendQueue *self, const wal_file_t *file)
     if (group == NULL)
         return NULL;
     pthread_mutex_lock(&self->lock);
-    wait_locked(self);
+    while (!self->closing && (self->first == NULL || (self->signalled && may_write(file, self->first, 0))))
+        wait_locked(self, self->first == NULL ? FOR_APPENDS : FOR_THE_LOOP);
     group->appends = self->first;
     while (may_write(file, self->first, group->size)) {
         last = self->first;
@@ -518,7 +522,7 @@ static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
     if (self == NULL)
         return NULL;
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->pushed, NULL);
+    pthread_cond_init(&self->changed, NULL);
     self->group_type = (PyTypeObject *)Py_NewRef(group_type);
     self->reports = PyList_New(0);
     self->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

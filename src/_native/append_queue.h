@@ -66,12 +66,15 @@ typedef struct {
     PyObject *reports;
     int descriptor; /* an eventfd, for the loop */
     pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t pushed;
+    pthread_cond_t changed;
     append_t *first, *last;
     Py_ssize_t count;
     group_t *done, *last_done;
     int waiting, closing, signalled;
 } AppendQueue;
+
+/* What the thread waits for: one that waits for both waits for appends first. */
+enum { FOR_APPENDS = 1, FOR_THE_LOOP };
 
 /* group_write.c: 0, or the error. The file is moved on, and the appends know their positions, when it is written. */
 int write_group(wal_file_t *file, group_t *group);

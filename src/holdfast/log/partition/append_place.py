@@ -7,6 +7,9 @@ place is held when the batches arrive, and left when they have their offsets, or
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
+from typing import Final
+
+_CALLED_TOGETHER: Final = 1024
 
 
 class AppendPlace:
@@ -42,10 +45,14 @@ class AppendOrder:
     async def acquire(self) -> None:
         """Wait for all who came before."""
         if self._locked or self._turns:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            turn = _new_turn()
             self._turns.append(turn)
             try:
                 await turn
+                while self._locked or self._turns[0] is not turn:  # called early, and one before it took longer
+                    again = _new_turn()
+                    self._turns[self._turns.index(turn)] = turn = again
+                    await turn
             except BaseException:
                 self._turns.remove(turn)
                 if not self._locked:
@@ -68,6 +75,15 @@ class AppendOrder:
         self.release()
 
     def _call_next(self) -> None:
-        """One that was cancelled calls the one behind it when it notices."""
-        if self._turns and not self._turns[0].done():
-            self._turns[0].set_result(None)
+        """One that was cancelled calls the one behind it when it notices.
+
+        Several are called: most append without waiting, all in one turn of the loop. One a turn would be slower than requests come
+        once a few of them wait, and then they would wait for ever.
+        """
+        for turn in self._turns[:_CALLED_TOGETHER]:
+            if not turn.done():
+                turn.set_result(None)
+
+
+def _new_turn() -> "asyncio.Future[None]":
+    return asyncio.get_running_loop().create_future()
