@@ -48,6 +48,25 @@ async def emptied(ann: Coordinator, group_id: str) -> JoinResult:
     return member
 
 
+async def test_a_deletion_includes_offsets_whose_commit_is_in_flight(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator("ann")
+    member = await ann.member("g")
+    await ann.commit("g", {("orders", 0): 1}, member)
+    with held_back(ann.store) as go:
+        committing = asyncio.ensure_future(ann.commit("g", {("orders", 0): 5, ("bills", 3): 77}, member))
+        await async_until(lambda: any(shard.writer.writing for shard in ann.handler.shards()))
+        await world.clock.sleep_ms(1)  # the writer has taken it
+        await ann.service.leave("g", [LeaveRequest(member.member_id)])
+        removing = asyncio.ensure_future(ann.service.delete("g"))
+        await world.clock.sleep_ms(1)
+        go.set()
+        await asyncio.gather(committing, removing)
+    assert await ann.service.list() == []
+    assert await ann.committed("g") == {}
+    bob = await world.coordinator("bob")
+    assert await bob.service.list() == []
+
+
 async def test_a_second_deletion_waits_for_the_first(world: CoordinatorWorld) -> None:
     ann = await world.coordinator()
     await emptied(ann, "g")

@@ -187,10 +187,9 @@ class ShardWriter:
         return unit
 
     def _all_gone(self, group_id: str) -> dict[TopicPartition, None]:
-        queued = [
-            unit for unit in self._queue.values() if isinstance(unit, _OffsetsWrite) and unit.group_id == group_id
-        ]
-        return dict.fromkeys([*self._committed.offsets(group_id), *(each for unit in queued for each in unit.changes)])
+        """Every offset the group has, or will have once what was accepted is written."""
+        pending = (unit for unit in self._unfinished() if isinstance(unit, _OffsetsWrite) and unit.group_id == group_id)
+        return dict.fromkeys([*self._committed.offsets(group_id), *(each for unit in pending for each in unit.changes)])
 
     def _unfinished(self) -> Iterator[_PendingWrite]:
         return (unit for unit in (*self._batch.units, *self._queue.values()) if not unit.done.is_set())
