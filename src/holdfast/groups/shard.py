@@ -34,6 +34,7 @@ from holdfast.groups.records import read_group, read_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
+from holdfast.groups.unsaved import UnsavedGroups
 from holdfast.groups.writer import Deletion, ShardWriter
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
@@ -63,6 +64,7 @@ class GroupShard:
         random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
+        unsaved: UnsavedGroups,
         topic_id: TopicIdLookup,
         notify: Notify,
     ) -> None:
@@ -70,7 +72,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.accepting = True
         self._store, self._clock, self._random, self._settings = store, clock, random, settings
-        self._counters, self._notify = counters, notify
+        self._counters, self._unsaved, self._notify = counters, unsaved, notify
         self._committed = CommittedState(self.number)
         self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
@@ -120,6 +122,9 @@ class GroupShard:
         if group is None:
             if request.member_id:
                 raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
+            self._check_new(group_id)
+        self._check_room(group_id, request)
+        if group is None:
             group = self.groups[group_id] = Group(group_id, self._settings)
         self._counters.joins += 1
         request = replace(request, rebalance_timeout_ms=max(request.rebalance_timeout_ms, _REBALANCE_MIN_MS))
@@ -176,6 +181,8 @@ class GroupShard:
             group.check_commit(member_id, generation, instance_id, self._clock.boot_ms())
         elif generation >= 0:
             raise GroupRefusedError(group_id, GroupRefusal.ILLEGAL_GENERATION)
+        else:
+            self._check_new(group_id)
         return await self._offsets.commit(group_id, offsets)
 
     def fetch_offsets(
@@ -267,6 +274,8 @@ class GroupShard:
         for group in self.groups.values():
             group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
             self._deliver_replies(group)
+            self._unsaved.discard(group.id)
+        self.groups.clear()
 
     # Parts
 
@@ -275,6 +284,18 @@ class GroupShard:
             raise NotCoordinatorError(group_id, self.number)
         if not group_id and not may_be_empty:
             raise GroupRefusedError(group_id, GroupRefusal.INVALID_GROUP_ID)
+
+    def _check_new(self, group_id: str) -> None:
+        if len(group_id) > self._settings.id_chars_max:
+            raise GroupRefusedError(group_id, GroupRefusal.INVALID_GROUP_ID)
+
+    def _check_room(self, group_id: str, request: JoinRequest) -> None:
+        if not self._committed.knows(group_id):
+            try:
+                self._unsaved.check_room(new_member=not request.member_id)
+            except UnavailableError:
+                self._counters.joins_refused += 1
+                raise
 
     def _with_members(self, group_id: str) -> Group:
         self._check(group_id)
@@ -304,8 +325,15 @@ class GroupShard:
         if deletion is not None and deletion.done:
             del self._deleting[group_id]
             if deletion.error is None and group_id in self.groups:
-                self.groups.pop(group_id).state = GroupState.DEAD
+                self._drop(group_id)
         self._adopt(group_id)
+        if self._committed.knows(group_id):
+            self._unsaved.discard(group_id)
+
+    def _drop(self, group_id: str) -> None:
+        self.groups.pop(group_id).state = GroupState.DEAD
+        self._timers.discard(group_id)
+        self._unsaved.discard(group_id)
 
     async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
         ticket: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -332,11 +360,17 @@ class GroupShard:
                 group.not_saved(error, self._clock.boot_ms())
         self._deliver_replies(group)
         self._count(group)
+        if self.groups.get(group.id) is not group:  # deleted, or the shard is closed
+            return
+        if not self._committed.knows(group.id):
+            if group.state is GroupState.EMPTY and not group.generation and not group.pending_members:
+                self._drop(group.id)
+                return
+            self._unsaved.put(group)
+        else:
+            self._unsaved.discard(group.id)
         if self._timers.set(group.id, group.next_deadline_ms()):
             self._notify.notify()
-        unused = group.state is GroupState.EMPTY and not group.generation and not group.pending_members
-        if unused and self.groups.get(group.id) is group and not self._committed.knows(group.id):
-            del self.groups[group.id]
 
     def _count(self, group: Group) -> None:
         if group.expired:
