@@ -37,12 +37,13 @@ async def new_member(ann: Coordinator, group_id: str) -> str:
 async def fill(ann: Coordinator) -> dict[str, str]:
     """New groups until there is room for no more, with their only member's id."""
     made: dict[str, str] = {}
-    while True:
-        group_id = f"flood-{len(made)}"
+    for number in range(1_000):
+        group_id = f"flood-{number}"
         try:
             made[group_id] = await new_member(ann, group_id)
         except UnavailableError:
             return made
+    raise AssertionError("there is room for ever more groups")
 
 
 async def test_a_group_id_has_a_limit(world: CoordinatorWorld) -> None:
