@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.groups.settings import GroupSettings
 
-UNITS = {"KiB": 1024, "days": 86_400_000}
+UNITS = {"KiB": 1024, "MiB": 1024 * 1024, "days": 86_400_000}
 
 
 def test_the_table_of_settings_is_right() -> None:

@@ -12,7 +12,7 @@ class GroupRefusal(StrEnum):
     ILLEGAL_GENERATION = "the generation is not the group's"
     REBALANCE_IN_PROGRESS = "the group is rebalancing: join again"
     INCONSISTENT_PROTOCOL = "no protocol is supported by all members"
-    INVALID_GROUP_ID = "the group id is empty or not valid text"
+    INVALID_GROUP_ID = "the group id is empty, too long or not valid text"
     INVALID_SESSION_TIMEOUT = "the session timeout is outside the allowed range"
     MEMBER_ID_REQUIRED = "join again with the assigned member id"
     GROUP_FULL = "the group is full"

@@ -69,7 +69,7 @@ class Group:
         elif request.instance_id is None and request.require_known_member_id:
             if len(self.pending_members) >= self.settings.size_max:
                 raise self._refused(GroupRefusal.GROUP_FULL)
-            self.pending_members[new_id] = now_ms + request.session_timeout_ms
+            self.pending_members[new_id] = now_ms + min(request.session_timeout_ms, self.settings.pending_member_ms)
             raise GroupRefusedError(self.id, GroupRefusal.MEMBER_ID_REQUIRED, new_id)
         else:
             self._add(new_id, request, ticket, now_ms)

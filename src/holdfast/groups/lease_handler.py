@@ -15,6 +15,7 @@ from holdfast.groups.keys import shard_from_resource
 from holdfast.groups.offset_expiration import TopicIdLookup
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard import GroupShard
+from holdfast.groups.unsaved import UnsavedGroups
 from holdfast.kernel.lease import Lease, release
 from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
@@ -44,6 +45,7 @@ class GroupShardLeaseHandler:
     ) -> None:
         self._store, self._session, self._clock, self._random = store, session, clock, random
         self._settings, self._counters, self._topic_id = settings, counters, topic_id
+        self.unsaved = UnsavedGroups(settings.unsaved_bytes_max)
         self._notify = Notify()
         self._locks: dict[int, asyncio.Lock] = {}
         self._shards: dict[int, GroupShard] = {}
@@ -175,6 +177,7 @@ class GroupShardLeaseHandler:
             random=self._random,
             settings=self._settings,
             counters=self._counters,
+            unsaved=self.unsaved,
             topic_id=self._topic_id,
             notify=self._notify,
         )

@@ -1,7 +1,8 @@
 """One shard of the coordinator: the groups of one lease. `group` decides, `shard_offsets` keeps offsets, `writer` writes.
 
 The one rule: no reply is sent that would be wrong if this process died right afterwards. Calls that change assignments or offsets
-return once the store has them; a waiting call whose caller goes away is removed from its group's barrier.
+return once the store has them; a waiting call whose caller goes away is removed from its group's barrier. A group exists until
+its deletion is durable, whoever waits for it.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ from holdfast.groups.records import read_group, read_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
-from holdfast.groups.writer import ShardWriter
+from holdfast.groups.unsaved import UnsavedGroups
+from holdfast.groups.writer import Deletion, ShardWriter
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
 from holdfast.vocabulary.clock import Clock
@@ -62,6 +64,7 @@ class GroupShard:
         random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
+        unsaved: UnsavedGroups,
         topic_id: TopicIdLookup,
         notify: Notify,
     ) -> None:
@@ -69,8 +72,9 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.accepting = True
         self._store, self._clock, self._random, self._settings = store, clock, random, settings
-        self._counters, self._notify = counters, notify
+        self._counters, self._unsaved, self._notify = counters, unsaved, notify
         self._committed = CommittedState(self.number)
+        self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
         self.writer = ShardWriter(
@@ -82,6 +86,7 @@ class GroupShard:
             settings=settings,
             counters=counters,
             on_settled=self._settle,
+            on_written=self._written,
             on_broken=notify.notify,
         )
         self._offsets = ShardOffsets(
@@ -99,7 +104,8 @@ class GroupShard:
             group = read_group(entry, self._settings, now_ms)
             self.groups[group.id] = group
             self._committed.versions[group.id] = entry.version
-        self._adopt_groups_with_offsets()
+        for group_id in self._committed.groups():
+            self._adopt(group_id)
         for group in self.groups.values():
             self._timers.set(group.id, group.next_deadline_ms())
         self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
@@ -107,12 +113,18 @@ class GroupShard:
     # Members
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
-        """See `GroupService.join`."""
+        """See `GroupService.join`. A group that is being deleted is waited for: it stays, or a new one is created."""
         self._check(group_id)
+        while (deletion := self._deleting.get(group_id)) is not None:
+            await deletion.wait()
+            self._check(group_id)
         group = self.groups.get(group_id)
         if group is None:
             if request.member_id:
                 raise GroupRefusedError(group_id, GroupRefusal.UNKNOWN_MEMBER)
+            self._check_new(group_id)
+        self._check_room(group_id, request)
+        if group is None:
             group = self.groups[group_id] = Group(group_id, self._settings)
         self._counters.joins += 1
         request = replace(request, rebalance_timeout_ms=max(request.rebalance_timeout_ms, _REBALANCE_MIN_MS))
@@ -169,9 +181,9 @@ class GroupShard:
             group.check_commit(member_id, generation, instance_id, self._clock.boot_ms())
         elif generation >= 0:
             raise GroupRefusedError(group_id, GroupRefusal.ILLEGAL_GENERATION)
-        results = await self._offsets.commit(group_id, offsets)
-        self._adopt(group_id)
-        return results
+        else:
+            self._check_new(group_id)
+        return await self._offsets.commit(group_id, offsets)
 
     def fetch_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None
@@ -199,15 +211,14 @@ class GroupShard:
     async def delete(self, group_id: str) -> None:
         """See `GroupService.delete`."""
         self._check(group_id, may_be_empty=True)
-        group = self._known(group_id)
-        if group.state is not GroupState.EMPTY:
-            raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
-        group.state = GroupState.DEAD
-        del self.groups[group_id]  # a later join creates a new one
-        try:
-            await self.writer.forget(group_id)
-        finally:
-            self._adopt(group_id)  # if it could not be deleted, it still exists
+        deletion = self._deleting.get(group_id)
+        if deletion is None:
+            if self._known(group_id).state is not GroupState.EMPTY:
+                raise GroupRefusedError(group_id, GroupRefusal.NOT_EMPTY)
+            deletion = self._delete(group_id)
+        await deletion.wait()
+        if deletion.error is not None:
+            raise deletion.error
 
     # Timers, sweeping, closing
 
@@ -234,7 +245,6 @@ class GroupShard:
         if now_ms < self._sweep_at_ms:
             return
         self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
-        self._adopt_groups_with_offsets()
         seen, changing = 0, self.writer.changing()
         for group in list(self.groups.values()):
             if seen > _SWEEP_BATCH_MAX:
@@ -248,9 +258,7 @@ class GroupShard:
 
     def _sweep_group(self, group: Group) -> None:
         if self._offsets.expire(group) and self._is_abandoned(group):
-            self.writer.drop_record(group.id)
-            group.state = GroupState.DEAD
-            del self.groups[group.id]
+            self._delete(group.id)
 
     def _is_abandoned(self, group: Group) -> bool:
         """Whether it has had no members for a while: one that timed out just now is about to join again."""
@@ -266,6 +274,8 @@ class GroupShard:
         for group in self.groups.values():
             group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
             self._deliver_replies(group)
+            self._unsaved.discard(group.id)
+        self.groups.clear()
 
     # Parts
 
@@ -274,6 +284,18 @@ class GroupShard:
             raise NotCoordinatorError(group_id, self.number)
         if not group_id and not may_be_empty:
             raise GroupRefusedError(group_id, GroupRefusal.INVALID_GROUP_ID)
+
+    def _check_new(self, group_id: str) -> None:
+        if len(group_id) > self._settings.id_chars_max:
+            raise GroupRefusedError(group_id, GroupRefusal.INVALID_GROUP_ID)
+
+    def _check_room(self, group_id: str, request: JoinRequest) -> None:
+        if not self._committed.knows(group_id):
+            try:
+                self._unsaved.check_room(new_member=not request.member_id)
+            except UnavailableError:
+                self._counters.joins_refused += 1
+                raise
 
     def _with_members(self, group_id: str) -> Group:
         self._check(group_id)
@@ -293,9 +315,25 @@ class GroupShard:
         if group_id not in self.groups and self._committed.knows(group_id):
             self.groups[group_id] = Group(group_id, self._settings)
 
-    def _adopt_groups_with_offsets(self) -> None:
-        for group_id in self._committed.groups() - self.writer.changing():  # some of these are being deleted
-            self._adopt(group_id)
+    def _delete(self, group_id: str) -> Deletion:
+        deletion = self._deleting[group_id] = self.writer.delete(group_id)
+        return deletion
+
+    def _written(self, group_id: str) -> None:
+        """Writes of a group are done or failed: if it was deleted, it is gone; if it has offsets, it exists."""
+        deletion = self._deleting.get(group_id)
+        if deletion is not None and deletion.done:
+            del self._deleting[group_id]
+            if deletion.error is None and group_id in self.groups:
+                self._drop(group_id)
+        self._adopt(group_id)
+        if self._committed.knows(group_id):
+            self._unsaved.discard(group_id)
+
+    def _drop(self, group_id: str) -> None:
+        self.groups.pop(group_id).state = GroupState.DEAD
+        self._timers.discard(group_id)
+        self._unsaved.discard(group_id)
 
     async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
         ticket: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -322,11 +360,17 @@ class GroupShard:
                 group.not_saved(error, self._clock.boot_ms())
         self._deliver_replies(group)
         self._count(group)
+        if self.groups.get(group.id) is not group:  # deleted, or the shard is closed
+            return
+        if not self._committed.knows(group.id):
+            if group.state is GroupState.EMPTY and not group.generation and not group.pending_members:
+                self._drop(group.id)
+                return
+            self._unsaved.put(group)
+        else:
+            self._unsaved.discard(group.id)
         if self._timers.set(group.id, group.next_deadline_ms()):
             self._notify.notify()
-        unused = group.state is GroupState.EMPTY and not group.generation and not group.pending_members
-        if unused and self.groups.get(group.id) is group and not self._committed.knows(group.id):
-            del self.groups[group.id]
 
     def _count(self, group: Group) -> None:
         if group.expired:

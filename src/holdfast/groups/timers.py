@@ -1,14 +1,21 @@
 """Deadlines of many groups in one heap. An entry may be early (a session was renewed meanwhile), never late."""
 
 import heapq
+from typing import Final
+
+_OUTDATED_MIN: Final = 64  # fewer are not worth a new heap
 
 
 class DeadlineQueue:
-    """At most one valid entry per name; outdated ones are skipped when they come up."""
+    """At most one valid entry per name; outdated ones are skipped when they come up, and removed when they are the most."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str]] = []
         self._at_ms: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """The entries, with those that are outdated."""
+        return len(self._heap)
 
     def set(self, name: str, at_ms: int | None) -> bool:
         """Set the deadline of `name` unless it has an earlier one; whether this is now the earliest of all."""
@@ -17,7 +24,13 @@ class DeadlineQueue:
             return False
         self._at_ms[name] = at_ms
         heapq.heappush(self._heap, (at_ms, name))
+        self._remove_outdated()
         return self._heap[0] == (at_ms, name)
+
+    def discard(self, name: str) -> None:
+        """`name` has no deadline any more."""
+        if self._at_ms.pop(name, None) is not None:
+            self._remove_outdated()
 
     def next_ms(self) -> int | None:
         """When the next entry is due."""
@@ -33,3 +46,8 @@ class DeadlineQueue:
             del self._at_ms[name]
             names.append(name)
         return names
+
+    def _remove_outdated(self) -> None:
+        if len(self._heap) > 2 * len(self._at_ms) + _OUTDATED_MIN:
+            self._heap = [(at_ms, name) for name, at_ms in self._at_ms.items()]
+            heapq.heapify(self._heap)

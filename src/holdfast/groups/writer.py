@@ -7,7 +7,7 @@ outcome stays unknown breaks the writer: the shard has to be loaded again, once 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +55,28 @@ class _GroupWrite:
 _PendingWrite = _OffsetsWrite | _GroupWrite
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A group's offsets and record are being deleted."""
+
+    units: list[_PendingWrite]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of it is queued or in flight."""
+        return all(unit.done.is_set() for unit in self.units)
+
+    @property
+    def error(self) -> HoldfastError | None:
+        """Why the group may still exist, once it is done."""
+        return next((unit.error for unit in self.units if unit.error is not None), None)
+
+    async def wait(self) -> None:
+        """Return once it is done."""
+        for unit in self.units:
+            await unit.done.wait()
+
+
 @dataclass(slots=True)
 class _CommitBatch:
     units: list[_PendingWrite] = field(default_factory=list)
@@ -66,7 +88,8 @@ class _CommitBatch:
 class ShardWriter:
     """Writes groups and offsets of one shard under one lease.
 
-    `on_settled` is called when a group's record was saved, or not; `on_broken` when no more can be written, because of `broken`.
+    `on_settled` is called when a group's record was saved, or not; `on_written` when writes of a group are done or failed, before
+    their callers continue; `on_broken` when no more can be written, because of `broken`.
     """
 
     def __init__(
@@ -80,11 +103,12 @@ class ShardWriter:
         settings: GroupSettings,
         counters: GroupCounters,
         on_settled: Callable[[Group], None],
+        on_written: Callable[[str], None],
         on_broken: Callable[[], None],
     ) -> None:
         self._lease, self._committed, self._store, self._clock, self._random = lease, committed, store, clock, random
         self._settings, self._counters = settings, counters
-        self._on_settled, self._on_broken = on_settled, on_broken
+        self._on_settled, self._on_written, self._on_broken = on_settled, on_written, on_broken
         self._queue: dict[str, _PendingWrite] = {}
         self._batch = _CommitBatch()  # in flight, or the last one
         self._task: asyncio.Task[None] | None = None
@@ -115,17 +139,9 @@ class ShardWriter:
         """Queue a group's record to be written, as it is when its commit is built."""
         self._put_record(group.id, group)
 
-    async def forget(self, group_id: str) -> None:
-        """Delete a group's offsets, then its record. Raises the first error."""
-        units = [*self.put_offsets(group_id, self._all_gone(group_id)), self._put_record(group_id, None)]
-        for unit in units:
-            await unit.done.wait()
-            if unit.error is not None:
-                raise unit.error
-
-    def drop_record(self, group_id: str) -> None:
-        """Queue a group's record to be deleted."""
-        self._put_record(group_id, None)
+    def delete(self, group_id: str) -> Deletion:
+        """Queue a group's offsets to be deleted, then its record."""
+        return Deletion([*self.put_offsets(group_id, self._all_gone(group_id)), self._put_record(group_id, None)])
 
     @property
     def writing(self) -> bool:
@@ -134,8 +150,7 @@ class ShardWriter:
 
     def changing(self) -> set[str]:
         """The groups with queued or unfinished writes."""
-        units = [*self._batch.units, *self._queue.values()]
-        return {unit.group_id for unit in units if not unit.done.is_set()}
+        return {unit.group_id for unit in self._unfinished()}
 
     async def flush(self) -> None:
         """Return once nothing is queued."""
@@ -172,10 +187,12 @@ class ShardWriter:
         return unit
 
     def _all_gone(self, group_id: str) -> dict[TopicPartition, None]:
-        queued = [
-            unit for unit in self._queue.values() if isinstance(unit, _OffsetsWrite) and unit.group_id == group_id
-        ]
-        return dict.fromkeys([*self._committed.offsets(group_id), *(each for unit in queued for each in unit.changes)])
+        """Every offset the group has, or will have once what was accepted is written."""
+        pending = (unit for unit in self._unfinished() if isinstance(unit, _OffsetsWrite) and unit.group_id == group_id)
+        return dict.fromkeys([*self._committed.offsets(group_id), *(each for unit in pending for each in unit.changes)])
+
+    def _unfinished(self) -> Iterator[_PendingWrite]:
+        return (unit for unit in (*self._batch.units, *self._queue.values()) if not unit.done.is_set())
 
     def _enqueue(self, key: str, unit: _PendingWrite) -> None:
         if self.broken is not None:
@@ -187,7 +204,7 @@ class ShardWriter:
     async def _run(self) -> None:
         try:
             while self._queue and self.broken is None:
-                self._batch = self._take()
+                self._take()
                 await self._write(self._batch)
         except asyncio.CancelledError:
             self._fail(self._batch.units, self.broken or UnavailableError("group coordinator", "stopped"))
@@ -198,9 +215,9 @@ class ShardWriter:
         finally:
             self._task = None
 
-    def _take(self) -> _CommitBatch:
-        """The next commit: the oldest changes, as many as fit."""
-        batch = _CommitBatch()
+    def _take(self) -> None:
+        """Begin the next batch: the oldest changes, as many as fit."""
+        batch = self._batch = _CommitBatch()
         for key, unit in list(self._queue.items()):
             operation = self._operation(key, unit)
             if operation is not None:
@@ -216,7 +233,6 @@ class ShardWriter:
                 batch.size_bytes += size_bytes
             del self._queue[key]
             batch.units.append(unit)
-        return batch
 
     def _operation(self, key: str, unit: _PendingWrite) -> Operation | None:
         """The store operation of a unit; None: nothing to write."""
@@ -232,8 +248,7 @@ class ShardWriter:
 
     async def _write(self, batch: _CommitBatch) -> None:
         if not batch.apply:
-            for unit in batch.units:
-                unit.done.set()
+            self._finish(batch.units)
             return
         try:
             outcome = await commit_fenced(
@@ -268,7 +283,7 @@ class ShardWriter:
                 self._committed.versions[unit.group_id] = version
                 unit.group.saved(unit.change, self._clock.boot_ms())
                 self._on_settled(unit.group)
-            unit.done.set()
+        self._finish(batch.units)
 
     def _break(self, error: HoldfastError, batch: _CommitBatch) -> None:
         """The store is not in the expected state, or the lease is lost."""
@@ -282,7 +297,13 @@ class ShardWriter:
     def _fail(self, units: list[_PendingWrite], error: HoldfastError) -> None:
         for unit in units:
             unit.error = error
-            unit.done.set()
             if isinstance(unit, _GroupWrite) and unit.group is not None:
                 unit.group.not_saved(error, self._clock.boot_ms())
                 self._on_settled(unit.group)
+        self._finish(units)
+
+    def _finish(self, units: list[_PendingWrite]) -> None:
+        for unit in units:
+            unit.done.set()
+        for group_id in {unit.group_id for unit in units}:
+            self._on_written(group_id)

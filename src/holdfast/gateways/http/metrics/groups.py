@@ -11,6 +11,7 @@ from holdfast.groups.service import GroupService
 
 _GROUP_HELP: Final = {
     "joins": "Requests to join a group.",
+    "joins_refused": "Requests to join a group that were refused: groups.unsaved_bytes_max.",
     "rebalances": "Rebalances started.",
     "members_expired": "Members removed: session timeout.",
     "offset_commits": "Requests to commit offsets.",
