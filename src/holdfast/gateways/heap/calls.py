@@ -72,13 +72,15 @@ _ACTIONS: Final = ("list", "replay", "delete")
 class HeapBackend:
     """What heap requests need of a node. `request_ms`: how long one is tried, beside the time a pop waits.
 
-    `login`: how this node logs in to others; None: nobody needs to. `topic_settings`: rules for all topics.
+    `agent`: this node's own, if it has one. `login`: how this node logs in to others; None: nobody needs to.
+    `topic_settings`: rules for all topics.
     """
 
     heaps: HeapService
     cluster: Cluster
     clock: Clock
     random: Random
+    agent: str = ""
     login: BrokerLogin | None = None
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     request_ms: int = 30_000
@@ -90,7 +92,7 @@ class HeapCalls:
     def __init__(self, backend: HeapBackend) -> None:
         self._backend = backend
         self.administration = backend.heaps.administration.under(backend.topic_settings)
-        self._nodes = HeapNodeConnections(backend.cluster, backend.login)
+        self._nodes = HeapNodeConnections(backend.cluster, backend.login, backend.clock)
         backend.heaps.deliver_through(self._deliver)
 
     async def heap(self, topic: str) -> Topic:
@@ -335,7 +337,8 @@ class HeapCalls:
         if request.partition is not None and heaps.serves(topic, request.partition):
             return ""
         held = cluster.leader(topic, request.partition or 0)
-        return "" if held is None else held.holder
+        # One that is about to open it here is not asked over the network: that address may not be reachable from here.
+        return "" if held is None or held.holder == self._backend.agent else held.holder
 
     async def _serve(self, request: HeapRequest) -> Any:
         heaps, topic, partition = self._backend.heaps, request.topic, request.partition
