@@ -125,7 +125,7 @@ class HeapCalls:
                 place = parse_message_id(bytes.fromhex(heap.id), request.message_id)
                 return await self._tried(msgspec.structs.replace(request, partition=place.partition))
             case PopRequest():
-                return await self._pop(request)
+                return await self._tried(request)
             case PlacesRequest():
                 heap = await self._backend.heaps.heap(request.topic)
                 leaders = (self._backend.cluster.leader(request.topic, number) for number in range(heap.partitions))
@@ -134,13 +134,6 @@ class HeapCalls:
                 return self._address_of_spine(await self._backend.heaps.heap(request.topic))
             case _:
                 return await self._of_all(request)
-
-    async def _pop(self, request: PopRequest) -> Any:
-        """Of one partition at its leader; of several through the spine, which every agent reaches."""
-        heap = await self._backend.heaps.heap(request.topic)
-        if heap.partitions == 1:
-            return await self._tried(msgspec.structs.replace(request, partition=0, whole=True))
-        return await self._tried(request)
 
     def _address_of_spine(self, heap: Topic) -> str:
         spines = self._backend.heaps.spines
@@ -303,6 +296,11 @@ class HeapCalls:
                 request = msgspec.structs.replace(request, wait_ms=waits_ms)
 
     async def _once(self, request: HeapRequest) -> Any:
+        if isinstance(request, PopRequest) and request.partition is None:
+            # Of one partition at its leader; of several through the spine, which every agent reaches. A heap may be made anew.
+            heap = await self._backend.heaps.heap(request.topic)
+            if heap.partitions == 1:
+                request = msgspec.structs.replace(request, partition=0, whole=True)
         agent = self._elsewhere(request)
         if agent and (connection := await self._nodes.to(agent, request)) is not None:
             return await self._forwarded(connection, msgspec.structs.replace(request, forwarded=True))
