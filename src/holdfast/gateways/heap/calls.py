@@ -131,14 +131,11 @@ class HeapCalls:
                 leaders = (self._backend.cluster.leader(request.topic, number) for number in range(heap.partitions))
                 return [self._address_of(each) for each in leaders]
             case SpineRequest():
-                return self._address_of_spine(await self._backend.heaps.heap(request.topic))
+                heap = await self._backend.heaps.heap(request.topic)
+                resource = await self._backend.heaps.spine_resource(heap)
+                return "" if resource is None else self._address_of(self._backend.cluster.holder(resource))
             case _:
                 return await self._of_all(request)
-
-    def _address_of_spine(self, heap: Topic) -> str:
-        spines = self._backend.heaps.spines
-        resource = None if spines is None or heap.partitions == 1 else spines.resource(heap)
-        return "" if resource is None else self._address_of(self._backend.cluster.holder(resource))
 
     def _address_of(self, held: Held | None) -> str:
         """Of who holds it; "": nobody does, or cannot be reached."""
