@@ -55,7 +55,9 @@ class GrpcCluster:
             clock=clock,
             random=random,
         )
-        heaps = HeapCalls(HeapBackend(heaps=node.agent.heaps, cluster=node.agent.cluster, clock=clock, random=random))
+        heaps = HeapCalls(
+            HeapBackend(heaps=node.agent.heaps, cluster=node.agent.cluster, agent=node.name, clock=clock, random=random)
+        )
         self._stack.callback(heaps.close)
         backend = GrpcBackend(
             log=log,

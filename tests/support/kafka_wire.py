@@ -234,7 +234,14 @@ def _heap_calls(agent: Agent, cluster: LocalCluster, login: BrokerLogin | None) 
     if heaps is None:
         return None
     return HeapCalls(
-        HeapBackend(heaps=heaps, cluster=agent.cluster, login=login, clock=cluster.clock, random=cluster.random)
+        HeapBackend(
+            heaps=heaps,
+            cluster=agent.cluster,
+            agent=agent.settings.id,
+            login=login,
+            clock=cluster.clock,
+            random=cluster.random,
+        )
     )
 
 

@@ -146,6 +146,7 @@ class Agent:
             random=random,
             shards=settings.heaps.spine_shards,
             topics=lambda: cluster.topics,
+            topic=self.topic,
         )
         batch_network = HeapBatchNetwork(
             settings.id, self.local_heaps, peers, topic=self.topic, leader=cluster.leader, member=cluster.member

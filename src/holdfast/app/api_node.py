@@ -16,6 +16,7 @@ from holdfast.cursors.service import CursorService
 from holdfast.groups.service import GroupService
 from holdfast.heap.local_heaps import LocalHeaps
 from holdfast.heap.service import HeapService
+from holdfast.heap.spine.spine_shards import SpineShards
 from holdfast.kernel.objects_owner import ObjectsOwner
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.maintenance import MaintenanceContext
@@ -77,19 +78,21 @@ async def running_api_node(
             context=context,
             clock=clock,
         )
+        heaps = HeapService(
+            LocalHeaps(tuning.heaps, topic=cluster.topic, clock=clock, random=random),
+            topics=service.topics,
+            topic=cluster.topic,
+            leader=cluster.leader,
+            clock=clock,
+        )
+        heaps.spine_shards = SpineShards(store)
         try:
             yield ApiNode(
                 cluster=cluster,
                 service=service,
                 groups=GroupService(store=store, settings=tuning.groups),
                 cursors=CursorService(store=store, settings=tuning.cursors),
-                heaps=HeapService(
-                    LocalHeaps(tuning.heaps, topic=cluster.topic, clock=clock, random=random),
-                    topics=service.topics,
-                    topic=cluster.topic,
-                    leader=cluster.leader,
-                    clock=clock,
-                ),
+                heaps=heaps,
             )
         finally:
             await service.close()

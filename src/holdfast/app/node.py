@@ -83,7 +83,7 @@ async def join(stack: AsyncExitStack, parts: Components) -> Node:
     if settings.leads:
         agent = await stack.enter_async_context(_joined_agent(parts, owner, name))
         number = agent.member.node if agent.member is not None else 0
-        heaps = _heap_calls(stack, parts, agent, login)
+        heaps = _heap_calls(stack, parts, agent, login, name)
         return Node(
             name=name,
             number=number,
@@ -137,12 +137,13 @@ async def _joined_agent(parts: Components, owner: ObjectsOwner, name: str) -> As
 
 
 def _heap_calls(
-    stack: AsyncExitStack, parts: Components, services: NodeServices, login: BrokerLogin | None
+    stack: AsyncExitStack, parts: Components, services: NodeServices, login: BrokerLogin | None, agent: str = ""
 ) -> HeapCalls:
-    """Heap requests of every gateway of this node."""
+    """Heap requests of every gateway of this node. `agent`: its name; "": there is none."""
     backend = HeapBackend(
         heaps=services.heaps,
         cluster=services.cluster,
+        agent=agent,
         login=login,
         topic_settings=parts.settings.topics,
         clock=parts.clock,

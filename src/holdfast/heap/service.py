@@ -25,6 +25,7 @@ from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Move, Op
 from holdfast.heap.routing import MessageRouter
 from holdfast.heap.spine.local_spines import LocalSpines
+from holdfast.heap.spine.spine_shards import SpineShards
 from holdfast.heap.validation import DELAY_MS_MAX, WAIT_MS_MAX, check_messages, check_name, check_text, check_visibility
 from holdfast.kernel.lease import Held
 from holdfast.log.errors import NotLeaderError
@@ -62,6 +63,7 @@ class HeapService:
         self._router = MessageRouter()
         heaps.deliver = self.deliver
         self.spines: LocalSpines | None = None  # set where there is an agent
+        self.spine_shards: SpineShards | None = None  # set where there is none
 
     # ── producers ──
 
@@ -287,6 +289,14 @@ class HeapService:
     async def heap(self, name: str, *, partitions: int = 1) -> Topic:
         """The topic of a heap. `partitions`: how many it has at least. `UnknownTopicError`, `NotAHeapError`."""
         return await self._heap(name, partitions - 1)
+
+    async def spine_resource(self, heap: Topic) -> str | None:
+        """The lease under which a heap's spine runs; None: it needs none, or where that is is not known yet."""
+        if heap.partitions == 1:
+            return None
+        if self.spines is not None:
+            return self.spines.resource(heap)
+        return None if self.spine_shards is None else await self.spine_shards.resource(heap)
 
     def serves(self, name: str, number: int) -> bool:
         """Whether a partition is open here."""

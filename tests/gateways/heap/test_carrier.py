@@ -15,6 +15,7 @@ from holdfast.client.addresses import BrokerAddress
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
 from holdfast.heap.errors import MessageNotFoundError, NotAHeapError
+from holdfast.heap.growth.growing_partition import GrowingPartition
 from holdfast.heap.model import NewMessage, PoppedMessage
 from holdfast.heap.records import Origin
 from holdfast.heap.wire import (
@@ -24,13 +25,15 @@ from holdfast.heap.wire import (
     DeadLettersRequest,
     EnqueueRequest,
     ExtendRequest,
+    HeapRequest,
     LostLease,
     PeekRequest,
     PopRequest,
     PurgeRequest,
     StatsRequest,
 )
-from holdfast.log.topics import UnknownTopicError
+from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError
 
 
@@ -165,7 +168,7 @@ async def test_a_pop_that_was_forwarded_ends_with_its_client_and_with_its_heap(n
 async def test_what_is_done_with_many_dead_letters_holds_up_no_other_forwarded_request(
     nodes: list[KafkaGateway],
 ) -> None:
-    connections = HeapNodeConnections(nodes[0].backend.cluster, None)
+    connections = HeapNodeConnections(nodes[0].backend.cluster, None, nodes[0].cluster.clock)
     slow = await connections.to("bob", DeadLettersRequest(topic="jobs", action="replay"))
     assert slow is not None
     replaying = asyncio.ensure_future(slow.call(StatsRequest(topic="jobs")))
@@ -177,7 +180,7 @@ async def test_what_is_done_with_many_dead_letters_holds_up_no_other_forwarded_r
 async def test_what_waits_for_the_spine_of_a_heap_holds_up_no_forwarded_request_of_another(
     nodes: list[KafkaGateway],
 ) -> None:
-    connections = HeapNodeConnections(nodes[0].backend.cluster, None)
+    connections = HeapNodeConnections(nodes[0].backend.cluster, None, nodes[0].cluster.clock)
     enqueues = [EnqueueRequest(topic=topic, partition=0, messages=[]) for topic in ("jobs", "others", "jobs")]
     first, other, again = [await connections.to("bob", each) for each in enqueues]
     assert first is again
@@ -186,6 +189,31 @@ async def test_what_waits_for_the_spine_of_a_heap_holds_up_no_forwarded_request_
     assert acks not in (first, other)
     assert acks is await connections.to("bob", AckRequest(topic="others", partition=0, tokens=[]))
     connections.close()
+
+
+async def test_a_node_that_is_about_to_open_a_partition_does_not_forward_to_itself(
+    nodes: list[KafkaGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await heap(nodes, "jobs")
+    leader = next(node for node in nodes if node.node.agent.heaps.serves("jobs", 0))
+    local, forwarded, closed = leader.node.agent.local_heaps, [], 3
+
+    def partition(topic: Topic, number: int) -> GrowingPartition:
+        nonlocal closed
+        closed -= 1
+        if closed >= 0:
+            raise NotLeaderError(topic.name, number, reason="it is being recovered")
+        return type(local).partition(local, topic, number)
+
+    async def to(self: HeapNodeConnections, agent: str, request: HeapRequest) -> None:
+        forwarded.append(agent)
+
+    monkeypatch.setattr(local, "partition", partition)
+    monkeypatch.setattr(HeapNodeConnections, "to", to)
+    calls = await connected(leader)
+    [enqueued] = await calls.call(EnqueueRequest(topic="jobs", partition=0, messages=[NewMessage(payload=b"x")]))
+    assert (enqueued.duplicate, forwarded) == (False, [])
+    calls.close()
 
 
 async def test_what_clients_may_not_say_is_refused(nodes: list[KafkaGateway]) -> None:

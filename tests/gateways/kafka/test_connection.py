@@ -257,7 +257,7 @@ def large_frame(offset: int) -> bytes:
 
 @pytest.mark.parametrize("ending", ["the first goes on", "the first hangs up"])
 async def test_arriving_requests_count_and_large_ones_wait_for_memory(tmp_path: Path, ending: str) -> None:
-    async with gateway_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024) as gateway:
+    async with gateway_on(tmp_path, topics={"orders": 1}, requests_bytes_max=256 * 1024, stalled_ms=60_000) as gateway:
         first, second, third, small = [await gateway.client() for _ in range(4)]
         frame = large_frame(7)
         await first.send_bytes(frame[:1000])

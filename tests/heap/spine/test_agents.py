@@ -14,6 +14,7 @@ from holdfast.heap.model import NewMessage, PoppedMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.service import HeapService
 from holdfast.log.errors import NotLeaderError
+from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 
 pytestmark = pytest.mark.slow
@@ -61,6 +62,50 @@ async def test_a_pop_waits_for_the_first_message_of_any_partition(world: HeapWor
     assert await heaps.pop("jobs", consumer="other", wait_ms=20) == []
     await enqueue(heaps, 7)
     assert [each.priority for each in await waiting] == [7]
+
+
+async def waiting_pop(world: HeapWorld) -> "tuple[Node, asyncio.Task[list[PoppedMessage]]]":
+    """A pop of a heap of several partitions that waits at its spine."""
+    node = await world.node()
+    heaps = await world.heap(node, partitions=3)
+    topic = node.agent.topic("jobs")
+    assert topic is not None
+    spines = heaps.spines
+    assert spines is not None
+    await async_until(lambda: spines.driver(topic) is not None)
+    driver = spines.driver(topic)
+    assert driver is not None
+    popping = asyncio.create_task(pop(heaps))
+    await async_until(lambda: bool(driver._demands))
+    return node, popping
+
+
+async def test_a_pop_that_waits_ends_with_its_heap(world: HeapWorld) -> None:
+    node, popping = await waiting_pop(world)
+    await node.agent.heaps.administration.delete("jobs")
+    with pytest.raises(UnknownTopicError):
+        await popping
+
+
+@pytest.mark.parametrize("partitions", [3, 1])
+async def test_a_pop_that_waits_gets_a_message_of_a_heap_that_was_made_anew(
+    world: HeapWorld, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, popping = await waiting_pop(world)
+    heaps, made = node.agent.heaps, asyncio.Event()
+    look_up = heaps._heap
+
+    async def look_up_once_made(name: str, partition: int | None = None) -> Topic:
+        await made.wait()
+        return await look_up(name, partition)
+
+    monkeypatch.setattr(heaps, "_heap", look_up_once_made)
+    await heaps.administration.delete("jobs")
+    await heaps.administration.create("jobs", partitions)
+    made.set()
+    await async_until(lambda: all(heaps.serves("jobs", number) for number in range(partitions)))
+    await enqueue(heaps, 7)
+    assert [each.priority for each in await popping] == [7]
 
 
 async def test_every_message_is_within_its_bound(world: HeapWorld) -> None:

@@ -230,6 +230,14 @@ def test_an_invalid_message_changes_nothing_that_is_kept() -> None:
     assert facts(answer_of(mine, append(1, at(1, 2), entry(1, 2)))) == (Ack, 1, at(1, 3))
 
 
+def test_an_entry_above_the_epoch_of_its_message_is_refused() -> None:
+    """It would be acknowledged, and `replay` would leave it out."""
+    mine = replica(*HISTORY)
+    with pytest.raises(CorruptError, match="an entry of epoch 2 in a message of epoch 1"):
+        mine.handle(append(1, at(1, 2), entry(1, 2), start(2, 3), entry(2, 3)))
+    assert (mine.promised, mine.log.position) == (1, at(1, 2))
+
+
 def test_frames_of_a_leader_without_replicas_are_no_part_of_the_log() -> None:
     written = (ReplicaState(3, at(2, 5)), entry(4, 9), entry(4, 10))  # what lies between was published, and released
     assert replay(written)[1].position == at(2, 5)

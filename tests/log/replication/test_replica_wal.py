@@ -334,3 +334,24 @@ def _message(kind: str, twin: Replica, epoch: int, share: float) -> Request:
         entries.append(start(epoch, previous.offset))
     entries.append(entry(epoch, previous.offset, 2))
     return append(epoch, previous, *entries)
+
+
+async def test_a_step_that_the_wal_refuses_takes_no_earlier_one_back(tmp_path: Path) -> None:
+    far = 1 << 31
+    long = (start(1, 0), entry(1, 0), entry(1, 1, far - 2), entry(1, far - 1, 3))
+    async with opened(tmp_path / "wal") as wal:
+        mine = await ReplicaWal.open(wal, WAL, P)
+        await answer(mine, append(1, NOWHERE, *long))
+        answers: list[Answer | None] = []
+        mine.handle(append(1, at(1, far + 2), entry(1, far + 2)), answers.append)
+        with pytest.raises(
+            InvalidError, match="partition and count"
+        ):  # a truncation of more offsets than a frame counts
+            mine.handle(append(2, at(1, 0), start(2, 0), entry(2, 0)), answers.append)
+        await async_until(lambda: bool(answers))
+        assert facts(answers[0]) == (Ack, 1, at(1, far + 3))
+        expected = facts_of(mine.replica)
+        copy = crash_copy(tmp_path / "wal", tmp_path / "crashed")
+    assert expected[0] == 1
+    assert len(answers) == 1
+    assert await reopened(copy) == expected

@@ -72,13 +72,15 @@ _ACTIONS: Final = ("list", "replay", "delete")
 class HeapBackend:
     """What heap requests need of a node. `request_ms`: how long one is tried, beside the time a pop waits.
 
-    `login`: how this node logs in to others; None: nobody needs to. `topic_settings`: rules for all topics.
+    `agent`: this node's own, if it has one. `login`: how this node logs in to others; None: nobody needs to.
+    `topic_settings`: rules for all topics.
     """
 
     heaps: HeapService
     cluster: Cluster
     clock: Clock
     random: Random
+    agent: str = ""
     login: BrokerLogin | None = None
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     request_ms: int = 30_000
@@ -90,7 +92,7 @@ class HeapCalls:
     def __init__(self, backend: HeapBackend) -> None:
         self._backend = backend
         self.administration = backend.heaps.administration.under(backend.topic_settings)
-        self._nodes = HeapNodeConnections(backend.cluster, backend.login)
+        self._nodes = HeapNodeConnections(backend.cluster, backend.login, backend.clock)
         backend.heaps.deliver_through(self._deliver)
 
     async def heap(self, topic: str) -> Topic:
@@ -123,27 +125,17 @@ class HeapCalls:
                 place = parse_message_id(bytes.fromhex(heap.id), request.message_id)
                 return await self._tried(msgspec.structs.replace(request, partition=place.partition))
             case PopRequest():
-                return await self._pop(request)
+                return await self._tried(request)
             case PlacesRequest():
                 heap = await self._backend.heaps.heap(request.topic)
                 leaders = (self._backend.cluster.leader(request.topic, number) for number in range(heap.partitions))
                 return [self._address_of(each) for each in leaders]
             case SpineRequest():
-                return self._address_of_spine(await self._backend.heaps.heap(request.topic))
+                heap = await self._backend.heaps.heap(request.topic)
+                resource = await self._backend.heaps.spine_resource(heap)
+                return "" if resource is None else self._address_of(self._backend.cluster.holder(resource))
             case _:
                 return await self._of_all(request)
-
-    async def _pop(self, request: PopRequest) -> Any:
-        """Of one partition at its leader; of several through the spine, which every agent reaches."""
-        heap = await self._backend.heaps.heap(request.topic)
-        if heap.partitions == 1:
-            return await self._tried(msgspec.structs.replace(request, partition=0, whole=True))
-        return await self._tried(request)
-
-    def _address_of_spine(self, heap: Topic) -> str:
-        spines = self._backend.heaps.spines
-        resource = None if spines is None or heap.partitions == 1 else spines.resource(heap)
-        return "" if resource is None else self._address_of(self._backend.cluster.holder(resource))
 
     def _address_of(self, held: Held | None) -> str:
         """Of who holds it; "": nobody does, or cannot be reached."""
@@ -301,6 +293,11 @@ class HeapCalls:
                 request = msgspec.structs.replace(request, wait_ms=waits_ms)
 
     async def _once(self, request: HeapRequest) -> Any:
+        if isinstance(request, PopRequest) and request.partition is None:
+            # Of one partition at its leader; of several through the spine, which every agent reaches. A heap may be made anew.
+            heap = await self._backend.heaps.heap(request.topic)
+            if heap.partitions == 1:
+                request = msgspec.structs.replace(request, partition=0, whole=True)
         agent = self._elsewhere(request)
         if agent and (connection := await self._nodes.to(agent, request)) is not None:
             return await self._forwarded(connection, msgspec.structs.replace(request, forwarded=True))
@@ -335,7 +332,8 @@ class HeapCalls:
         if request.partition is not None and heaps.serves(topic, request.partition):
             return ""
         held = cluster.leader(topic, request.partition or 0)
-        return "" if held is None else held.holder
+        # One that is about to open it here is not asked over the network: that address may not be reachable from here.
+        return "" if held is None or held.holder == self._backend.agent else held.holder
 
     async def _serve(self, request: HeapRequest) -> Any:
         heaps, topic, partition = self._backend.heaps, request.topic, request.partition

@@ -1,7 +1,8 @@
 """Connections to other nodes, for heap requests that are forwarded: one for each request that may take its time
 (pops, and what is done with many dead letters), one for each heap whose spine requests wait for, and one for all else.
 
-The one rule: a connection is used by all requests to its node at once, and replaced when it is lost.
+The one rule: a connection is used by all requests to its node at once, and replaced when it is lost. Nobody waits long behind a
+request that connects: it fails, as do all for a moment after a node could not be reached, and the caller looks again who leads.
 """
 
 import asyncio
@@ -12,21 +13,35 @@ from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.wire import DeadLettersRequest, HeapRequest, PopRequest, lane_of
+from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import UnavailableError
 from holdfast.vocabulary.host_port import split_host_port
 
 _CONNECT_S: Final = 5.0
+_PATIENCE_MS: Final = 500  # with another request that connects
+_SHUNNED_MS: Final = 500  # after which a node that could not be reached is tried again
 
-_Key: TypeAlias = tuple[str, int, bool, int]
-"""Host, port, whether requests take their time, and their lane (`lane_of`)."""
+_Key: TypeAlias = tuple[BrokerAddress, bool, int]
+"""Where, whether requests take their time, and their lane (`lane_of`)."""
+
+
+class _Opening:
+    """The turn to connect, and since when somebody has it."""
+
+    __slots__ = ("lock", "since_ms")
+
+    def __init__(self) -> None:
+        self.lock, self.since_ms = asyncio.Lock(), 0.0
 
 
 class HeapNodeConnections:
     """The connections of one node to all others. `login`: how it logs in to them."""
 
-    def __init__(self, cluster: Cluster, login: BrokerLogin | None) -> None:
-        self._cluster, self._login = cluster, login
+    def __init__(self, cluster: Cluster, login: BrokerLogin | None, clock: Clock) -> None:
+        self._cluster, self._login, self._clock = cluster, login, clock
         self._open: dict[_Key, list[HeapConnection]] = {}
-        self._opening: dict[_Key, asyncio.Lock] = {}
+        self._opening: dict[_Key, _Opening] = {}
+        self._shunned: dict[BrokerAddress, float] = {}  # and until when
 
     async def to(self, agent: str, request: HeapRequest) -> HeapConnection | None:
         """A connection to an agent; None: it is not known where it listens. `UnavailableError`."""
@@ -35,17 +50,49 @@ class HeapNodeConnections:
         if found is None or found.port is None:
             return None
         slow = isinstance(request, PopRequest | DeadLettersRequest)
-        key = (found.host, found.port, slow, lane_of(request))
-        async with self._opening.setdefault(key, asyncio.Lock()):
-            usable = [each for each in self._open.get(key, ()) if each.lost is None]
-            # Whatever waits holds up those behind it: each has a connection of its own while it waits.
-            free = next((each for each in usable if not slow or not each.pending), None)
-            if free is None:
-                address = BrokerAddress(found.host, found.port)
-                free = await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
-                usable.append(free)
-            self._open[key] = usable
+        key = (BrokerAddress(found.host, found.port), slow, lane_of(request))
+        free = self._free(key)
+        if free is not None:
             return free
+        opening = self._opening.setdefault(key, _Opening())
+        await self._turn(key[0], opening)
+        try:
+            return self._free(key) or await self._opened(key, opening)
+        finally:
+            opening.lock.release()
+
+    def _free(self, key: _Key) -> HeapConnection | None:
+        """Whatever waits holds up those behind it: each has a connection of its own while it waits."""
+        slow = key[1]
+        for each in self._open.get(key, ()):
+            if each.lost is None and not (slow and each.pending):
+                return each
+        return None
+
+    async def _turn(self, address: BrokerAddress, opening: _Opening) -> None:
+        """Wait for the turn to connect. `UnavailableError`: whoever has it takes long."""
+        while True:
+            try:
+                async with asyncio.timeout(_PATIENCE_MS / 1000):
+                    await opening.lock.acquire()
+                    return
+            except TimeoutError:
+                if self._clock.boot_ms() - opening.since_ms >= _PATIENCE_MS:
+                    raise UnavailableError(f"node {address}", "a connection to it is still being opened") from None
+
+    async def _opened(self, key: _Key, opening: _Opening) -> HeapConnection:
+        address, now_ms = key[0], self._clock.boot_ms()
+        if now_ms < self._shunned.get(address, 0.0):
+            raise UnavailableError(f"node {address}", "not reached a moment ago")
+        opening.since_ms = now_ms
+        try:
+            connection = await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
+        except UnavailableError:
+            self._shunned[address] = self._clock.boot_ms() + _SHUNNED_MS
+            raise
+        self._shunned.pop(address, None)
+        self._open[key] = [*(each for each in self._open.get(key, ()) if each.lost is None), connection]
+        return connection
 
     def close(self) -> None:
         """Close all of them."""

@@ -481,6 +481,11 @@ class KafkaConnection(FrameReceiver):
             request.call.taken_bytes = 0
 
     @property
+    def arriving(self) -> tuple[int, int] | None:
+        """The size of the request that the client should be sending, and how much of it is here; None: there is none."""
+        return None if self._frame is None or self._read_paused or self._closing else (len(self._frame), self._filled)
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes of responses that the client has not read."""
         transport = self._transport
@@ -564,7 +569,7 @@ class KafkaConnection(FrameReceiver):
             self._transport.close()
 
     def close_unread(self, reason: str) -> None:
-        """Close at once: others need the memory of its responses."""
+        """Close at once: others need the memory of its responses, or of its request."""
         _log.warning("closing connection from %s:%d: %s", self._peer.host, self._peer.port, reason)
         if self._transport is not None:
             self._stop()

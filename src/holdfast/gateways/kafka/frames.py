@@ -104,6 +104,11 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
             self._fail(error)
         self._update_flow_control()
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether a large request waits until others are answered, or gone."""
+        return self._held is not None
+
     def memory_freed(self) -> None:
         """Requests of other connections were answered."""
         if self._held is not None:

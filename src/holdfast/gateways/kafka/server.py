@@ -19,6 +19,7 @@ from holdfast.gateways.kafka.connection import KafkaConnection
 from holdfast.gateways.kafka.connection_throttle import ConnectionThrottle
 from holdfast.gateways.kafka.frames import FrameReceiver
 from holdfast.gateways.kafka.produce_runs import ProduceRuns
+from holdfast.gateways.kafka.stalled_requests import StalledRequests
 from holdfast.gateways.kafka.unsupported import UnsupportedRequests
 from holdfast.kafka.codec import import_kio
 from holdfast.log.slabs import Slabs, SlabSettings
@@ -27,7 +28,7 @@ from holdfast.security.tls import CurrentContext
 from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.histogram import Histogram, Latencies
 from holdfast.vocabulary.settings import KIB, MIB
-from holdfast.vocabulary.tasks import LoopTurns, background_tasks
+from holdfast.vocabulary.tasks import LoopTurns, Notify, background_tasks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _SWEEP_MS: Final = 5_000
 _REVOKED_MS: Final = 500
 _LOOKED_AT: Final = 1_000  # connections in one turn of the loop
 _POLL_MS: Final = 20
+_STALLED_POLL_MS: Final = 50
 _BACKLOG: Final = 1_024
 
 
@@ -56,6 +58,8 @@ class KafkaServer:
         self.used_bytes = 0  # of requests arriving, queued or in flight
         self.bytes_max = backend.settings.requests_bytes_max
         self._waiting_for_memory: set[FrameReceiver] = set()
+        self._memory_wanted = Notify()
+        self._stalled = StalledRequests(backend.settings.stalled_ms)
         self._listeners: list[asyncio.Server] = []
         self.tls: TlsListener | None = None
         self._closed = False
@@ -109,6 +113,8 @@ class KafkaServer:
     def queue_for_memory(self, connection: FrameReceiver) -> None:
         """Call the connection's `memory_freed` once requests of others are answered."""
         self._waiting_for_memory.add(connection)
+        if connection.waits_for_memory:
+            self._memory_wanted.notify()
 
     def admission(self, host: str) -> Admission:
         """Whether a new connection of a host is served, and when. With TLS, that was decided before the handshake."""
@@ -189,6 +195,19 @@ class KafkaServer:
             while responses.relieve(clock.boot_ms()):
                 await clock.sleep_ms(_POLL_MS)
 
+    async def close_stalled(self) -> None:
+        """Close connections whose requests have stalled while others wait for their memory, until cancelled."""
+        clock = self.backend.clock
+        while True:
+            await self._memory_wanted.wait()
+            while self.full and any(each.waits_for_memory for each in self._waiting_for_memory):
+                excess_bytes = self.used_bytes - self.bytes_max
+                for connection in self._stalled.find(self.connections, excess_bytes, clock.boot_ms()):
+                    connection.close_unread(
+                        f"its request has stalled, {self.used_bytes} of at most {self.bytes_max} bytes in use"
+                    )
+                await clock.sleep_ms(_STALLED_POLL_MS)
+
     async def close_gracefully(self, grace_ms: float = 5_000) -> None:
         """Accept nothing more, finish the requests in flight, then close."""
         self._stop_accepting()
@@ -228,7 +247,12 @@ async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket])
     try:
         # kio is imported on a thread: neither the start nor the first client should wait for it.
         async with background_tasks(
-            server.sweep(), server.end_revoked(), server.relieve(), asyncio.to_thread(import_kio), *reloads
+            server.sweep(),
+            server.end_revoked(),
+            server.relieve(),
+            server.close_stalled(),
+            asyncio.to_thread(import_kio),
+            *reloads,
         ):
             yield server
     finally:

@@ -28,7 +28,8 @@ class KafkaSettings:
     starts no further request: it holds that and one response at most.
     `responses_bytes_max`: the same for all connections: fetches wait while unread responses hold so much memory. `unread_ms`: while
     they wait, a connection that has read nothing for so long is closed, the slowest first.
-    `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory;
+    `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory. `stalled_ms`:
+    while large ones wait for it, a connection whose request has not gone on arriving for so long is closed, the slowest first.
     `slabs_bytes_max`: memory kept for large requests, in use until the log has published their records.
     `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
     `default_replication_factor`: of topics that are created without one and without a durability; 1 follows the durability.
@@ -65,6 +66,7 @@ class KafkaSettings:
     responses_bytes_max: int = 256 * MIB
     unread_ms: int = 2_000
     requests_bytes_max: int = 256 * MIB
+    stalled_ms: int = 2_000
     slabs_bytes_max: int = 512 * MIB
     auto_create_topics: bool = True
     auto_create_partitions: int = 1
@@ -118,6 +120,7 @@ class KafkaSettings:
             "responses_bytes_max",
             "unread_ms",
             "requests_bytes_max",
+            "stalled_ms",
             "produce_timeout_max_ms",
             "lookup_ms",
             "lookups_max",

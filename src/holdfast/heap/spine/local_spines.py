@@ -47,9 +47,10 @@ class LocalSpines:
         random: Random,
         shards: int,
         topics: Callable[[], Sequence[Topic]],
+        topic: Callable[[str], Topic | None],
     ) -> None:
         self._network, self._store, self._clock, self._random = network, store, clock, random
-        self._shards_wanted, self._topics = shards, topics
+        self._shards_wanted, self._topics, self._topic = shards, topics, topic
         self._handler: SpineLeaseHandler | None = None
 
     # ── sessions ──
@@ -95,7 +96,8 @@ class LocalSpines:
     ) -> list[PoppedMessage]:
         """Lease messages of a heap, each within its rank bound; none after `wait_ms` without any.
 
-        While there is no spine, or it has no leader to pop from, this waits, and is no error.
+        While there is no spine, or it has no leader to pop from, this waits, and is no error. `UnavailableError`: the heap was
+        deleted meanwhile; there may be another one of its name.
         """
         deadline_ms = self._clock.boot_ms() + wait_ms
         while True:
@@ -123,3 +125,6 @@ class LocalSpines:
                 if left_ms <= 0:
                     return []
                 await self._clock.sleep_ms(min(left_ms, _RETRY_MS))
+            known = self._topic(topic.name)
+            if known is None or known.id != topic.id:
+                raise UnavailableError(f"heap {topic.name}", "it was deleted")

@@ -167,12 +167,16 @@ class Replica:
     def failed(self, written: Sequence[Record] = ()) -> None:
         """The steps that are not durable were not written, but for `written` of the oldest: be what is on disk, and answer none."""
         while self._steps:
-            undo = self._steps.pop().undo
-            assert undo is not None
-            self.promised = undo[0]
-            self.log.restore(undo[1])
+            self.undo_last()
         for record in written:
             self._redo(record)
+
+    def undo_last(self) -> None:
+        """Nothing of the last step will be written: be what it was before."""
+        undo = self._steps.pop().undo
+        assert undo is not None
+        self.promised = undo[0]
+        self.log.restore(undo[1])
 
     def _redo(self, record: Record) -> None:
         if isinstance(record, Truncation):
@@ -230,6 +234,10 @@ class Replica:
 
     def _write(self, previous: Position, entry: ReplicaEntry) -> list[Record]:
         """Put `entry` behind `previous`; what else follows there conflicts with it, and goes."""
+        if entry.epoch > self.promised:  # `replay` would not take it for the replica's
+            raise CorruptError(
+                "replicated log", f"an entry of epoch {entry.epoch} in a message of epoch {self.promised}"
+            )
         records: list[Record] = []
         if self.log.position != previous:
             records.append(Truncation(previous, self.log.position.offset))

@@ -25,6 +25,7 @@ from holdfast.log.replication.replica_frames import (
     state_key,
 )
 from holdfast.log.wal import Wal, WalFrame
+from holdfast.log.wal.frames import checked_bytes
 from holdfast.vocabulary.errors import InvalidError
 
 
@@ -87,7 +88,7 @@ class ReplicaWal:
     def handle(self, message: Request, on_answer: OnAnswer) -> None:
         """Decide on a message; `on_answer` is called once: when its answer is due, with None if it has none or the write failed.
 
-        `InvalidError`: an entry is larger than this WAL's files allow; nothing was changed, and nobody is called.
+        `InvalidError`: the WAL cannot take an entry, or a truncation; nothing was changed, and nobody is called.
         """
         if isinstance(message, Append):
             bytes_max = self._wal.replicated_bytes_max
@@ -119,24 +120,36 @@ class ReplicaWal:
                 self._wal.release(*key, end)
 
     def _write(self, step: ReplicaStep, on_answer: OnAnswer) -> None:
+        try:
+            frames = [self._checked_frame(record) for record in step.records]
+        except InvalidError:  # before anything is queued: those before it are valid, and reach the disk
+            self.replica.undo_last()
+            raise
         pending = _PendingStep(step, on_answer, len(step.records))
         self._pending.append(pending)
         try:
-            for record in step.records:
-                self._append(record, pending)
+            for record, frame in zip(step.records, frames, strict=True):
+                self._append(record, frame, pending)
         except BaseException:  # the WAL is closed or has failed, and with it whatever is pending
             pending.on_answer = None
             self._fail()
             raise
         self._settle()
 
-    def _append(self, record: Record, pending: _PendingStep) -> None:
+    def _checked_frame(self, record: Record) -> WalFrame | None:
+        """The frame of a record; None: of a state, which is made when it is appended. `InvalidError`: the WAL would refuse it."""
+        if isinstance(record, ReplicaState):
+            return None
+        frame = record_frame(self.replica.partition, record)
+        checked_bytes(frame, self._wal.replicated_bytes_max)
+        return frame
+
+    def _append(self, record: Record, frame: WalFrame | None, pending: _PendingStep) -> None:
         failures, state, number = self._failures, None, self._last_state + 1
         if isinstance(record, ReplicaState):
             state = self._next_state(record)
             frame = state_frame(self.replica.partition, number, state)
-        else:
-            frame = record_frame(self.replica.partition, record)
+        assert frame is not None
 
         def on_durable(error: BaseException | None) -> None:
             if failures != self._failures:
