@@ -268,7 +268,10 @@ class HeapClient:
         dry_run: bool = False,
         rate_per_s: float | None = None,
     ) -> DeadLetterReport:
-        """Enqueue dead letters again, with all their tries; how many matched and were. They arrive soon after, each once."""
+        """Enqueue dead letters again, with all their tries; how many matched and were. They arrive soon after, each once.
+
+        `rate_per_s`: so many a second; it takes the time that this gives it.
+        """
         request = DeadLettersRequest(
             topic=topic,
             action="replay",

@@ -19,9 +19,9 @@ from holdfast.vocabulary.tasks import Notify, gather_or_cancel
 
 SHUNNED_MS: Final = 1_000  # after which a node is tried again; the pause doubles
 SHUNNED_MAX_MS: Final = 30_000
-CHECK_MS: Final = 2_000  # between two looks at what waits
+CHECK_MS: Final = 1_500  # between two looks at what waits
 ANSWER_MS: Final = 1_000  # a part of the time in which a node answers
-ANSWER_PARTS: Final = 5
+ANSWER_PARTS: Final = 4
 _CONNECT_S: Final = 30.0  # silence is over before
 
 
