@@ -176,6 +176,7 @@ async def test_a_call_that_may_have_had_its_effect_is_not_reported_as_without_on
 
     class Connection:
         lost: object = None
+        oldest: int | None = None
 
         async def call(self, request: HeapRequest) -> object:
             self.lost = "reset"

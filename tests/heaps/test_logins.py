@@ -13,6 +13,7 @@ from tests.support.replicas import admins_of
 from tests.support.waiting import async_until
 
 from holdfast import heaps
+from holdfast.client.addresses import parse_bootstrap
 from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.security.api_keys import Scope
 from holdfast.security.key_store import ApiKeyStore
@@ -56,6 +57,15 @@ async def test_either_node_serves_who_logs_in_and_forwards_as_itself(nodes: Secu
             [message] = await client.pop("jobs", wait=10)
             assert message.payload == address.encode()
             await message.ack()
+
+
+async def test_a_node_answers_who_asks_whether_it_is_there(nodes: SecuredNodes) -> None:
+    async with heaps.connect(nodes.addresses[0], **ACCOUNT, tls_ca=nodes.ca) as client:
+        connection = await client._nodes.connect(parse_bootstrap(nodes.addresses[0])[0])
+        for _ in range(2):
+            await connection.ping()
+        assert (connection.pending, connection.oldest) == (0, None)
+        connection.close()
 
 
 async def test_an_api_key_is_enough(nodes: SecuredNodes) -> None:

@@ -7,9 +7,9 @@ import pytest
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.wire import PopRequest, StatsRequest
-from holdfast.heaps.places import KNOWN_MS, SHUNNED_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
+from holdfast.heaps.places import KNOWN_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
 from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.errors import ClosedError, UnavailableError
 
 ANN, BOB = BrokerAddress("ann", 1), BrokerAddress("bob", 2)
 OF_FIRST, OF_SECOND = StatsRequest(topic="jobs", partition=0), StatsRequest(topic="jobs", partition=1)
@@ -25,6 +25,7 @@ class Cluster:
 
     async def ask(self, topic: str) -> AnsweredPlaces:
         self.asked += 1
+        await asyncio.sleep(0)  # noqa: TID251
         if self.failure is not None:
             raise self.failure
         return AnsweredPlaces(self.leaders, self.spine)
@@ -130,19 +131,57 @@ async def test_a_node_that_knows_no_spines_is_not_asked_for_them_again_and_again
     assert cluster.asked == 1
 
 
-async def test_a_node_that_cannot_be_reached_is_not_tried_with_every_request() -> None:
-    """Its address may be good for others, and connecting to it may take seconds."""
-    clock, cluster = FakeClock(), Cluster("ann:1", "bob:2")
+async def test_what_was_at_a_node_that_does_not_answer_is_asked_for_again() -> None:
+    clock, cluster = FakeClock(), Cluster("ann:1", "bob:2", spine="bob:2")
     places = HeapPlaces(cluster.ask, clock)
     await places.find("jobs")
-    places.shun(BOB)
-    assert (places.of(OF_FIRST), places.of(OF_SECOND)) == (ANN, None)
-    clock.advance_ms(SHUNNED_MS - 1)
-    assert places.of(OF_SECOND) is None
+    places.lost(BOB)
+    assert (places.of(OF_FIRST), places.of(OF_SECOND), places.of(POP)) == (ANN, None, None)
+    assert places.nodes == {ANN, BOB}
+    cluster.leaders, cluster.spine = ("ann:1", "ann:1"), "ann:1"
+    clock.advance_ms(UNKNOWN_MS)
+    places.of(POP)
     await turns()
+    assert (places.of(OF_SECOND), places.of(POP)) == (ANN, ANN)
+    assert places.nodes == {ANN}
+
+
+async def test_whoever_asks_at_the_same_time_shares_one_lookup() -> None:
+    cluster = Cluster("ann:1", "bob:2")
+    places = HeapPlaces(cluster.ask, FakeClock())
+    asking = [asyncio.ensure_future(places.count("jobs")) for _ in range(100)]
+    await asyncio.sleep(0)  # noqa: TID251
+    asking.pop(0).cancel()
+    assert await asyncio.gather(*asking) == [2] * 99
     assert cluster.asked == 1
-    clock.advance_ms(1)
-    assert places.of(OF_SECOND) == BOB
+
+
+async def test_a_lookup_from_before_a_heap_was_changed_counts_for_nobody_else() -> None:
+    cluster, late = Cluster("ann:1"), asyncio.Event()
+
+    async def ask(topic: str) -> AnsweredPlaces:
+        answer = await cluster.ask(topic)
+        if len(answer.leaders) == 1:
+            await late.wait()
+        return answer
+
+    places = HeapPlaces(ask, FakeClock())
+    before = asyncio.ensure_future(places.count("jobs"))
+    await turns()
+    places.forget("jobs")
+    cluster.leaders = ("ann:1", "bob:2")
+    assert await places.count("jobs") == 2
+    late.set()
+    assert (await before, await places.count("jobs")) == (1, 2)
+
+
+async def test_who_waits_for_a_lookup_learns_that_the_client_was_closed() -> None:
+    places = HeapPlaces(Cluster("ann:1").ask, FakeClock())
+    asking = asyncio.ensure_future(places.count("jobs"))
+    await asyncio.sleep(0)  # noqa: TID251
+    places.close()
+    with pytest.raises(ClosedError):
+        await asking
 
 
 async def test_a_login_that_is_refused_is_not_tried_again_in_the_background() -> None:

@@ -44,7 +44,7 @@ class HeapConnection(asyncio.Protocol):
     """One connection. Made by `open_heap_connection`."""
 
     def __init__(self, address: BrokerAddress) -> None:
-        self._address = address
+        self.address = address
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -60,12 +60,25 @@ class HeapConnection(asyncio.Protocol):
         """Requests without a response."""
         return len(self._waiting)
 
+    @property
+    def oldest(self) -> int | None:
+        """The number of the request that has been without a response for longest."""
+        return self._waiting[0].correlation if self._waiting else None
+
+    async def ping(self) -> None:
+        """Return when the node answers: it lists its APIs, which everybody may ask for."""
+        if self.lost is not None:
+            raise UnavailableError(f"node {self.address}", self.lost)
+        correlation = self._next_correlation()
+        header = _HEADER.pack(_HEADER.size - 4 + len(_CLIENT_ID), ApiKey.API_VERSIONS, 0, correlation)
+        await self._sent("ping", correlation, (header, _CLIENT_ID), lambda body: None)
+
     async def call(self, request: HeapRequest) -> Any:
         """The result of a request. Raises what the node raised."""
         if not self._writable.is_set():
             await self._writable.wait()
         if self.lost is not None:
-            raise UnavailableError(f"node {self._address}", self.lost)
+            raise UnavailableError(f"node {self.address}", self.lost)
         correlation = self._next_correlation()
         key = ApiKey.HEAP_POP if isinstance(request, PopRequest) else ApiKey.HEAP
         body = encode_request(request)
@@ -78,7 +91,7 @@ class HeapConnection(asyncio.Protocol):
         try:
             await login.log_in(self._kafka_request)
         except OutcomeUnknownError as error:
-            raise UnavailableError(f"node {self._address}", error.reason) from None
+            raise UnavailableError(f"node {self.address}", error.reason) from None
 
     async def _kafka_request(self, request: Any) -> Any:
         correlation = self._next_correlation()
@@ -171,7 +184,7 @@ class HeapConnection(asyncio.Protocol):
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             if not each.answer.done():
-                each.answer.set_exception(OutcomeUnknownError(each.what, f"{self._address}: {reason}"))
+                each.answer.set_exception(OutcomeUnknownError(each.what, f"{self.address}: {reason}"))
 
 
 async def open_heap_connection(

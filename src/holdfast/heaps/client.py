@@ -35,7 +35,7 @@ from holdfast.heaps.popper import Popper
 from holdfast.heaps.tracing import traced
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import TopicExistsError
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.runtime import Runtime
 from holdfast.vocabulary.settings import MIB
 
@@ -51,6 +51,7 @@ class HeapClient:
         self._leases = Leases(nodes)
         self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
         self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
+        self._closed = False
 
     async def create(
         self,
@@ -163,6 +164,9 @@ class HeapClient:
             found = await self._nodes.pop(request)
         else:
             found = await self._popping.pop(topic, max_messages, visibility_ms)
+        if self._closed:  # meanwhile: nobody would renew them
+            await self._give_back(topic, found)
+            raise ClosedError("heap client")
         leases = self._leases
         popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms, asked_ms) for each in found]
         self._leases.keep(popped)
@@ -264,7 +268,10 @@ class HeapClient:
         dry_run: bool = False,
         rate_per_s: float | None = None,
     ) -> DeadLetterReport:
-        """Enqueue dead letters again, with all their tries; how many matched and were. They arrive soon after, each once."""
+        """Enqueue dead letters again, with all their tries; how many matched and were. They arrive soon after, each once.
+
+        `rate_per_s`: so many a second; it takes the time that this gives it.
+        """
         request = DeadLettersRequest(
             topic=topic,
             action="replay",
@@ -315,7 +322,8 @@ class HeapClient:
         await self._enqueuing.flush()
 
     async def close(self) -> None:
-        """Finish what is on its way, and close."""
+        """Finish what is on its way, and close. What a pop gets meanwhile is given back."""
+        self._closed = True
         await self._enqueuing.flush()
         await self._popping.close()
         await self._leases.close()

@@ -3,19 +3,29 @@
 The one rule: what was not sent, or had no effect, is sent again until its time is over. What may have had one is sent again only if
 it is the same when it happens twice (`again`); otherwise the caller is told that its outcome is unknown. A login that is refused is
 not tried again: each try would count against its user. After a failure the next try goes to any node, and the leaders are asked
-for again (`places`).
+for again (`places`). Nodes that do not answer are left out (`node_health`).
 
-Responses come in order, so what may wait has connections of its own: pops, and what waits for a spine (`lane_of`).
+Responses come in order, so what may wait has connections of its own: pops, what is done with many dead letters, and what waits for
+a spine (`lane_of`).
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.errors import BatchAbortedError
-from holdfast.heap.wire import HeapRequest, PlacesRequest, PopRequest, SpineRequest, lane_of
+from holdfast.heap.wire import (
+    DeadLettersRequest,
+    HeapRequest,
+    PlacesRequest,
+    PopRequest,
+    SpineRequest,
+    lane_of,
+)
+from holdfast.heaps.node_health import NodeHealth
 from holdfast.heaps.places import AnsweredPlaces, HeapPlaces
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import UnknownTopicError
@@ -26,6 +36,7 @@ from holdfast.vocabulary.runtime import Runtime
 _CONNECT_S: Final = 5.0
 _RETRY_MS: Final = 20
 _RETRY_MAX_MS: Final = 1_000
+_ALONE: Final = (PopRequest, DeadLettersRequest)  # each has a connection of its own for as long as it takes
 
 _Lane = tuple[BrokerAddress | None, int]
 """What one connection is for: a node, None: any; and which of its lanes (`lane_of`)."""
@@ -36,12 +47,12 @@ class HeapNodes:
 
     def __init__(self, bootstrap: str, *, timeout_ms: int, runtime: Runtime, login: BrokerLogin | None = None) -> None:
         self._addresses, self._login = parse_bootstrap(bootstrap), login
-        self._at = 0
         self._timeout_ms, self.clock, self.random = timeout_ms, runtime.clock, runtime.random
         self._connections: dict[_Lane, HeapConnection] = {}
         self._opening: dict[_Lane, asyncio.Lock] = {}
-        self._pops: dict[BrokerAddress | None, list[HeapConnection]] = {}
+        self._alone: dict[BrokerAddress | None, list[HeapConnection]] = {}
         self.places = HeapPlaces(self._ask_places, self.clock)
+        self._health = NodeHealth(self, self.clock)
         self._closed = False
 
     async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
@@ -50,11 +61,11 @@ class HeapNodes:
         attempt, unknown = 0, None
         while True:
             try:
-                connection = await self._connected((self.places.of(request), lane_of(request)))
+                connection = await self._connection(request)
                 left_ms = deadline_ms - self.clock.boot_ms()
                 if left_ms <= 0:
                     raise UnavailableError("node", "the time of the call was over when it was connected")
-                return await self._in_time(connection, request, left_ms)
+                return await self._in_time(connection, request, None if _is_paced(request) else left_ms)
             except LoginRefusedError:
                 raise
             except UnknownTopicError:  # or its partition is: it is another heap of this name
@@ -69,27 +80,25 @@ class HeapNodes:
                 if not again or self.clock.boot_ms() >= deadline_ms:
                     raise
                 unknown = error
-            self.places.moved(request.topic)
+            self._failed(request)
             await self.pause(attempt)
             attempt += 1
 
     async def pop(self, request: PopRequest) -> Any:
         """The result of a pop that may wait, on a connection of its own."""
-        address = self.places.of(request)
-        connections = self._pops.get(address, ())
-        connection = next((each for each in connections if each.lost is None and not each.pending), None)
+        connection: HeapConnection | None = None
         try:
-            if connection is None:
-                address, connection = await self._open_there_or_anywhere(address)
-                alive = [each for each in self._pops.get(address, ()) if each.lost is None]
-                self._pops[address] = [*alive, connection]
+            connection = await self._connection(request)
             return await self._in_time(connection, request, request.wait_ms + self._timeout_ms)
         except asyncio.CancelledError:
             if connection is not None:
                 connection.close()  # what it leases now would be nobody's: the node sees that its client is gone
             raise
+        except UnknownTopicError:
+            self.places.forget(request.topic)
+            raise
         except (NotLeaderError, UnavailableError, OutcomeUnknownError):
-            self.places.moved(request.topic)
+            self._failed(request)
             raise
 
     async def pause(self, attempt: int) -> None:
@@ -100,9 +109,35 @@ class HeapNodes:
         """Close every connection."""
         self._closed = True
         self.places.close()
-        waiting = [each for several in self._pops.values() for each in several]
-        for connection in (*waiting, *self._connections.values()):
+        self._health.close()
+        for connection in self.connections:
             connection.close()
+
+    @property
+    def connections(self) -> Sequence[HeapConnection]:
+        """All that were opened for requests."""
+        return (*self._connections.values(), *(each for several in self._alone.values() for each in several))
+
+    def knows(self, address: BrokerAddress) -> bool:
+        """Whether requests may go to a node."""
+        return address in self._addresses or address in self.places.nodes
+
+    def give_up(self, address: BrokerAddress) -> None:
+        """A node does not answer: what waits there has an unknown outcome."""
+        self.places.lost(address)
+        for connection in self.connections:
+            if connection.address == address:
+                connection.close()
+
+    async def connect(self, address: BrokerAddress, *, timeout_s: float = _CONNECT_S) -> HeapConnection:
+        """A new connection to a node. `UnavailableError`, `ClosedError`."""
+        if self._closed:
+            raise ClosedError("heap client")
+        connection = await open_heap_connection(address, timeout_s=timeout_s, login=self._login)
+        if self._closed:  # meanwhile
+            connection.close()
+            raise ClosedError("heap client")
+        return connection
 
     async def _ask_places(self, topic: str) -> AnsweredPlaces:
         leaders: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
@@ -113,61 +148,99 @@ class HeapNodes:
         except InvalidError:  # a node of an older release
             return AnsweredPlaces(leaders, None)
 
-    async def _in_time(self, connection: HeapConnection, request: HeapRequest, within_ms: float) -> Any:
+    def _failed(self, request: HeapRequest) -> None:
+        """Places may be others now, unless it was only asked for them: those that are known are as good as before."""
+        if not isinstance(request, PlacesRequest | SpineRequest):
+            self.places.moved(request.topic)
+
+    async def _in_time(self, connection: HeapConnection, request: HeapRequest, within_ms: float | None) -> Any:
         try:
-            async with asyncio.timeout(max(0.0, within_ms) / 1000):
+            async with asyncio.timeout(None if within_ms is None else max(0.0, within_ms) / 1000):
                 return await connection.call(request)
         except TimeoutError:
             connection.close()
-            self._at += 1  # a node that is frozen takes connections: the next one goes to another node
-            self.places.moved(request.topic)
+            self._health.shun(connection.address)  # one that is frozen takes connections: the next goes elsewhere
+            self._failed(request)
             what = f"{type(request).__name__} of {request.topic}"
             raise OutcomeUnknownError(what, f"no answer within {within_ms:.0f} ms") from None
 
+    async def _connection(self, request: HeapRequest) -> HeapConnection:
+        """Where to send a request now."""
+        place = self.places.of(request)
+        if place is not None and self._health.is_shunned(place):
+            place = None
+        if isinstance(request, _ALONE):
+            return await self._idle(place)
+        return await self._connected((place, lane_of(request)))
+
     async def _connected(self, lane: _Lane) -> HeapConnection:
+        """The connection of a lane or, if its node cannot be reached from here, that to any other one, which forwards."""
         connection = self._connections.get(lane)
         if connection is not None and connection.lost is None:
             return connection
+        address, number = lane
         async with self._opening.setdefault(lane, asyncio.Lock()):
             connection = self._connections.get(lane)
             if connection is None or connection.lost is not None:
-                connection = self._connections[lane] = await self._open(lane[0])
-            return connection
+                connection = await self._open_if_it_answers(address)
+            if connection is not None:
+                self._connections[lane] = connection
+                return connection
+        return await self._connected((None, number))
 
-    async def _open_there_or_anywhere(
-        self, address: BrokerAddress | None
-    ) -> tuple[BrokerAddress | None, HeapConnection]:
-        """A connection to a node or, if that cannot be reached from here, to any other one, which forwards."""
+    async def _idle(self, address: BrokerAddress | None) -> HeapConnection:
+        """A connection on which nothing waits, to a node or, if that cannot be reached from here, to any other one."""
+        connections = self._alone.get(address, ())
+        connection = next((each for each in connections if each.lost is None and not each.pending), None)
+        if connection is None:
+            connection = await self._open_if_it_answers(address)
+            if connection is None:
+                return await self._idle(None)
+            alive = [each for each in self._alone.get(address, ()) if each.lost is None]
+            self._alone[address] = [*alive, connection]
+        return connection
+
+    async def _open_if_it_answers(self, address: BrokerAddress | None) -> HeapConnection | None:
+        """A new connection to a node; None: it does not answer, as others may have found meanwhile. Without an address: to any."""
+        if address is None:
+            return await self._open_any()
+        if self._health.is_shunned(address):
+            return None
         try:
-            return address, await self._open(address)
+            return await self._open(address)
         except LoginRefusedError:
             raise
         except UnavailableError:
-            if address is None:
-                raise
-            return None, await self._open(None)
+            return None
 
-    async def _open(self, address: BrokerAddress | None) -> HeapConnection:
-        if self._closed:
-            raise ClosedError("heap client")
-        if address is not None:
-            try:
-                return await open_heap_connection(address, timeout_s=_CONNECT_S, login=self._login)
-            except LoginRefusedError:
-                raise
-            except UnavailableError:
-                self.places.shun(address)
-                raise
+    async def _open_any(self) -> HeapConnection:
+        """Of the bootstrap first, those that do not answer last."""
+        learned = self.places.nodes.difference(self._addresses)
+        known = (*self._addresses, *sorted(each for each in learned if not self._health.is_shunned(each)))
         failure: UnavailableError | None = None
-        for _ in self._addresses:
+        for address in sorted(known, key=self._health.is_shunned):
             try:
-                return await open_heap_connection(
-                    self._addresses[self._at % len(self._addresses)], timeout_s=_CONNECT_S, login=self._login
-                )
+                return await self._open(address)
             except LoginRefusedError:
                 raise  # it is the same at every node
             except UnavailableError as error:
                 failure = error
-                self._at += 1
         assert failure is not None
         raise failure
+
+    async def _open(self, address: BrokerAddress) -> HeapConnection:
+        try:
+            connection = await self.connect(address)
+        except LoginRefusedError:
+            raise
+        except UnavailableError:
+            self._health.shun(address)
+            self.places.lost(address)
+            raise
+        self._health.watch()
+        return connection
+
+
+def _is_paced(request: HeapRequest) -> bool:
+    """Whether it takes the time that its rate gives it."""
+    return isinstance(request, DeadLettersRequest) and request.rate_per_s is not None

@@ -12,12 +12,11 @@ from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.wire import HeapRequest, PopRequest
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import ClosedError, HoldfastError
 from holdfast.vocabulary.host_port import split_host_port
 
 UNKNOWN_MS: Final = 500  # after which an unknown place is asked for again
 KNOWN_MS: Final = 60_000  # after which a known one is
-SHUNNED_MS: Final = 10_000  # after which a node that could not be reached is tried again
 
 
 class AnsweredPlaces(NamedTuple):
@@ -31,13 +30,14 @@ Ask = Callable[[str], Awaitable[AnsweredPlaces]]
 
 
 class _Heap(NamedTuple):
-    """What is known of a heap. `partitions`: how many; 0: somebody asks for the first time."""
+    """What is known of a heap. `partitions`: how many; 0: somebody asks for the first time. `nodes`: those of the last answer."""
 
     asked_ms: float
     partitions: int
     leaders: tuple[BrokerAddress | None, ...] = ()
     spine: BrokerAddress | None = None
     has_spine: bool = True
+    nodes: frozenset[BrokerAddress] = frozenset()
 
 
 class HeapPlaces:
@@ -46,8 +46,8 @@ class HeapPlaces:
     def __init__(self, ask: Ask, clock: Clock) -> None:
         self._ask, self._clock = ask, clock
         self._heaps: dict[str, _Heap] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._shunned: dict[BrokerAddress, float] = {}  # and until when
+        self._asking: dict[str, asyncio.Task[int]] = {}
+        self._tasks: set[asyncio.Task[int]] = set()
 
     async def count(self, topic: str) -> int:
         """How many partitions a heap has, or had a minute ago: where a message is sent is never wrong, more are only used later."""
@@ -80,55 +80,73 @@ class HeapPlaces:
         age_ms = self._clock.boot_ms() - heap.asked_ms
         if age_ms >= (UNKNOWN_MS if place is None else KNOWN_MS):
             self._ask_again(request.topic, heap)
-        return None if place is not None and self._is_shunned(place) else place
+        return place
+
+    @property
+    def nodes(self) -> frozenset[BrokerAddress]:
+        """Every node that was in an answer, also if a request failed there since."""
+        return frozenset[BrokerAddress]().union(*(heap.nodes for heap in self._heaps.values()))
 
     def moved(self, topic: str) -> None:
         """A request failed: the leaders of this heap may be others now, and its spine elsewhere."""
         if (heap := self._heaps.get(topic)) is not None:
             self._heaps[topic] = heap._replace(leaders=(), spine=None)
 
-    def shun(self, address: BrokerAddress) -> None:
-        """It cannot be reached from here, though others may reach it: for a while any node will do, which forwards."""
-        self._shunned[address] = self._clock.boot_ms() + SHUNNED_MS
-
-    def _is_shunned(self, address: BrokerAddress) -> bool:
-        until_ms = self._shunned.get(address)
-        if until_ms is not None and self._clock.boot_ms() >= until_ms:
-            del self._shunned[address]
-            until_ms = None
-        return until_ms is not None
+    def lost(self, address: BrokerAddress) -> None:
+        """A node does not answer, or cannot be reached: what was there may be elsewhere now."""
+        for topic, heap in self._heaps.items():
+            if address in heap.nodes:
+                leaders = tuple([None if each == address else each for each in heap.leaders])
+                spine = None if heap.spine == address else heap.spine
+                self._heaps[topic] = heap._replace(leaders=leaders, spine=spine)
 
     def forget(self, topic: str) -> None:
-        """A heap was changed: nothing of it is known any more."""
+        """A heap was changed: nothing of it is known any more, and what is on its way may be old."""
         self._heaps.pop(topic, None)
+        self._asking.pop(topic, None)
 
     def close(self) -> None:
         """Ask no more."""
-        for task in self._asking.values():
+        for task in self._tasks:
             task.cancel()
 
     def _ask_again(self, topic: str, heap: _Heap) -> None:
         if topic not in self._asking:
             self._heaps[topic] = heap._replace(asked_ms=self._clock.boot_ms())
-            task = self._asking[topic] = asyncio.ensure_future(self._learn_again(topic))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
-
-    async def _learn_again(self, topic: str) -> None:
-        try:
-            await self._learn(topic)
-        except LoginRefusedError:  # each try counts against its user
-            if (heap := self._heaps.get(topic)) is not None:
-                self._heaps[topic] = heap._replace(asked_ms=self._clock.boot_ms() + KNOWN_MS)
-        except HoldfastError:
-            pass  # it is asked for again
+            self._begin(topic)
 
     async def _learn(self, topic: str) -> int:
-        leaders, spine = await self._ask(topic)
-        self._heaps[topic] = _Heap(
-            *(self._clock.boot_ms(), len(leaders), tuple(map(_address, leaders))),
-            *(_address(spine or ""), spine is not None),
-        )
-        return len(leaders)
+        """How many partitions a heap has. Whoever asks at the same time shares one lookup, whose end no single caller decides."""
+        task = self._asking.get(topic) or self._begin(topic)
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise ClosedError("heap client")
+        return task.result()
+
+    def _begin(self, topic: str) -> "asyncio.Task[int]":
+        task = self._asking[topic] = asyncio.ensure_future(self._look_up(topic))
+        self._tasks.add(task)
+        task.add_done_callback(lambda ended: self._ended(topic, ended))
+        return task
+
+    def _ended(self, topic: str, task: "asyncio.Task[int]") -> None:
+        self._tasks.discard(task)
+        if self._asking.get(topic) is task:
+            del self._asking[topic]
+        failure = None if task.cancelled() else task.exception()
+        heap = self._heaps.get(topic)
+        if isinstance(failure, LoginRefusedError) and heap is not None:  # each try counts against its user
+            self._heaps[topic] = heap._replace(asked_ms=self._clock.boot_ms() + KNOWN_MS)
+
+    async def _look_up(self, topic: str) -> int:
+        answer = await self._ask(topic)
+        if self._asking.get(topic) is asyncio.current_task():
+            leaders, spine = tuple(map(_address, answer.leaders)), _address(answer.spine or "")
+            self._heaps[topic] = _Heap(
+                *(self._clock.boot_ms(), len(leaders), leaders, spine, answer.spine is not None),
+                nodes=frozenset(each for each in (*leaders, spine) if each is not None),
+            )
+        return len(answer.leaders)
 
 
 def _address(text: str) -> BrokerAddress | None:

@@ -40,12 +40,15 @@ class Renewals:
         self._nodes, self._changed = nodes, changed
         self._held: dict[_Group, dict[bytes, Message]] = {}
         self._tasks: dict[_Group, asyncio.Task[None]] = {}
+        self._closed = False
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
     def keep(self, messages: Iterable["Message"]) -> None:
-        """Renew these from now on."""
+        """Renew these from now on, unless it is closed."""
+        if self._closed:
+            return
         for group, mine in groupby(messages, _group):
             held = self._held.setdefault(group, {})
             held.update([(message.lease_token, message) for message in mine])
@@ -63,6 +66,7 @@ class Renewals:
 
     async def close(self) -> None:
         """Renew nothing more."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
