@@ -23,7 +23,7 @@ enum { BUSY, ARMED, HANDED_OVER };
 typedef struct {
     PyObject_HEAD
     PyTypeObject *run_type;
-    PyObject *connection, *api, *receive, *in_flight_append, *in_flight_clear, *inbox, *on_first, *stopwatch;
+    PyObject *connection, *api, *receive, *buffer, *shared, *in_flight_append, *in_flight_clear, *inbox, *on_first, *stopwatch;
     PyObject *write, *unsent; /* of its transport */
     PyObject *host; /* whose `used_bytes` are those of all connections' requests */
     PyObject *used_name, *bytes_name, *requests_name, *active_name, *flow_name; /* of attributes of the host and the connection */

@@ -85,6 +85,13 @@ static PyObject *reader_updated(RunReader *self, PyObject *bytes)
     return PyObject_CallOneArg(self->receive, bytes);
 }
 
+/* get_buffer(sizehint): where bytes are to arrive. A connection at rest, or but for a run that was handed over, has begun no frame of
+ * its own. */
+static PyObject *reader_buffer(RunReader *self, PyObject *hint)
+{
+    return self->state == BUSY ? PyObject_CallOneArg(self->buffer, hint) : Py_NewRef(self->shared);
+}
+
 static int reader_traverse(RunReader *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -92,6 +99,7 @@ static int reader_traverse(RunReader *self, visitproc visit, void *arg)
     Py_VISIT(self->connection);
     Py_VISIT(self->api);
     Py_VISIT(self->receive);
+    Py_VISIT(self->buffer);
     Py_VISIT(self->in_flight_append);
     Py_VISIT(self->in_flight_clear);
     Py_VISIT(self->write);
@@ -125,6 +133,8 @@ static void reader_dealloc(RunReader *self)
     Py_XDECREF(self->run_type);
     Py_XDECREF(self->api);
     Py_XDECREF(self->receive);
+    Py_XDECREF(self->buffer);
+    Py_XDECREF(self->shared);
     Py_XDECREF(self->in_flight_append);
     Py_XDECREF(self->in_flight_clear);
     Py_XDECREF(self->inbox);
@@ -158,20 +168,28 @@ static int intern_names(RunReader *self)
            (self->flow_name = PyUnicode_InternFromString("_update_flow_control")) != NULL;
 }
 
+static int is_shared(RunReader *self, PyObject *memory)
+{
+    if (PyObject_GetBuffer(memory, &self->scratch, PyBUF_WRITABLE) == 0)
+        return 1;
+    PyErr_SetString(PyExc_TypeError, "the scratch memory has to be writable");
+    return 0;
+}
+
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *words[] = {"connection", "host", "api", "receive", "in_flight", "inbox", "on_first", "scratch", "stopwatch",
+    static char *words[] = {"connection", "host", "api", "receive", "buffer", "in_flight", "inbox", "on_first", "scratch", "stopwatch",
                             "versions", "requests_max", "bytes_max", "used_bytes_max", NULL};
     RunReader *self = (RunReader *)type->tp_alloc(type, 0);
-    PyObject *connection, *host, *api, *receive, *in_flight, *inbox, *on_first, *stopwatch;
+    PyObject *connection, *host, *api, *receive, *buffer, *in_flight, *inbox, *on_first, *shared, *stopwatch;
 
     if (self == NULL)
         return NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOOO!Ow*O(llll)nnn", words, &connection, &host, &api, &receive, &in_flight,
-                                     &PyList_Type, &inbox, &on_first, &self->scratch, &stopwatch, &self->versions[0],
+    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOOOO!OOO(llll)nnn", words, &connection, &host, &api, &receive, &buffer,
+                                     &in_flight, &PyList_Type, &inbox, &on_first, &shared, &stopwatch, &self->versions[0],
                                      &self->versions[1], &self->versions[2], &self->versions[3], &self->requests_max,
                                      &self->bytes_max, &self->used_bytes_max) ||
-        !intern_names(self) || (self->run_type = run_type_of(type)) == NULL ||
+        !is_shared(self, shared) || !intern_names(self) || (self->run_type = run_type_of(type)) == NULL ||
         (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL ||
         (self->in_flight_clear = PyObject_GetAttrString(in_flight, "clear")) == NULL) {
         Py_DECREF(self);
@@ -181,6 +199,8 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
     self->host = Py_NewRef(host);
     self->api = Py_NewRef(api);
     self->receive = Py_NewRef(receive);
+    self->buffer = Py_NewRef(buffer);
+    self->shared = Py_NewRef(shared);
     self->inbox = Py_NewRef(inbox);
     self->on_first = Py_NewRef(on_first);
     self->stopwatch = Py_NewRef(stopwatch);
@@ -189,6 +209,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
 
 static PyMethodDef reader_methods[] = {
     {"take", (PyCFunction)(void (*)(void))reader_take, METH_FASTCALL, "The run at a place of some bytes, or None."},
+    {"get_buffer", (PyCFunction)reader_buffer, METH_O, "Where bytes are to arrive."},
     {"buffer_updated", (PyCFunction)reader_updated, METH_O, "Take what has arrived, or let the connection receive it."},
     {NULL, NULL, 0, NULL},
 };

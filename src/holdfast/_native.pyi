@@ -73,6 +73,7 @@ class RunReader:
         host: Any,
         api: Any,
         receive: Callable[[int], None],
+        buffer: Callable[[int], memoryview],
         in_flight: Any,
         inbox: list[Any],
         on_first: Callable[[], None],
@@ -84,6 +85,7 @@ class RunReader:
         used_bytes_max: int,
     ) -> None: ...
     def take(self, data: Any, at: int, most: int, /) -> ProduceRun | None: ...
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
     def buffer_updated(self, nbytes: int, /) -> None: ...
 
 class OffsetHeap:

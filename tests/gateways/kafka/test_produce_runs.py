@@ -293,6 +293,7 @@ def new_reader(connection: object = None, **changed: Any) -> Any:
         "connection": connection or SimpleNamespace(),
         "host": SimpleNamespace(used_bytes=0),
         "api": PRODUCE_API,
+        "buffer": lambda hint: memoryview(bytearray(hint)),
         "receive": lambda size: None,
         "in_flight": [],
         "inbox": [],
@@ -305,6 +306,16 @@ def new_reader(connection: object = None, **changed: Any) -> Any:
         "used_bytes_max": 1 << 30,
     }
     return native.RunReader(**given | changed)
+
+
+def test_bytes_arrive_in_the_shared_memory_unless_a_frame_has_begun() -> None:
+    shared, own = bytearray(1 << 16), memoryview(b"of a frame")
+    reader = new_reader(scratch=shared, buffer=lambda hint: own)
+    assert reader.get_buffer(-1) is own
+    reader.armed = True
+    assert reader.get_buffer(-1) is shared
+    reader.buffer_updated(5)  # no run: the connection receives it, and is busy
+    assert reader.get_buffer(-1) is own
 
 
 class Waiting:

@@ -94,6 +94,7 @@ class KafkaConnection(FrameReceiver):
             host=self._server,
             api=PRODUCE_API,
             receive=self.buffer_updated,
+            buffer=self.get_buffer,
             in_flight=self._in_flight,
             inbox=produce_runs.inbox,
             on_first=produce_runs.begin,
@@ -104,7 +105,7 @@ class KafkaConnection(FrameReceiver):
             bytes_max=self._settings.request_bytes_max,
             used_bytes_max=self._server.bytes_max,
         )
-        self.__dict__["buffer_updated"] = reader.buffer_updated
+        self.__dict__["buffer_updated"], self.__dict__["get_buffer"] = reader.buffer_updated, reader.get_buffer
         return reader
 
     def _stop(self) -> None:
@@ -167,6 +168,7 @@ class KafkaConnection(FrameReceiver):
         self._frame = self._held = self._unparsed = None
         self._run_reader = None  # it refers to this: what is in flight would stay until the collector comes by
         self.__dict__.pop("buffer_updated", None)
+        self.__dict__.pop("get_buffer", None)
 
     def eof_received(self) -> bool:
         return False
