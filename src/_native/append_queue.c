@@ -450,6 +450,21 @@ static group_t *serve(AppendQueue *self, wal_file_t *file, int *error)
     return NULL;
 }
 
+/* Groups that the loop has not taken yet become reports, before any other. They are made first: a collection may run meanwhile, and
+ * the loop drain what is there. */
+static int report_groups(AppendQueue *self)
+{
+    PyObject *groups = PyList_New(0);
+    int failed = groups == NULL || move_groups(self, taken_groups(self), groups) < 0;
+
+    for (Py_ssize_t at = 0; !failed && at < PyList_GET_SIZE(groups); at++)
+        failed = PyList_Append(self->reports, PyList_GET_ITEM(groups, at)) < 0;
+    if (!failed && PyList_GET_SIZE(groups) > 0)
+        signal_loop(self);
+    Py_XDECREF(groups);
+    return failed ? -1 : 0;
+}
+
 /* What `serve` returns. */
 static PyObject *served(const wal_file_t *file, group_t *failed, int error)
 {
@@ -496,7 +511,7 @@ static PyObject *queue_serve(AppendQueue *self, PyObject *args)
             failed = serve(self, &file, &error);
             Py_END_ALLOW_THREADS
         }
-        if (move_groups(self, taken_groups(self), self->reports) == 0)
+        if (report_groups(self) == 0)
             result = served(&file, failed, error);
     }
     PyBuffer_Release(&memory);
