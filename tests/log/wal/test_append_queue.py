@@ -239,8 +239,9 @@ async def written_by(directory: Path, disk: WalDisk) -> Path:
     """The same appends in the same groups, and in files that are filled to the end."""
     async with opened(directory, disk=disk, settings=LARGE) as wal:
         for offset in range(60):
-            size = 70_000 if offset % 13 == 5 else offset * 997 % 30_000
-            await wal.append(frame(offset, size=size))
+            payload = payload_of(0, offset, 70_000 if offset % 13 == 5 else offset * 997 % 30_000)
+            # In two parts: the gap before a large one depends on where it lies in memory.
+            await wal.append(frame(offset)._replace(payload=(payload[:7], payload[7:])))
         return crash_copy(directory, directory.with_name(directory.name + "-crashed"))
 
 
