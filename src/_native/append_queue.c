@@ -11,141 +11,21 @@
 #ifdef __linux__
 #include <errno.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { SOURCE_AT = 3, ENTRY_ITEMS = 5, FRAME_ITEMS = 11 };
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static void free_append(append_t *append)
-{
-    for (Py_ssize_t at = 0; at < append->parts; at++)
-        PyBuffer_Release(&append->payload[at]);
-    Py_XDECREF(append->entry);
-    PyMem_Free(append);
-}
-
-static void free_appends(append_t *append)
-{
-    for (append_t *next; append != NULL; append = next) {
-        next = append->next;
-        free_append(append);
-    }
-}
-
-/* The entries of appends, which are let go of; NULL: there is no memory. */
-static PyObject *entries_of(append_t *append, Py_ssize_t count)
-{
-    PyObject *entries = PyList_New(count);
-
-    for (Py_ssize_t at = 0; entries != NULL && at < count; at++) {
-        append_t *next = append->next;
-        PyList_SET_ITEM(entries, at, Py_NewRef(append->entry));
-        free_append(append);
-        append = next;
-    }
-    return entries;
-}
-
-static PyObject *positions_of(const append_t *append, Py_ssize_t count)
-{
-    PyObject *positions = PyList_New(count);
-
-    for (Py_ssize_t at = 0; positions != NULL && at < count; at++, append = append->next) {
-        PyObject *position = PyLong_FromLongLong(append->position);
-        if (position == NULL)
-            Py_CLEAR(positions);
-        else
-            PyList_SET_ITEM(positions, at, position);
-    }
-    return positions;
-}
-
 /* ── the loop's side ── */
-
-/* What of a head is known before the frame has its place, and its payload; -1: an exception is set. */
-static int prepare(append_t *append, PyObject *frame)
-{
-    PyObject *topic = PyTuple_GET_ITEM(frame, 0), *payload = PyTuple_GET_ITEM(frame, 5), *checksum = PyTuple_GET_ITEM(frame, 8);
-    uint8_t *head = append->head;
-    long long epoch = PyLong_AsLongLong(PyTuple_GET_ITEM(frame, 2)), base = PyLong_AsLongLong(PyTuple_GET_ITEM(frame, 3));
-    long long partition = PyLong_AsLongLong(PyTuple_GET_ITEM(frame, 1)), count = PyLong_AsLongLong(PyTuple_GET_ITEM(frame, 4));
-    long kind = PyLong_AsLong(PyTuple_GET_ITEM(frame, 6));
-
-    append->known_crc = checksum != Py_None;
-    append->crc = append->known_crc ? (uint32_t)PyLong_AsUnsignedLongMask(checksum) : 0;
-    if (PyErr_Occurred())
-        return -1;
-    if (!PyBytes_Check(topic) || PyBytes_GET_SIZE(topic) != TOPIC_BYTES) {
-        PyErr_SetString(PyExc_ValueError, "a topic id has 16 bytes");
-        return -1;
-    }
-    append->kind = (int)kind;
-    head[VERSION_AT] = FRAME_VERSION;
-    head[KIND_AT] = (uint8_t)kind;
-    memcpy(head + TOPIC_AT, PyBytes_AS_STRING(topic), TOPIC_BYTES);
-    store_number(head + EPOCH_AT, (uint64_t)epoch, 8);
-    store_number(head + BASE_AT, (uint64_t)base, 8);
-    store_number(head + PARTITION_AT, (uint64_t)partition, 4);
-    store_number(head + COUNT_AT, (uint64_t)count, 4);
-    store_number(head + PAYLOAD_BYTES_AT, (uint64_t)(append->size - FRAME_BYTES), 4);
-    for (Py_ssize_t at = 0, given = PySequence_Fast_GET_SIZE(payload), held = 0; at < given; at++) {
-        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(payload, at), &append->payload[at], PyBUF_SIMPLE) < 0)
-            return -1;
-        append->parts++;
-        held += append->payload[at].len;
-        if (at == given - 1 && held != append->size - FRAME_BYTES) {
-            PyErr_SetString(PyExc_ValueError, "the payload has another size than its append says");
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int is_payload(PyObject *payload)
-{
-    return (PyTuple_Check(payload) || PyList_Check(payload)) && PySequence_Fast_GET_SIZE(payload) >= 1 &&
-           PySequence_Fast_GET_SIZE(payload) <= PARTS_MAX;
-}
 
 /* append(entry, plain): queue a PendingAppend; not `plain`: the writer's own code has to write it. */
 static PyObject *queue_append(AppendQueue *self, PyObject *const *args, Py_ssize_t given)
 {
-    PyObject *entry = given == 2 ? args[0] : NULL, *frame;
-    int plain = given == 2 ? PyObject_IsTrue(args[1]) : 0, wake;
-    Py_ssize_t parts = 0, size;
+    int plain = given == 2 ? PyObject_IsTrue(args[1]) : -1, wake;
     append_t *append;
 
-    if (entry == NULL || !PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != ENTRY_ITEMS) {
-        PyErr_SetString(PyExc_TypeError, "append has a pending append and whether it is plain");
-        return NULL;
-    }
-    frame = PyTuple_GET_ITEM(entry, 0);
-    size = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 1));
-    if (plain < 0 || (size == -1 && PyErr_Occurred()))
-        return NULL;
-    plain = plain && size >= FRAME_BYTES && size <= PLAIN_BYTES_MAX && PyTuple_GET_ITEM(entry, SOURCE_AT) == Py_None &&
-            PyTuple_Check(frame) && PyTuple_GET_SIZE(frame) == FRAME_ITEMS && is_payload(PyTuple_GET_ITEM(frame, 5));
-    if (plain)
-        parts = PySequence_Fast_GET_SIZE(PyTuple_GET_ITEM(frame, 5));
-    append = PyMem_Calloc(1, sizeof(append_t) + (size_t)parts * sizeof(Py_buffer));
+    if (given != 2)
+        PyErr_SetString(PyExc_TypeError, "append has two arguments");
+    append = plain < 0 ? NULL : new_append(args[0], plain);
     if (append == NULL)
-        return PyErr_NoMemory();
-    append->entry = Py_NewRef(entry);
-    append->size = size;
-    append->plain = plain;
-    if (plain && prepare(append, frame) < 0) {
-        free_append(append);
         return NULL;
-    }
-    append->pushed_ns = now_ns();
     pthread_mutex_lock(&self->lock);
     *(self->first == NULL ? &self->first : &self->last->next) = append;
     self->last = append;
@@ -294,7 +174,7 @@ static PyObject *queue_drain(AppendQueue *self, PyObject *unused)
 
 /* ── the thread's side ── */
 
-static void signal_loop(AppendQueue *self)
+void signal_loop(AppendQueue *self)
 {
     static const uint64_t one = 1;
     int needed;
@@ -317,7 +197,7 @@ static PyObject *queue_report(AppendQueue *self, PyObject *item)
     Py_RETURN_NONE;
 }
 
-static void wait_locked(AppendQueue *self, int what)
+void wait_locked(AppendQueue *self, int what)
 {
     self->waiting = what;
     pthread_cond_wait(&self->changed, &self->lock);
@@ -352,107 +232,9 @@ static PyObject *queue_wait(AppendQueue *self, PyObject *unused)
     return PyBool_FromLong(found);
 }
 
-static int may_write(const wal_file_t *file, const append_t *append, int64_t total)
-{
-    return append != NULL && append->plain && (append->kind <= MARK_KIND || file->replicated) &&
-           total + append->size <= file->file_bytes - file->position &&
-           (total == 0 || total + append->size <= file->group_bytes_max);
-}
-
-/* Whether there is nothing queued that is not for us. */
-static int is_ours(AppendQueue *self, const wal_file_t *file)
-{
-    int ours;
-
-    pthread_mutex_lock(&self->lock);
-    ours = self->first == NULL || may_write(file, self->first, 0);
-    pthread_mutex_unlock(&self->lock);
-    return ours;
-}
-
-/* The next group, once something is queued and the loop knows of the group before; NULL: there will never be, or it is not for us.
- * A group that the loop has not heard of costs nobody anything: while it is behind, the next one grows. */
-static group_t *next_group(AppendQueue *self, const wal_file_t *file)
-{
-    group_t *group = PyMem_RawCalloc(1, sizeof(group_t));
-    append_t *last = NULL;
-
-    if (group == NULL)
-        return NULL;
-    pthread_mutex_lock(&self->lock);
-    while (!self->closing && (self->first == NULL || (self->signalled && may_write(file, self->first, 0))))
-        wait_locked(self, self->first == NULL ? FOR_APPENDS : FOR_THE_LOOP);
-    group->appends = self->first;
-    while (may_write(file, self->first, group->size)) {
-        last = self->first;
-        group->size += last->size;
-        group->count++;
-        self->first = last->next;
-        self->count--;
-    }
-    if (last != NULL)
-        last->next = NULL;
-    pthread_mutex_unlock(&self->lock);
-    if (last != NULL)
-        return group;
-    PyMem_RawFree(group);
-    return NULL;
-}
-
-/* To the front of the queue: the writer's own code will see what is wrong. */
-static void put_back(AppendQueue *self, group_t *group)
-{
-    append_t *last = group->appends;
-
-    while (last->next != NULL)
-        last = last->next;
-    pthread_mutex_lock(&self->lock);
-    last->next = self->first;
-    if (self->first == NULL)
-        self->last = last;
-    self->first = group->appends;
-    self->count += group->count;
-    pthread_mutex_unlock(&self->lock);
-    PyMem_RawFree(group);
-}
-
-static void handed_back(AppendQueue *self, group_t *group)
-{
-    pthread_mutex_lock(&self->lock);
-    *(self->done == NULL ? &self->done : &self->last_done->next) = group;
-    self->last_done = group;
-    pthread_mutex_unlock(&self->lock);
-    signal_loop(self);
-}
-
-/* Write groups until one needs the interpreter. A group that failed is returned, with `error`. */
-static group_t *serve(AppendQueue *self, wal_file_t *file, int *error)
-{
-    group_t *group;
-
-    *error = 0;
-    while ((group = next_group(self, file)) != NULL) {
-        int64_t began_ns = now_ns();
-
-        group->handover_ns = began_ns - group->appends->pushed_ns;
-        *error = write_group(file, group);
-        if (*error == EINVAL || *error == EOPNOTSUPP) { /* a system that cannot write blocks any more */
-            *error = 0;
-            put_back(self, group);
-            return NULL;
-        }
-        if (*error != 0)
-            return group;
-        group->synced_ns = now_ns();
-        group->write_ns = group->synced_ns - began_ns;
-        handed_back(self, group);
-    }
-    return NULL;
-}
-
 /* Groups that the loop has not taken yet become reports, before any other. They are made first: a collection may run meanwhile, and
  * the loop drain what is there. */
-static int report_groups(AppendQueue *self)
+int report_groups(AppendQueue *self)
 {
     PyObject *groups = PyList_New(0);
     int failed = groups == NULL || move_groups(self, taken_groups(self), groups) < 0;
@@ -465,69 +247,15 @@ static int report_groups(AppendQueue *self)
     return failed ? -1 : 0;
 }
 
-/* What `serve` returns. */
-static PyObject *served(const wal_file_t *file, group_t *failed, int error)
-{
-    PyObject *positions = failed == NULL ? PyList_New(0) : positions_of(failed->appends, failed->count);
-    PyObject *entries = failed == NULL ? PyList_New(0) : entries_of(failed->appends, failed->count);
-
-    PyMem_RawFree(failed);
-    return Py_BuildValue("(Ly#LiNN)", (long long)file->position, file->memory, (Py_ssize_t)(file->position % BLOCK_BYTES),
-                         (long long)file->lsn, error, entries, positions);
-}
-
-/* serve(descriptor, memory, begun, position, file_bytes, mark, lsn, generation, replicated, group_bytes_max): write groups of plain
- * appends at the position of a file, behind `begun`, which its last block holds, until there is one that is not plain, does not fit
- * or fails, or the queue is closed. (position, what its block holds then, next LSN, errno, entries and positions of the group that
- * failed). */
-static PyObject *queue_serve(AppendQueue *self, PyObject *args)
-{
-    wal_file_t file = {0};
-    Py_buffer memory, begun, mark;
-    long long position, file_bytes, lsn, generation, group_bytes_max;
-    int error = 0, sound;
-    group_t *failed = NULL;
-    PyObject *result = NULL;
-
-    if (!PyArg_ParseTuple(args, "iw*y*LLy*LLpL", &file.descriptor, &memory, &begun, &position, &file_bytes, &mark, &lsn, &generation,
-                          &file.replicated, &group_bytes_max))
-        return NULL;
-    sound = position >= 0 && begun.len == position % BLOCK_BYTES && mark.len == MARK_BYTES &&
-            memory.len >= 2 * BLOCK_BYTES + PLAIN_BYTES_MAX && group_bytes_max > 0 && (uintptr_t)memory.buf % BLOCK_BYTES == 0;
-    if (!sound) {
-        PyErr_SetString(PyExc_ValueError, "the block's beginning, a mark, and aligned memory that has room are needed");
-    } else {
-        file.memory = memory.buf;
-        file.position = position;
-        file.file_bytes = file_bytes - file_bytes % BLOCK_BYTES; /* the end of the last block that is written is inside the file */
-        file.mark = mark.buf;
-        file.lsn = lsn;
-        file.generation = generation;
-        file.group_bytes_max =
-            group_bytes_max < memory.len - 2 * BLOCK_BYTES ? group_bytes_max : (int64_t)(memory.len - 2 * BLOCK_BYTES);
-        memcpy(file.memory, begun.buf, (size_t)begun.len);
-        if (is_ours(self, &file)) {
-            Py_BEGIN_ALLOW_THREADS
-            failed = serve(self, &file, &error);
-            Py_END_ALLOW_THREADS
-        }
-        if (report_groups(self) == 0)
-            result = served(&file, failed, error);
-    }
-    PyBuffer_Release(&memory);
-    PyBuffer_Release(&begun);
-    PyBuffer_Release(&mark);
-    return result;
-}
-
 /* ── the type ── */
 
 static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
+    static char *words[] = {"", NULL};
     AppendQueue *self;
     PyObject *group_type;
 
-    if ((names != NULL && PyDict_GET_SIZE(names) > 0) || !PyArg_ParseTuple(args, "O", &group_type))
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O", words, &group_type))
         return NULL;
     if (!is_tuple_type(group_type)) {
         PyErr_SetString(PyExc_TypeError, "a group is a tuple");

@@ -76,6 +76,22 @@ typedef struct {
 /* What the thread waits for: one that waits for both waits for appends first. */
 enum { FOR_APPENDS = 1, FOR_THE_LOOP };
 
+/* pending_append.c: all of it with the interpreter. NULL: an exception is set. `entries_of` lets go of the appends. */
+int64_t now_ns(void);
+append_t *new_append(PyObject *entry, int plain);
+void free_append(append_t *append);
+void free_appends(append_t *append);
+PyObject *entries_of(append_t *append, Py_ssize_t count);
+PyObject *positions_of(const append_t *append, Py_ssize_t count);
+
+/* append_queue.c */
+void signal_loop(AppendQueue *self);
+void wait_locked(AppendQueue *self, int what);
+int report_groups(AppendQueue *self);
+
+/* append_serve.c */
+PyObject *queue_serve(AppendQueue *self, PyObject *args);
+
 /* group_write.c: 0, or the error. The file is moved on, and the appends know their positions, when it is written. */
 int write_group(wal_file_t *file, group_t *group);
 

@@ -221,6 +221,8 @@ def test_bad_arguments_are_refused(lane: Lane) -> None:
         lane.queue.append((), True)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         native.AppendQueue(list)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        native.AppendQueue(group_type=CommitGroup)  # type: ignore[call-arg]
     with pytest.raises(IndexError):
         lane.queue.popleft()
     with pytest.raises(ValueError, match="another size"):
