@@ -24,31 +24,28 @@ static PyObject *reader_take(RunReader *self, PyObject *const *args, Py_ssize_t 
     return run != NULL ? (PyObject *)run : none_if_odd();
 }
 
-/* Count a run; how many bytes all requests take now, or -1. */
-static Py_ssize_t count_bytes(RunReader *self, const ProduceRun *run)
+/* Count a run; whether there is room for another one. -1: an exception is set. */
+static int count_run(RunReader *self, const ProduceRun *run)
 {
-    PyObject *used = PyObject_GetAttr(self->host, self->used_name);
-    Py_ssize_t before = used == NULL ? -1 : PyLong_AsSsize_t(used);
+    Py_ssize_t used = add_to(self->host, self->used_name, run->size);
+    Py_ssize_t bytes = add_to(self->connection, self->bytes_name, run->size);
+    Py_ssize_t requests = add_to(self->connection, self->requests_name, run->count);
 
-    Py_XDECREF(used);
-    if ((before == -1 && PyErr_Occurred()) || set_number(self->host, self->used_name, before + run->size) < 0 ||
-        set_number(self->connection, self->bytes_name, run->size) < 0 ||
-        set_number(self->connection, self->requests_name, run->count) < 0)
+    if (PyErr_Occurred())
         return -1;
-    return before + run->size;
+    return used < self->used_bytes_max && bytes < self->in_flight_bytes_max && requests < self->requests_max;
 }
 
 static int hand_over(RunReader *self, ProduceRun *run)
 {
-    int first = PyList_GET_SIZE(self->inbox) == 0;
-    Py_ssize_t used = count_bytes(self, run);
+    int first = PyList_GET_SIZE(self->inbox) == 0, room = count_run(self, run);
     PyObject *paused;
 
-    if (PyErr_Occurred() || called(self->in_flight_append, (PyObject *)run) < 0 || PyList_Append(self->inbox, (PyObject *)run) < 0 ||
+    if (room < 0 || called(self->in_flight_append, (PyObject *)run) < 0 || PyList_Append(self->inbox, (PyObject *)run) < 0 ||
         (first && called(self->on_first, NULL) < 0))
         return -1;
-    if (used < self->used_bytes_max) {
-        self->state = HANDED_OVER;
+    if (room) {
+        self->state = ARMED;
         return 0;
     }
     paused = PyObject_CallMethodNoArgs(self->connection, self->flow_name); /* it is not read before there is room */
@@ -66,8 +63,12 @@ static PyObject *reader_updated(RunReader *self, PyObject *bytes)
 
     if (size == -1 && PyErr_Occurred())
         return NULL;
-    if (self->state == ARMED && size > 0 && size <= self->scratch.len && self->connection != NULL)
-        run = read_run(self, start, start + size, self->requests_max);
+    if (self->state == ARMED && size > 0 && size <= self->scratch.len && self->connection != NULL) {
+        Py_ssize_t requests = number_of(self->connection, self->requests_name);
+
+        if (!PyErr_Occurred())
+            run = read_run(self, start, start + size, self->requests_max - requests);
+    }
     self->state = BUSY;
     if (run != NULL && run->call != NULL && run->size == size) {
         int failed = hand_over(self, run);
@@ -85,8 +86,7 @@ static PyObject *reader_updated(RunReader *self, PyObject *bytes)
     return PyObject_CallOneArg(self->receive, bytes);
 }
 
-/* get_buffer(sizehint): where bytes are to arrive. A connection at rest, or but for a run that was handed over, has begun no frame of
- * its own. */
+/* get_buffer(sizehint): where bytes are to arrive. A connection that is armed has begun no frame of its own. */
 static PyObject *reader_buffer(RunReader *self, PyObject *hint)
 {
     return self->state == BUSY ? PyObject_CallOneArg(self->buffer, hint) : Py_NewRef(self->shared);
@@ -100,8 +100,8 @@ static int reader_traverse(RunReader *self, visitproc visit, void *arg)
     Py_VISIT(self->api);
     Py_VISIT(self->receive);
     Py_VISIT(self->buffer);
+    Py_VISIT(self->in_flight);
     Py_VISIT(self->in_flight_append);
-    Py_VISIT(self->in_flight_clear);
     Py_VISIT(self->write);
     Py_VISIT(self->unsent);
     Py_VISIT(self->host);
@@ -135,8 +135,8 @@ static void reader_dealloc(RunReader *self)
     Py_XDECREF(self->receive);
     Py_XDECREF(self->buffer);
     Py_XDECREF(self->shared);
+    Py_XDECREF(self->in_flight);
     Py_XDECREF(self->in_flight_append);
-    Py_XDECREF(self->in_flight_clear);
     Py_XDECREF(self->inbox);
     Py_XDECREF(self->on_first);
     Py_XDECREF(self->stopwatch);
@@ -179,19 +179,18 @@ static int is_shared(RunReader *self, PyObject *memory)
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
     static char *words[] = {"connection", "host", "api", "receive", "buffer", "in_flight", "inbox", "on_first", "scratch", "stopwatch",
-                            "versions", "requests_max", "bytes_max", "used_bytes_max", NULL};
+                            "versions", "requests_max", "bytes_max", "in_flight_bytes_max", "used_bytes_max", NULL};
     RunReader *self = (RunReader *)type->tp_alloc(type, 0);
     PyObject *connection, *host, *api, *receive, *buffer, *in_flight, *inbox, *on_first, *shared, *stopwatch;
 
     if (self == NULL)
         return NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOOOO!OOO(llll)nnn", words, &connection, &host, &api, &receive, &buffer,
+    if (!PyArg_ParseTupleAndKeywords(args, names, "$OOOOOOO!OOO(llll)nnnn", words, &connection, &host, &api, &receive, &buffer,
                                      &in_flight, &PyList_Type, &inbox, &on_first, &shared, &stopwatch, &self->versions[0],
                                      &self->versions[1], &self->versions[2], &self->versions[3], &self->requests_max,
-                                     &self->bytes_max, &self->used_bytes_max) ||
+                                     &self->bytes_max, &self->in_flight_bytes_max, &self->used_bytes_max) ||
         !is_shared(self, shared) || !intern_names(self) || (self->run_type = run_type_of(type)) == NULL ||
-        (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL ||
-        (self->in_flight_clear = PyObject_GetAttrString(in_flight, "clear")) == NULL) {
+        (self->in_flight_append = PyObject_GetAttrString(in_flight, "append")) == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -201,6 +200,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *names)
     self->receive = Py_NewRef(receive);
     self->buffer = Py_NewRef(buffer);
     self->shared = Py_NewRef(shared);
+    self->in_flight = Py_NewRef(in_flight);
     self->inbox = Py_NewRef(inbox);
     self->on_first = Py_NewRef(on_first);
     self->stopwatch = Py_NewRef(stopwatch);
@@ -232,7 +232,7 @@ static int set_armed(RunReader *self, PyObject *value, void *unused)
 }
 
 static PyGetSetDef reader_properties[] = {
-    {"armed", (getter)get_armed, (setter)set_armed, "Whether the connection is at rest, so that a run may be handed over.", NULL},
+    {"armed", (getter)get_armed, (setter)set_armed, "Whether nothing is in flight but runs, so that another may be handed over.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -66,8 +66,21 @@ static void count(sending_t *sending, const ProduceRun *run)
     sending->bytes += run->size;
 }
 
-/* The response to a run that is alone in flight of its connection, which is at rest then. */
-static int send_alone(sending_t *sending, ProduceRun *run, RunReader *reader, PyObject *response)
+/* Whether a run is the first in flight of a connection that has nothing but such runs. -1: an exception is set. */
+static int is_next(const ProduceRun *run, RunReader *reader)
+{
+    PyObject *first;
+
+    if (reader == NULL || reader->state != ARMED || reader->connection == NULL || reader->write == NULL || reader->unsent == NULL)
+        return 0;
+    if (PySequence_Size(reader->in_flight) <= 0)
+        return PyErr_Occurred() ? -1 : 0;
+    first = PySequence_GetItem(reader->in_flight, 0);
+    Py_XDECREF(first);
+    return first == NULL ? -1 : first == (const PyObject *)run;
+}
+
+static int send_next(sending_t *sending, ProduceRun *run, RunReader *reader, PyObject *response)
 {
     reader->state = sending->arm ? ARMED : BUSY; /* before it is written: a transport that is full makes it busy */
     if (called(reader->write, response) < 0) {
@@ -76,8 +89,9 @@ static int send_alone(sending_t *sending, ProduceRun *run, RunReader *reader, Py
     }
     run->done = 1;
     count(sending, run);
-    if (called(reader->in_flight_clear, NULL) < 0 || set_number(reader->connection, reader->bytes_name, 0) < 0 ||
-        set_number(reader->connection, reader->requests_name, 0) < 0 ||
+    add_to(reader->connection, reader->bytes_name, -run->size);
+    add_to(reader->connection, reader->requests_name, -run->count);
+    if (PyErr_Occurred() || PySequence_DelItem(reader->in_flight, 0) < 0 ||
         PyObject_SetAttr(reader->connection, reader->active_name, sending->now_ms) < 0)
         return -1;
     return note_unread(sending, reader);
@@ -89,9 +103,8 @@ static int send_all(sending_t *sending, PyObject *runs, PyObject *responses)
         PyObject *item = Py_NewRef(PyList_GET_ITEM(runs, at)), *response = Py_NewRef(PyList_GET_ITEM(responses, at));
         ProduceRun *run = (ProduceRun *)item;
         RunReader *reader = (RunReader *)run->reader;
-        int alone = reader != NULL && reader->state == HANDED_OVER && reader->connection != NULL && reader->write != NULL &&
-                    reader->unsent != NULL;
-        int failed = alone ? send_alone(sending, run, reader, response) : noted(sending->left, item, response);
+        int next = is_next(run, reader);
+        int failed = next == 1 ? send_next(sending, run, reader, response) : next < 0 || noted(sending->left, item, response) < 0;
 
         Py_DECREF(item);
         Py_DECREF(response);

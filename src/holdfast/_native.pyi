@@ -82,6 +82,7 @@ class RunReader:
         versions: tuple[int, int, int, int],
         requests_max: int,
         bytes_max: int,
+        in_flight_bytes_max: int,
         used_bytes_max: int,
     ) -> None: ...
     def take(self, data: Any, at: int, most: int, /) -> ProduceRun | None: ...

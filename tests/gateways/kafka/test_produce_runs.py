@@ -290,7 +290,7 @@ async def test_runs_behind_one_that_closes_the_connection_are_not_appended(
 def new_reader(connection: object = None, **changed: Any) -> Any:
     """A reader of a connection that receives nothing."""
     given: dict[str, Any] = {
-        "connection": connection or SimpleNamespace(),
+        "connection": connection or SimpleNamespace(_requests=0),
         "host": SimpleNamespace(used_bytes=0),
         "api": PRODUCE_API,
         "buffer": lambda hint: memoryview(bytearray(hint)),
@@ -303,6 +303,7 @@ def new_reader(connection: object = None, **changed: Any) -> Any:
         "versions": RUN_VERSIONS,
         "requests_max": 8,
         "bytes_max": 1 << 20,
+        "in_flight_bytes_max": 1 << 25,
         "used_bytes_max": 1 << 30,
     }
     return native.RunReader(**given | changed)
@@ -510,14 +511,14 @@ def test_the_reader_is_called_wrongly_and_lives() -> None:
 class Received:
     """A connection at rest whose last run was PLAIN, and what it received otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.scratch, self.sizes, self.first = bytearray(1 << 16), list[int](), 0
         self.inbox, self.in_flight = list[Any](), list[Any]()
         self._bytes = self._requests = self.active_at_ms = self.used_bytes = self.flow_controlled = 0
         self.reader = new_reader(
             self,
+            **{"used_bytes_max": 2_000} | limits,
             host=self,
-            used_bytes_max=2_000,
             receive=self.sizes.append,
             inbox=self.inbox,
             in_flight=self.in_flight,
@@ -538,15 +539,15 @@ class Received:
         self.reader.buffer_updated(len(data))
 
 
-def test_an_armed_reader_hands_over_a_run_like_the_last_one() -> None:
+def test_an_armed_reader_hands_over_runs_like_the_last_one() -> None:
     connection = Received()
-    for turn in range(3):
-        connection.reader.armed = True
-        data = shaped(PLAIN, turn) + shaped(PLAIN, turn + 1)
+    connection.reader.armed = True
+    for turn in range(1, 4):
+        data = shaped(PLAIN, turn - 1) + shaped(PLAIN, turn)
         connection.receive(data)
-        assert not connection.reader.armed
-        assert (connection._bytes, connection._requests) == (len(data), 2)
-        assert connection.used_bytes == (turn + 1) * len(data)
+        assert connection.reader.armed
+        assert (connection._bytes, connection._requests) == (turn * len(data), turn * 2)
+        assert connection.used_bytes == turn * len(data)
     assert connection.flow_controlled == 0
     assert [run.correlations for run in connection.inbox] == [[0, 1], [1, 2], [2, 3]]
     assert connection.inbox == connection.in_flight
@@ -556,7 +557,41 @@ def test_an_armed_reader_hands_over_a_run_like_the_last_one() -> None:
     assert (connection.first, connection.sizes) == (1, [])
 
 
-def test_responses_are_sent_to_those_that_are_at_rest_but_for_their_run() -> None:
+def test_runs_of_one_connection_are_answered_in_their_order() -> None:
+    """One that is not the next is left to the connection, and so is the next one then: it is not the last that has its response."""
+    written: list[bytes] = []
+    connection = Received(used_bytes_max=1 << 20)
+    connection.reader.write, connection.reader.unsent = written.append, lambda: 0
+    connection.reader.armed = True
+    for turn in range(4):
+        connection.receive(shaped(PLAIN, turn))
+    first, second, third, fourth = connection.inbox
+    *_, left, _ = native.send_responses([first, second], [b"0", b"1"], 70, 10, True, 0)
+    assert (written, left, connection.in_flight) == ([b"0", b"1"], [], [third, fourth])
+    assert (connection._requests, connection._bytes) == (2, third.size + fourth.size)
+    assert connection.reader.armed
+    *_, left, _ = native.send_responses([fourth], [b"3"], 71, 10, True, 0)
+    assert (left, connection.in_flight) == ([(fourth, b"3")], [third, fourth])
+    connection.reader.armed = False  # as the connection does, which holds that one back
+    *_, left, _ = native.send_responses([third], [b"2"], 72, 10, True, 0)
+    assert (left, written, connection.active_at_ms) == ([(third, b"2")], [b"0", b"1"], 70)
+
+
+@pytest.mark.parametrize("limit", ["requests_max", "in_flight_bytes_max"])
+def test_a_connection_with_as_much_in_flight_as_it_may_looks_at_its_limits(limit: str) -> None:
+    one = len(shaped(PLAIN, 0))
+    connection = Received(used_bytes_max=1 << 20, **{limit: 2 if limit == "requests_max" else 2 * one})
+    connection.reader.armed = True
+    connection.receive(shaped(PLAIN, 0))
+    assert (connection.reader.armed, connection.flow_controlled) == (True, 0)
+    connection.receive(shaped(PLAIN, 1))
+    assert (connection.reader.armed, connection.flow_controlled) == (False, 1)
+    connection.reader.armed = True  # it is not: more than it may have is received, not handed over
+    connection.receive(shaped(PLAIN, 2) * (1 if limit == "requests_max" else 9))
+    assert (len(connection.inbox), len(connection.sizes)) == (2, 1)
+
+
+def test_responses_are_sent_to_those_that_have_nothing_in_flight_but_runs() -> None:
     """To the others the caller sends them, and to those that cannot be written to nobody does."""
     written: list[bytes] = []
     connections = [Received() for _ in range(5)]
@@ -566,6 +601,7 @@ def test_responses_are_sent_to_those_that_are_at_rest_but_for_their_run() -> Non
         each.receive(shaped(PLAIN, at) * 2)
     _, busy, disarmed, broken, unread = connections
     busy.receive(b"the begin of the next")
+    assert not busy.reader.armed
     disarmed.reader.armed = False
     broken.reader.write = lambda response: 1 // 0
     runs, responses = [each.in_flight[0] for each in connections], [b"0", b"1", b"2", b"3", b"4"]
@@ -674,6 +710,31 @@ def test_a_reader_and_its_connection_are_collected_together() -> None:
 
 
 # ── armed connections ──
+
+
+async def test_requests_that_come_while_others_are_in_flight_are_answered_in_order(tmp_path: Path) -> None:
+    """A disk that stands still must not cost each of them the long way."""
+    async with one_client(tmp_path) as (gateway, client):
+        (connection,) = gateway.server.connections
+        assert await answers(client, [orders("a")]) == [(0, 1)]
+        reader, received = reader_of(connection), list[int]()
+        connection._received = lambda data: received.append(len(data))  # type: ignore[method-assign]
+        wal = gateway.node.agent.wal
+        synced, held = wal._writer._reports.synced, list[Any]()
+        wal._writer._reports = wal._writer._reports._replace(synced=held.append)
+        for number in range(40):
+            await client.send_bytes(framed(VERSION, orders(f"{number}"), number))
+            await async_until(lambda number=number: connection._requests == number + 1)
+            assert reader.armed
+        wal._writer._reports = wal._writer._reports._replace(synced=synced)
+        for group in held:
+            synced(group)
+        for number in range(40):
+            answer = client.understood(PRODUCE, VERSION, number, await client.receive())
+            assert answer.responses[0].partition_responses[0].base_offset == 2 + number
+        assert (reader.armed, received, connection._bytes, connection._requests) == (True, [], 0, 0)
+        assert gateway.server.used_bytes == 0
+        assert await stored(gateway) == ["first", "a", *map(str, range(40))]
 
 
 async def test_requests_one_after_the_other_are_answered_however_they_arrive(tmp_path: Path) -> None:
@@ -799,11 +860,10 @@ async def test_a_run_in_flight_that_is_all_a_connection_may_have_leaves_it_reada
         assert led is not None
         async with led.publish_lock:
             await client.send_bytes(one)
-            await async_until(lambda: connection._requests == 1)
-            assert not connection._read_paused, "it was handed over"
+            await async_until(lambda: connection._read_paused)
             connection.memory_freed()  # requests of others were answered
-            assert connection._read_paused
             gateway.server.released(0)  # and more of them
+            assert connection._read_paused
         assert (await client.receive())[0] == 0
         await taken_whole(client, one, 0, 1)
 

@@ -3,8 +3,9 @@
 Pipelined requests (Produce) are in flight together; every other request waits for the responses to those before it, as in Kafka,
 because it may depend on them. Bytes that are not a request close the connection with one log line and affect no other.
 
-A connection at rest is armed: a run of Produce requests that arrives then is handed over in C (`_run_reader`), with the effects
-that `_take_run` and `_start_run` have. Whatever else happens disarms it, and goes on here.
+A connection with nothing in flight but runs of Produce requests is armed: a run that arrives then is handed over in C
+(`_run_reader`), with the effects that `_take_run` and `_start_run` have, and answered there, if it is the next. Whatever else
+happens disarms it, and goes on here.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ _log: Final = logging.getLogger(__name__)
 
 _REQUEST_HEADER: Final = Struct(">hhi")  # key, version, correlation id
 _NO_BODY: Final = memoryview(b"")
+_ARMED_IN_FLIGHT_MAX: Final = 16  # each is looked at
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 
 
@@ -103,6 +105,7 @@ class KafkaConnection(FrameReceiver):
             versions=RUN_VERSIONS,
             requests_max=self._requests_max,
             bytes_max=self._settings.request_bytes_max,
+            in_flight_bytes_max=self._in_flight_bytes_max,
             used_bytes_max=self._server.bytes_max,
         )
         self.__dict__["buffer_updated"], self.__dict__["get_buffer"] = reader.buffer_updated, reader.get_buffer
@@ -382,16 +385,18 @@ class KafkaConnection(FrameReceiver):
     def respond_to_run(self, run: "ProduceRun", response: bytes | BaseException) -> None:
         """Send all its responses, or close the connection for an error."""
         self._respond(run, (response,) if isinstance(response, bytes) else response)
-        self._arm_if_at_rest()
+        self._arm_if_plain()
 
-    def _arm_if_at_rest(self) -> None:
-        """Nothing is in flight, nothing has begun to arrive, nothing is held back: what arrives next may be handed over."""
+    def _arm_if_plain(self) -> None:
+        """Only runs are in flight, nothing has begun to arrive, nothing is held back: what arrives next may be handed over."""
         if self._run_reader is not None:
+            in_flight = self._in_flight
             self._run_reader.armed = (
-                not self._in_flight
+                len(in_flight) <= _ARMED_IN_FLIGHT_MAX
+                and not any(each.done or isinstance(each, InFlightRequest) for each in in_flight)
                 and not self._queued
-                and not self._bytes
                 and not self._length
+                and self._frame is self._held is self._unparsed is None
                 and not (self._closing or self._stopping or self._pumping or self._read_paused or self._write_paused)
                 and self._muted is None
                 and self._access is None
