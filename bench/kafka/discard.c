@@ -1,6 +1,9 @@
 /* The ceiling of loopback: a "broker" that reads what it is sent, throws it away and says that all is well.
 
-   discard
+   discard [FILE]
+
+   With FILE it writes what it is sent there before it answers, and syncs once for all that has come meanwhile: what a server costs that
+   does nothing but make records durable. The file is written beforehand and written over in order, as a recycled log is.
 
    Prints its port, serves until it is killed. It knows just what librdkafka needs in order to produce and to fetch: ApiVersions,
    Metadata, InitProducerId, Produce 3 and Fetch 4, one thread, no checks. A topic named pN-... has N partitions. The first large
@@ -9,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -26,6 +30,9 @@
 #define BUFFER (8 << 20)
 #define ANSWER_MAX (1 << 16)
 #define PIECES_MAX 1000
+#define DISK_BYTES (64 << 20)
+#define ROUND_MAX (16 << 20)   /* bytes of requests that are synced together */
+#define LATER_MAX (1 << 16)    /* answers to them */
 #define KEPT_MIN 4096 /* smaller batches than this are of a slow start */
 
 enum { PRODUCE = 0, FETCH = 1, METADATA = 3, API_VERSIONS = 18, INIT_PRODUCER_ID = 22 };
@@ -47,6 +54,14 @@ static int port;
 static int64_t producer_ids;
 static char kept_topic[256];
 static partition_t kept[PARTITIONS_MAX];
+
+/* Of the file: what is written next, and the answers that wait for it. */
+static int file = -1;
+static off_t file_at;
+static char *round_bytes, *round_answers;
+static size_t round_filled, answers_filled;
+static struct { int fd; size_t size; } later[LATER_MAX];
+static int later_count;
 
 /* Reading and writing: a cursor over big-endian fields. */
 static int16_t get16(char **at) { uint16_t v; memcpy(&v, *at, 2); *at += 2; return (int16_t)be16toh(v); }
@@ -146,6 +161,7 @@ static int produce(char **in, char **out) {
             if (partition < 0 || partition >= PARTITIONS_MAX || size < 61) exit(2);
             int64_t offset = strcmp(text, kept_topic) == 0 ? kept[partition].produced : 0;
             keep(text, partition, *in, size);
+            if (file >= 0) memcpy(round_bytes + round_filled, *in, (size_t)size), round_filled += (size_t)size;
             *in += size;
             put32(out, partition), put16(out, 0), put64(out, offset), put64(out, -1);
         }
@@ -199,6 +215,29 @@ static void fetch(int fd, char **in, char *head, char **out) {
     send_all(fd, pieces, count);
 }
 
+static void sync_round(void) {
+    if (round_filled) {
+        if (file_at + (off_t)round_filled > DISK_BYTES) file_at = 0;
+        if (pwrite(file, round_bytes, round_filled, file_at) != (ssize_t)round_filled || fdatasync(file)) exit(3);
+        file_at += (off_t)round_filled;
+    }
+    char *at = round_answers;
+    for (int each = 0; each < later_count; each++) {
+        struct iovec whole = {at, later[each].size};
+        send_all(later[each].fd, &whole, 1);
+        at += later[each].size;
+    }
+    round_filled = answers_filled = 0, later_count = 0;
+}
+
+static void answer_later(int fd, const char *from, size_t size) {
+    memcpy(round_answers + answers_filled, from, size);
+    answers_filled += size;
+    if (later_count && later[later_count - 1].fd == fd) later[later_count - 1].size += size;
+    else later[later_count].fd = fd, later[later_count++].size = size;
+    if (later_count == LATER_MAX || round_filled > ROUND_MAX / 2 || answers_filled > ROUND_MAX - ANSWER_MAX) sync_round();
+}
+
 static void answer(int fd, char *in) {
     static char room[ANSWER_MAX];
     char client[256], *head = room, *out = room + 8;
@@ -218,7 +257,8 @@ static void answer(int fd, char *in) {
     else if (produce(&in, &out) == 0) return;
     put32(&head, out - room - 4);
     struct iovec whole = {room, (size_t)(out - room)};
-    send_all(fd, &whole, 1);
+    if (api == PRODUCE && file >= 0) answer_later(fd, room, whole.iov_len);
+    else send_all(fd, &whole, 1);
 }
 
 /* 0 when the other side is gone. */
@@ -240,7 +280,16 @@ static int serve(connection_t *from) {
     return 1;
 }
 
-int main(void) {
+static void open_file(const char *path) {
+    round_bytes = calloc(1, ROUND_MAX), round_answers = malloc(ROUND_MAX);
+    file = open(path, O_RDWR | O_CREAT, 0600);
+    for (off_t at = 0; file >= 0 && at < DISK_BYTES; at += ROUND_MAX)
+        if (pwrite(file, round_bytes, ROUND_MAX, at) != ROUND_MAX) exit(3);
+    if (file < 0 || fsync(file)) exit(3);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) open_file(argv[1]);
     signal(SIGPIPE, SIG_IGN); /* a consumer that has enough leaves in the middle of an answer */
     int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -259,6 +308,7 @@ int main(void) {
             close(open[each].fd), free(open[each].bytes);
             open[each] = open[--count], watched[each + 1] = watched[count + 1];
         }
+        if (later_count) sync_round();
         if (watched[0].revents & POLLIN && count < CONNECTIONS_MAX) {
             int fd = accept(listener, NULL, NULL);
             if (fd < 0) continue;

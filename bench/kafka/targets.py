@@ -153,12 +153,13 @@ class _DiscardTarget(KafkaTarget):
 
 
 @contextmanager
-def discard(directory: Path) -> Iterator[Target]:
+def discard(directory: Path, *file: Path) -> Iterator[Target]:
+    """A C program that keeps nothing; with a file it writes and syncs what it is sent before it answers."""
     try:
         program = compiled("discard")
     except NoCompilerError as error:
         raise UnavailableError("discard", str(error)) from None
-    with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([program, *file], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             yield _DiscardTarget(process.stdout.readline().strip(), process.pid)

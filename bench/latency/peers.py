@@ -66,6 +66,14 @@ def ceiling(directory: Path, partitions: int) -> Iterator[Running]:
         yield _kafka(target, partitions)
 
 
+@contextmanager
+def bare_server(directory: Path, partitions: int) -> Iterator[Running]:
+    directory.mkdir(parents=True)
+    with targets.discard(directory, directory / "log") as target:
+        assert isinstance(target, KafkaTarget)
+        yield _kafka(target, partitions)
+
+
 def _kafka(target: KafkaTarget, partitions: int, metrics_url: str | None = None) -> Running:
     topic, port = target.create(partitions), int(target.bootstrap.rpartition(":")[2])
     return Running(target.pid, port, "kafka", partial(kafka_frame, topic, partitions), metrics_url=metrics_url)
@@ -113,5 +121,6 @@ PEERS: Final = (
     Peer(DISK, "bare disk, fdatasync", None),
     Peer("valkey", "Valkey XADD, appendfsync always", valkey),
     Peer("nats", "JetStream, sync always", jetstream),
+    Peer("bare-server", "C server, fdatasync, no more", bare_server),
     Peer("ceiling", "ceiling: nothing stored", ceiling),
 )

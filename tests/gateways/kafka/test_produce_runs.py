@@ -712,6 +712,10 @@ def test_a_reader_and_its_connection_are_collected_together() -> None:
 # ── armed connections ──
 
 
+def has_requests(connection: KafkaConnection, count: int) -> bool:
+    return connection._requests == count
+
+
 async def test_requests_that_come_while_others_are_in_flight_are_answered_in_order(tmp_path: Path) -> None:
     """A disk that stands still must not cost each of them the long way."""
     async with one_client(tmp_path) as (gateway, client):
@@ -724,7 +728,7 @@ async def test_requests_that_come_while_others_are_in_flight_are_answered_in_ord
         wal._writer._reports = wal._writer._reports._replace(synced=held.append)
         for number in range(40):
             await client.send_bytes(framed(VERSION, orders(f"{number}"), number))
-            await async_until(lambda number=number: connection._requests == number + 1)
+            await async_until(partial(has_requests, connection, number + 1))
             assert reader.armed
         wal._writer._reports = wal._writer._reports._replace(synced=synced)
         for group in held:

@@ -396,7 +396,7 @@ class KafkaConnection(FrameReceiver):
                 and not any(each.done or isinstance(each, InFlightRequest) for each in in_flight)
                 and not self._queued
                 and not self._length
-                and self._frame is self._held is self._unparsed is None
+                and (self._frame is None and self._held is None and self._unparsed is None)
                 and not (self._closing or self._stopping or self._pumping or self._read_paused or self._write_paused)
                 and self._muted is None
                 and self._access is None
