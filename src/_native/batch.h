@@ -169,6 +169,7 @@ PyObject *write_values(PyObject *module, PyObject *args);
 PyObject *write_blocks(PyObject *module, PyObject *args);
 PyObject *write_padded(PyObject *module, PyObject *args);
 PyObject *address(PyObject *module, PyObject *part);
+PyObject *shorten_time_slice(PyObject *module, PyObject *unused);
 PyObject *joined(PyObject *module, PyObject *args);
 PyObject *produce(PyObject *module, PyObject *args);
 PyObject *responses(PyObject *module, PyObject *args);

@@ -18,6 +18,7 @@ static PyMethodDef methods[] = {
     {"write_blocks", write_blocks, METH_VARARGS, "Write parts to a descriptor through aligned memory, whole blocks only."},
     {"write_padded", write_padded, METH_VARARGS, "Write parts at a position through aligned memory, padded to a block."},
     {"address", address, METH_O, "Where a buffer lies in memory."},
+    {"shorten_time_slice", shorten_time_slice, METH_NOARGS, "Let this thread get a core sooner; whether the kernel took the request."},
     {"joined", joined, METH_VARARGS, "The CRC-32C of two parts one behind the other, from theirs."},
     {"read_blocks", read_blocks, METH_VARARGS, "The blocks of a segment's index, or None if they are wrong."},
     {"pack_blocks", pack_blocks, METH_VARARGS, "The bytes of a segment's index, or None."},

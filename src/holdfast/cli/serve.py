@@ -79,6 +79,7 @@ async def run_serve(args: argparse.Namespace) -> int:
     from holdfast.app.log_format import configure_logging
     from holdfast.app.process import ShutdownSignal, raise_open_file_limit, serve, shorten_switch_interval
     from holdfast.vocabulary.tasks import leaf_errors
+    from holdfast.vocabulary.time_slice import shorten_time_slice
 
     effective = effective_settings_for(args)
     settings = effective.settings
@@ -88,6 +89,7 @@ async def run_serve(args: argparse.Namespace) -> int:
     warn_of_agents_left_out(settings)
     raise_open_file_limit()
     shorten_switch_interval()
+    shorten_time_slice()
     stop = ShutdownSignal()
     stop.listen()
     try:

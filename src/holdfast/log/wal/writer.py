@@ -44,6 +44,7 @@ from holdfast.vocabulary.clock import Clock, stopwatch_ns
 from holdfast.vocabulary.errors import CorruptError, HoldfastError, UnavailableError
 from holdfast.vocabulary.native import native
 from holdfast.vocabulary.settings import KIB
+from holdfast.vocabulary.time_slice import shorten_time_slice
 
 if TYPE_CHECKING:
     from holdfast._native import AppendQueue as NativeQueue
@@ -113,6 +114,7 @@ class WalWriter:
             close_quietly(self._prepared.result().descriptor)
 
     def _serve(self, ended: "asyncio.Future[None]") -> None:
+        shorten_time_slice()
         with suppress(RuntimeError):  # the loop was closed: there is nothing to report to
             try:
                 while self._wait():
