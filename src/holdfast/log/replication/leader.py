@@ -142,12 +142,13 @@ class Leader:
             return Base(partition=self.partition, epoch=self.epoch, published=self.log.base)
         if state.sent < self.log.base:
             state.sent = self.log.base  # released meanwhile: let it say whether it has that
-        news = (self.hw, self.published)
+        published = self.log.base
+        news = (self.hw, published)
         if state.sent == self.log.position and not state.probing:
             if not announce or state.announced == news or state.acked.epoch != self.epoch:
                 return None
             state.announced = news
-            return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=self.published)
+            return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=published)
         previous = state.sent
         # What a learner has is asked without entries: one that answers nothing would be sent them again and again.
         entries = () if state.probing and member in self.learners else self.log.after(previous, bytes_max)
@@ -160,7 +161,7 @@ class Leader:
             previous=previous,
             entries=entries,
             hw=self.hw,
-            published=self.published,
+            published=published,
         )
 
     def reconnected(self, member: str) -> None:

@@ -44,7 +44,8 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def size_bytes(self) -> int:
         """Of its entries."""
-        return sum([entry.size_bytes for entry in self.entries])
+        entries = self.entries
+        return entries[0].size_bytes if len(entries) == 1 else sum([entry.size_bytes for entry in entries])
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -215,8 +216,8 @@ def _decode_frequent(view: memoryview) -> Append | Ack | None:
             matched = Position(matched_epoch, matched_offset)
             return Ack(partition=(topic_id, number), epoch=epoch, matched=matched)
     elif size > _APPEND_ONE.size and view[1] == _CODECS[Append][0]:
-        version, _, topic_id, number, epoch, *numbers, entries, of, base, count, left, checksum = _APPEND_ONE.unpack_from(
-            view
+        version, _, topic_id, number, epoch, *numbers, entries, of, base, count, left, checksum = (
+            _APPEND_ONE.unpack_from(view)
         )
         if (
             (version, entries, left) == (VERSION, 1, size - _APPEND_ONE.size)
