@@ -3,7 +3,8 @@
 One process with 1 or 64 clients, messages of 256 bytes with 1,000 priorities, one by one or 100 to a call. A peer's clients have a
 connection each; ours share the client of their process. All servers run all the time, and every case is measured of one after the
 other, in rounds, so that whatever else the machine does slows down all of them; figures are medians. Ratios are ours to the peer.
-`--cluster` measures latencies of 20 partitions with three replicas on three agent processes, `--waiting` a heap with a backlog.
+`--cluster` measures latencies and processor time of 20 partitions with three replicas on three agent processes, `--waiting` a heap
+with a backlog.
 `--quick` is a smoke run.
 """
 
@@ -11,8 +12,9 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,11 +23,12 @@ from typing import Final
 import uvloop
 from rich.console import Console
 
+from bench.cluster.servers import Cluster
 from bench.figures import Figure, table
 from bench.heap import beanstalkd, ours, postgres, rabbitmq, valkey
 from bench.heap.backlog import backlog
-from bench.heap.queue import OURS, Clients, Queue
-from bench.heap.runs import Latencies, latencies, rates
+from bench.heap.queue import OURS, Clients, Queue, QueueClient
+from bench.heap.runs import Latencies, cycles, latencies, rates
 from bench.machine import MachineUse
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -103,10 +106,20 @@ async def compare(
 async def replicated(
     directory: Path, seconds: float, rounds: int, *, partitions: int = 20, agents: int = 3
 ) -> list[Figure]:
-    """Latencies of a heap with replicas on every agent: medians of so many rounds."""
-    serving = ours.serving(directory, agents=agents, partitions=partitions, log=ours.QUORUM)
+    """Latencies and processor time of a heap with replicas on every agent: medians of so many rounds."""
+    clusters, used_s = list[Cluster](), list[tuple[float, float]]()
+    serving = ours.serving(directory, agents=agents, partitions=partitions, log=ours.QUORUM, on_started=clusters.append)
     async with serving as clients:
-        each = [await _latencies(clients, seconds) for _ in range(rounds)]
+
+        @asynccontextmanager
+        async def counted(number: int) -> AsyncIterator[Sequence[QueueClient]]:
+            async with clients(number) as made:
+                agents_s, client_s = clusters[0].cpu_s(), time.process_time()
+                yield made
+                used_s.append((clusters[0].cpu_s() - agents_s, time.process_time() - client_s))
+
+        each = [await _latencies(counted, seconds) for _ in range(rounds)]
+    agents_ms, client_ms = (statistics.median(row) * 1_000 / cycles(RATE, seconds) for row in zip(*used_s, strict=True))
     found = Latencies._make(map(statistics.median, zip(*each, strict=True)))
     part, note = f"{partitions} partitions, {agents} agents, quorum", f"{RATE:,.0f} cycles/s, {found.behind:.0f} behind"
     aims = {"enqueue_p95": 20.0, "pop_p95": 50.0}
@@ -122,6 +135,9 @@ async def replicated(
         )
         for name, value in found._asdict().items()
         if name != "behind"
+    ] + [
+        Figure(part, f"processor time of a cycle, {who}", "ms", value, note=note)
+        for who, value in (("all agents", agents_ms), ("client", client_ms))
     ]
 
 

@@ -1,12 +1,12 @@
 """Our heaps: one server on its defaults, or three agents with replicas. All clients of a process are one connection of the SDK."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.servers import holdfast_agents
+from bench.cluster.servers import Cluster, holdfast_agents
 from bench.heap.queue import Clients, Job, QueueClient
 from bench.heap.threads import on_thread
 from holdfast import heaps
@@ -47,10 +47,16 @@ class OurClient:
 
 @asynccontextmanager
 async def serving(
-    directory: Path, *, agents: int = 1, partitions: int = 1, log: Mapping[str, object] = LOCAL
+    directory: Path,
+    *,
+    agents: int = 1,
+    partitions: int = 1,
+    log: Mapping[str, object] = LOCAL,
+    on_started: Callable[[Cluster], None] = lambda _: None,
 ) -> AsyncIterator[Clients]:
     """Agents on one store, and a new heap for each set of clients."""
     async with on_thread(holdfast_agents(directory, agents)) as (cluster, _):
+        on_started(cluster)
 
         @asynccontextmanager
         async def clients(number: int) -> AsyncIterator[Sequence[QueueClient]]:

@@ -74,6 +74,11 @@ async def _rate(clients: Sequence[QueueClient], step: Callable[[QueueClient], Aw
     return sum(await asyncio.gather(*map(work, clients))) / (time.perf_counter() - began)
 
 
+def cycles(rate: float, seconds: float) -> int:
+    """How many `latencies` begins."""
+    return max(20, int(rate * seconds))
+
+
 async def latencies(clients: Clients, *, number: int, rate: float, seconds: float) -> Latencies:
     """A cycle each 1/rate seconds, by whichever client is free."""
     enqueues: list[float] = []
@@ -97,7 +102,7 @@ async def latencies(clients: Clients, *, number: int, rate: float, seconds: floa
             finally:
                 free.put_nowait(client)
 
-        began, count = now() + 0.01, max(20, int(rate * seconds))
+        began, count = now() + 0.01, cycles(rate, seconds)
         for turn in range(count):
             due = began + turn / rate
             if due > now():

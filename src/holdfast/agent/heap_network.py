@@ -81,6 +81,8 @@ class _Released(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     tokens: list[bytes]
 
 
+_AT_ONCE: Final = (_Sent, _Told, _Released, _Knock)
+_DONE: Final = msgspec.msgpack.encode(True)
 _Request = _Released | _Said | _Popping | _Sent | _Told | _Knock | _TopicPop
 _REQUEST: Final[msgspec.msgpack.Decoder[_Request]] = msgspec.msgpack.Decoder(_Request)
 _HELLO_ANSWER: Final[msgspec.msgpack.Decoder[Advert | Refused]] = msgspec.msgpack.Decoder(Advert | Refused)
@@ -250,38 +252,53 @@ class HeapNetwork:
             _log.warning("a message of agent %s about heaps is refused: %s", received.peer.agent, error)
             received.answer(index)
             return
-        self._start(self._serve(request, received.peer.agent, partial(received.answer, index)))
+        answer = partial(received.answer, index)
+        if not isinstance(request, _AT_ONCE):
+            self._start(self._serve(request, received.peer.agent, answer))
+            return
+        try:  # nothing waits: it needs no task
+            self._handle(request)
+        except HoldfastError as error:
+            self._refuse(received.peer.agent, error, answer)
+        else:
+            answer(_DONE)
 
-    async def _serve(self, request: _Request, agent: str, answer: Callable[..., None]) -> None:
+    async def _serve(self, request: "_Said | _Popping | _TopicPop", agent: str, answer: Callable[..., None]) -> None:
         try:
             found = await self._answer(request, agent)
         except HoldfastError as error:
-            _log.debug("a message of agent %s about heaps is not served: %s", agent, error)
-            answer()
+            self._refuse(agent, error, answer)
         else:
             answer(msgspec.msgpack.encode(found))
 
-    async def _answer(self, request: _Request, agent: str) -> object:
+    @staticmethod
+    def _refuse(agent: str, error: HoldfastError, answer: Callable[..., None]) -> None:
+        _log.debug("a message of agent %s about heaps is not served: %s", agent, error)
+        answer()
+
+    def _handle(self, request: "_Sent | _Released | _Told | _Knock") -> None:
+        match request:
+            case _Sent(topic, partition, message):
+                deliver(self.link(topic, partition), message)
+            case _Told(topic, advert):
+                self._take_advert(topic, advert)
+            case _Released(topic, partition, tokens):
+                self.release(topic, partition, tokens)
+            case _Knock(topic, partition):
+                self.lost(topic, partition)
+
+    async def _answer(self, request: "_Said | _Popping | _TopicPop", agent: str) -> object:
         match request:
             case _Said(topic, partition, hello):
                 return await self.link(topic, partition).hello(hello, partial(self.told, agent, topic))
             case _Popping(topic, partition, pop, takers):
                 return await self.link(topic, partition).pop(pop, takers)
-            case _Sent(topic, partition, message):
-                deliver(self.link(topic, partition), message)
-            case _Released(topic, partition, tokens):
-                self.release(topic, partition, tokens)
-            case _Told(topic, advert):
-                self._take_advert(topic, advert)
-            case _Knock(topic, partition):
-                self.lost(topic, partition)
             case _TopicPop(topic, count, consumer, visibility_ms, wait_ms):
                 found = self._topic(topic)
                 driver = self.spines.driver(found) if found is not None and self.spines is not None else None
                 if driver is None:
                     raise UnavailableError(f"spine of heap {topic}", "it is not here")
                 return await driver.pop(count=count, consumer=consumer, visibility_ms=visibility_ms, wait_ms=wait_ms)
-        return True
 
 
 class TopicLeaders:

@@ -7,7 +7,7 @@ replica does not answer; the sender takes that for "outcome unknown". Agents who
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -19,13 +19,16 @@ from holdfast.agent.peers.observations import Observation
 from holdfast.agent.peers.peers import Peers
 from holdfast.agent.peers.stream import PeerStream
 from holdfast.log.replication.hosted_replica import name_of
-from holdfast.log.replication.messages import Answer, Append, ReadTail, Request, decode, encode_parts
+from holdfast.log.replication.messages import Ack, Answer, Append, ReadTail, Request, decode, encode_parts
 from holdfast.log.replication.network import OnAnswer, ReplicaListener
+from holdfast.log.replication.positions import PartitionKey
 from holdfast.log.replication.replica_host import ReplicaHost
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError
 
 _log: Final = logging.getLogger(__name__)
+
+_KEYS_MAX: Final = 4096  # remembered
 
 TakeMessage = Callable[[ReceivedMessages, int, PeerMessage], None]
 """Takes one message of a frame, and answers it, now or later."""
@@ -54,7 +57,7 @@ class PeerReplicaNetwork:
         return wal_id == self.wal_id or wal_id in self._streams
 
     def send(self, wal_id: str, message: Request, on_answer: OnAnswer) -> None:
-        if wal_id == self.wal_id:
+        if wal_id == self._host.wal_id:
             self._host.handle(message, wal_id, on_answer)
             return
         stream = self._streams.get(wal_id)
@@ -69,7 +72,7 @@ class PeerReplicaNetwork:
         bulk = isinstance(message, Append) and message.entries
         try:
             return stream.send(
-                name_of(message.partition).encode(),
+                _key_of(message.partition),
                 encode_parts(message),
                 partial(_answered, stream.peer.agent, on_answer),
                 kind=MessageClass.DATA if bulk else MessageClass.CONTROL,
@@ -84,7 +87,7 @@ class PeerReplicaNetwork:
         if received.version < REPLICATION_VERSION:
             raise MalformedFrameError(f"messages in version {received.version}")
         for index, message in enumerate(received.messages):
-            other = self.others.get(bytes(message.key)) if self.others else None
+            other = self.others.get(message.key) if self.others else None
             if other is not None:
                 other(received, index, message)
                 continue
@@ -99,6 +102,8 @@ class PeerReplicaNetwork:
 
     def _decode(self, payload: memoryview) -> Request:
         message = decode(_detached(payload))
+        if isinstance(message, Append):
+            return message
         if not isinstance(message, Request):
             raise InvalidError("message", type(message).__name__, "a request")
         if isinstance(message, ReadTail) and self._peers is not None:
@@ -158,6 +163,11 @@ class PeerReplicaNetwork:
                 self._host.heard(inbound.peer.wal_id, inbound.connection.received_at_ms)
 
 
+@lru_cache(maxsize=_KEYS_MAX)
+def _key_of(partition: PartitionKey) -> bytes:
+    return name_of(partition).encode()
+
+
 def _detached(payload: memoryview) -> Buffer:
     """The payload, without the rest of its frame if that is larger: a replica or a leader may keep it."""
     return bytes(payload) if 2 * len(payload) < memoryview(payload.obj).nbytes else payload
@@ -173,7 +183,7 @@ def _answered(agent: str, on_answer: OnAnswer, payload: memoryview | None) -> No
     if payload:
         try:
             decoded = decode(_detached(payload))
-            if not isinstance(decoded, Answer):
+            if not isinstance(decoded, Ack) and not isinstance(decoded, Answer):
                 raise InvalidError("answer", type(decoded).__name__, "an answer")
             answer = decoded
         except InvalidError as error:

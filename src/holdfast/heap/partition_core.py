@@ -243,6 +243,10 @@ class PartitionCore:
         """Bounded: who asked may be gone without a word, and ask again, while a spine is away for hours."""
         within_ms = self._settings.spine_wait_ms
         try:
+            if all(each.done() for each in waiting):  # before the operation was durable, as nearly always
+                for each in waiting:
+                    each.result()
+                return
             async with asyncio.timeout(within_ms / 1000):
                 for each in waiting:
                     await each

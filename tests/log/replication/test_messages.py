@@ -32,6 +32,7 @@ EPOCHS = (EpochStart(1, 0), EpochStart(3, 5))
 MESSAGES: tuple[Message, ...] = (
     Append(partition=P, epoch=3, previous=Position(2, 5), entries=ENTRIES, hw=5, published=NOWHERE),
     Append(partition=P, epoch=3, previous=NOWHERE, hw=0, published=NOWHERE),
+    Append(partition=P, epoch=3, previous=Position(2, 5), entries=ENTRIES[1:2], hw=5, published=Position(1, 4)),
     Seal(partition=P, epoch=4, wal_id="Wäl"),
     ReadTail(partition=P, epoch=4, start=Position(1, 2), bytes_max=1 << 40),
     Base(partition=P, epoch=4, published=Position(2**62, 2**62)),
@@ -58,6 +59,17 @@ def joined(message: Message) -> Message:
 def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
     assert joined(decode(encode(message))) == joined(message)
     assert joined(decode(bytearray(encode(message)))) == joined(message)
+
+
+def test_the_bytes_of_frequent_messages_are_those_of_earlier_releases() -> None:
+    head = bytes.fromhex("000102030405060708090a0b0c0d0e0f 00000007")
+    one = bytes.fromhex(
+        "0000000000000003 0000000000000002 0000000000000005 0000000000000005 0000000000000001 0000000000000004"
+        "00000001 0000000000000003 0000000000000005 00000002 00000007 b4276dd6"
+    )
+    assert encode(MESSAGES[2]) == b"\1\1" + head + one + b"batches"
+    ack = bytes.fromhex("0000000000000004 0000000000000004 0000000000000009")
+    assert encode(Ack(partition=P, epoch=4, matched=Position(4, 9))) == b"\1\x10" + head + ack
 
 
 def test_payloads_are_neither_copied_on_the_way_out_nor_in() -> None:

@@ -27,19 +27,25 @@ class ReceiveBudget:
     def take(self, messages: Sequence[PeerMessage]) -> None:
         """Count what has arrived. `MalformedFrameError`: the peer sent more than it may."""
         for message in messages:
+            size = message.size
             for window in self._windows(message):
-                if not window.fits(message.size):
+                used = window.used_bytes  # as `fits` and `use` have it: this is done for every message
+                if used and used + size > window.limit_bytes:
                     raise MalformedFrameError(
                         f"{window.used_bytes} bytes are unanswered, {message.size} more exceed the credit of "
                         f"{window.limit_bytes}"
                     )
-                window.use(message.size)
+                window.used_bytes = used + size
 
     def release(self, message: PeerMessage) -> None:
         """It is being answered."""
-        for window in self._windows(message):
-            window.release(message.size)
-        if message.kind is MessageClass.DATA and not self._partitions[message.key].used_bytes:
+        if message.kind is MessageClass.CONTROL:
+            self._control.release(message.size)
+            return
+        self._stream.release(message.size)
+        partition = self._partitions[message.key]
+        partition.release(message.size)
+        if not partition.used_bytes:
             del self._partitions[message.key]
 
     def _windows(self, message: PeerMessage) -> tuple[CreditWindow, ...]:

@@ -159,7 +159,7 @@ class SendQueue:
         partition = self._partitions[message.key]
         recovered = []
         for window, key in ((partition, message.key), (self._stream, STREAM)):
-            window.release(message.size)
+            window.used_bytes -= message.size
             if window.queued_bytes == 0 or self._fits_next(window):
                 window.since_ms = None
             if window.lagging and not window.used_bytes:
@@ -199,7 +199,7 @@ class SendQueue:
     def _send(self, waiting: _Waiting) -> Outgoing:
         message = waiting.queued.popleft()
         waiting.queued_bytes -= message.size
-        waiting.use(message.size)
+        waiting.used_bytes += message.size
         return message
 
     def _give_turn(self, partition: _Waiting) -> None:

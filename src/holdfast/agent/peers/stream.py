@@ -237,10 +237,10 @@ class PeerStream:
     def _flush(self) -> None:
         self._flushing = False
         queue, connection = self._queue, self._connection
-        if queue is None or connection is None:
+        if queue is None or connection is None or not queue.queued_bytes:
             return
         waits = queue.credit_waits
-        while not connection.write_paused and queue.sendable:
+        while queue.queued_bytes and not connection.write_paused and queue.sendable:
             messages = queue.take(self._clock.boot_ms())
             if not messages:
                 break

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -166,11 +167,9 @@ class SpineDriver:
 
     async def _wait(self, demand: _Demand, wait_ms: float) -> None:
         sleep = asyncio.ensure_future(self._clock.sleep_ms(max(0.0, wait_ms)))
+        sleep.add_done_callback(partial(_time_is_over, demand))
         try:
-            await asyncio.wait({demand.done, sleep}, return_when=asyncio.FIRST_COMPLETED)
-            demand.left, demand.is_over = 0, True
-            if demand.under_way:
-                await demand.done  # its messages are being leased
+            await demand.done  # also where the time is over, if its messages are being leased
         finally:
             sleep.cancel()
             if demand in self._demands:
@@ -246,6 +245,13 @@ class SpineDriver:
         """Nobody receives these."""
         for partition, tokens in tokens_of(messages).items():
             self._leaders.release(partition, tokens)
+
+
+def _time_is_over(demand: _Demand, _: object) -> None:
+    """It asks for nothing more. Messages that are being leased are waited for."""
+    demand.left, demand.is_over = 0, True
+    if not demand.under_way:
+        _settle(demand)
 
 
 def tokens_of(messages: Iterable[PoppedMessage]) -> dict[int, list[bytes]]:

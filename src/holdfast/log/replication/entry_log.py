@@ -92,10 +92,12 @@ class EntryLog:
 
     def append(self, entry: ReplicaEntry) -> None:
         """Add the next entry. `CorruptError`: it does not follow."""
-        check_follows(self.position, entry)
+        end = entry.position
+        if entry.base_offset != self.position.offset or entry.epoch != self.position.epoch or not entry.count:
+            check_follows(self.position, entry)
         self._entries.append(entry)
-        self.position = entry.position
-        self._ends.append(self.position)
+        self.position = end
+        self._ends.append(end)
         self.size_bytes += entry.size_bytes
 
     def truncate(self, keep: Position) -> None:

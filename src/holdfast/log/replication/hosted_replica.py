@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.log.errors import NotLeaderError
@@ -234,7 +235,7 @@ class HostedReplica:
         assert replica is not None
         self._handling = True
         try:
-            replica.handle(message, lambda answer: self._answer(item, answer))
+            replica.handle(message, partial(self._answer, item))
         except (InvalidError, CorruptError) as error:
             what = f"{type(message).__name__} of {item.sender} for {name_of(self.partition)}"
             _log.warning("%s refused: %s", what, error)
@@ -253,11 +254,12 @@ class HostedReplica:
             self._leader = message.epoch, item.sender
             if not isinstance(message, Base):
                 self._leader_hw = message.hw
-            self.written_at_ms = self._resources.clock.boot_ms()
+            self.written_at_ms = item.since_ms
 
     def _charge(self) -> None:
         """Count the entries that another agent's leader has sent."""
-        size_bytes = 0 if self._leader[1] == self._resources.wal_id else self.size_bytes
+        own, mine = self._leader[1] == self._resources.wal_id, self._wal_replica
+        size_bytes = 0 if own or mine is None else mine.replica.log.size_bytes
         if size_bytes != self._charged_bytes:
             self._resources.budget.charge(size_bytes - self._charged_bytes)
             self._charged_bytes = size_bytes
@@ -281,16 +283,18 @@ class HostedReplica:
 
     def _show(self) -> None:
         """Set what is visible: up to the high watermark, as far as the log is there. It goes back with a log that begins again."""
-        replica = self.replica
-        if replica is None:
+        if self._wal_replica is None:
             return
+        replica = self._wal_replica.replica
         visible = min(replica.hw, replica.log.position.offset)
+        if visible == self.visible.value:
+            return
         if visible < self.visible.value:
             before, self.visible = self.visible, Watermark(visible)
             before.fail_above(
                 -1, NotLeaderError(name_of(self.partition), self.partition[1], reason="its log began again")
             )
-        elif visible > self.visible.value:
+        else:
             self.visible.set(visible)
 
 

@@ -121,6 +121,11 @@ class Leader:
         """So many members must have an append from now on, if that is more than w."""
         self.needed = max(write_quorum(len(self.members)), min_insync)
 
+    def is_behind(self, member: str) -> bool:
+        """Whether `next_message` may have more for it than the high watermark and what is published."""
+        state = self._members[member]
+        return state.sent != self.log.position or state.probing or state.needs_base
+
     def next_message(self, member: str, bytes_max: int, *, announce: bool = True) -> Append | Base | Announce | None:
         """The next thing to send to a member, as if what was sent before had arrived; None: nothing.
 
@@ -137,12 +142,13 @@ class Leader:
             return Base(partition=self.partition, epoch=self.epoch, published=self.log.base)
         if state.sent < self.log.base:
             state.sent = self.log.base  # released meanwhile: let it say whether it has that
-        news = (self.hw, self.published)
+        published = self.log.base
+        news = (self.hw, published)
         if state.sent == self.log.position and not state.probing:
             if not announce or state.announced == news or state.acked.epoch != self.epoch:
                 return None
             state.announced = news
-            return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=self.published)
+            return Announce(partition=self.partition, epoch=self.epoch, hw=self.hw, published=published)
         previous = state.sent
         # What a learner has is asked without entries: one that answers nothing would be sent them again and again.
         entries = () if state.probing and member in self.learners else self.log.after(previous, bytes_max)
@@ -155,7 +161,7 @@ class Leader:
             previous=previous,
             entries=entries,
             hw=self.hw,
-            published=self.published,
+            published=published,
         )
 
     def reconnected(self, member: str) -> None:
@@ -245,7 +251,8 @@ class Leader:
         state.sent = max(state.sent, matched)
         state.probing = state.waiting = False
         if self.opened:
-            reached = reached_by((self._members[each].acked for each in self.members), self.needed)
+            states = self._members
+            reached = reached_by([states[each].acked for each in self.members], self.needed)
             if reached is not None and reached.epoch == self.epoch:
                 self.hw = max(self.hw, reached.offset)
         self.heard(member, now_ms)

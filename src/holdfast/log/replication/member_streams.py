@@ -135,7 +135,8 @@ class MemberStreams:
         if self._learner_rate is not None and member in self._leader.learners:
             self._learner_rate.ask(self._turns.setdefault(member, partial(self._send_in_turn, member)))
             return
-        while self._send_one(member, announce=announce) is not None:
+        leader = self._leader
+        while (announce or leader.is_behind(member)) and self._send_one(member, announce=announce) is not None:
             pass
 
     def _send_one(self, member: str, *, announce: bool = False) -> Append | Base | Announce | None:

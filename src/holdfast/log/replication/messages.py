@@ -13,7 +13,7 @@ are harmless. `encode_parts` copies no payload, `decode` returns views of what i
 cut off, of another version, or whose checksum does not hold are refused with `InvalidError` as a whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -44,7 +44,8 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def size_bytes(self) -> int:
         """Of its entries."""
-        return sum([entry.size_bytes for entry in self.entries])
+        entries = self.entries
+        return entries[0].size_bytes if len(entries) == 1 else sum([entry.size_bytes for entry in entries])
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -150,6 +151,9 @@ _HEAD: Final = Struct(">BB16sIQ")  # version, kind, topic id, partition, epoch
 _POSITION: Final = Struct(">QQ")
 _APPEND: Final = Struct(">QQQQQI")  # previous position, high watermark, published position, entries
 _ENTRY: Final = Struct(">QQIII")  # epoch, base offset, count, payload bytes, their CRC-32C
+# What nearly all messages are, in one piece: an `Append` of one entry up to its payload, and an `Ack`.
+_APPEND_ONE: Final = Struct(">BB16sIQ QQQQQI QQIII")
+_ACK: Final = Struct(">BB16sIQ QQ")
 _UINT64: Final = Struct(">Q")
 _UINT32: Final = Struct(">I")
 _INT_32_MAX: Final = 2**31 - 1
@@ -165,6 +169,10 @@ def encode_parts(message: Message) -> list[Buffer]:
     """The bytes of a message in pieces, for a vectored write: payloads are in it as they are, not copied."""
     kind, write, _ = _CODECS[type(message)]
     topic_id, number = message.partition
+    if type(message) is Ack:
+        return [_ACK.pack(VERSION, kind, topic_id, number, message.epoch, *message.matched)]
+    if type(message) is Append and len(message.entries) == 1:
+        return _encode_append_one(message, kind)
     parts: list[Buffer] = [_HEAD.pack(VERSION, kind, topic_id, number, message.epoch)]
     write(message, parts)
     return parts
@@ -172,7 +180,11 @@ def encode_parts(message: Message) -> list[Buffer]:
 
 def decode(data: Buffer) -> Message:
     """The message in `data`, whose payloads are views of it. `InvalidError`: these bytes are none."""
-    reader = _Reader(memoryview(data).toreadonly())
+    view = memoryview(data).toreadonly()
+    found = _decode_frequent(view)
+    if found is not None:
+        return found
+    reader = _Reader(view)
     version, kind, topic_id, number, epoch = reader.head()
     if version != VERSION:
         raise InvalidError("version of a replication message", version, f"{VERSION}: use the same release")
@@ -182,6 +194,47 @@ def decode(data: Buffer) -> Message:
     if reader.left_bytes:
         raise InvalidError("replication message", f"{reader.left_bytes} bytes behind its end", "none")
     return message
+
+
+def _encode_append_one(message: Append, kind: int) -> list[Buffer]:
+    topic_id, number = message.partition
+    epoch, base, count, payload, checksum = message.entries[0]
+    size = len(payload[0]) if len(payload) == 1 else sum(map(len, payload))
+    head = _APPEND_ONE.pack(
+        *(VERSION, kind, topic_id, number, message.epoch, *message.previous, message.hw, *message.published, 1),
+        *(epoch, base, count, size, _checksum(payload) if checksum is None else checksum),
+    )
+    return [head, *payload]
+
+
+def _decode_frequent(view: memoryview) -> Append | Ack | None:
+    """An `Ack`, or an `Append` of one entry that has a payload. None: it is another message, or one that the rest refuses."""
+    size = view.nbytes
+    if size == _ACK.size and view[1] == _CODECS[Ack][0]:
+        version, _, topic_id, number, epoch, matched_epoch, matched_offset = _ACK.unpack_from(view)
+        if version == VERSION and max(epoch, matched_epoch, matched_offset) <= _INT_64_MAX:
+            matched = Position(matched_epoch, matched_offset)
+            return Ack(partition=(topic_id, number), epoch=epoch, matched=matched)
+    elif size > _APPEND_ONE.size and view[1] == _CODECS[Append][0]:
+        version, _, topic_id, number, epoch, *numbers, entries, of, base, count, left, checksum = (
+            _APPEND_ONE.unpack_from(view)
+        )
+        if (
+            (version, entries, left) == (VERSION, 1, size - _APPEND_ONE.size)
+            and count <= _INT_32_MAX
+            and max(epoch, of, base + count + 1, *numbers) <= _INT_64_MAX
+            and crc32c(payload := view[_APPEND_ONE.size :]) == checksum
+        ):
+            previous_epoch, previous_offset, hw, published_epoch, published_offset = numbers
+            return Append(
+                partition=(topic_id, number),
+                epoch=epoch,
+                previous=Position(previous_epoch, previous_offset),
+                entries=(ReplicaEntry(of, base, count, (payload,), checksum),),
+                hw=hw,
+                published=Position(published_epoch, published_offset),
+            )
+    return None
 
 
 class _Reader:
@@ -266,13 +319,16 @@ def _check_numbers(*numbers: int) -> None:
 
 def _write_entries(entries: tuple[ReplicaEntry, ...], parts: list[Buffer]) -> None:
     for entry in entries:
-        crc = entry.checksum
-        if crc is None:
-            crc = 0
-            for part in entry.payload:
-                crc = crc32c(part, crc)
+        crc = _checksum(entry.payload) if entry.checksum is None else entry.checksum
         parts.append(_ENTRY.pack(entry.epoch, entry.base_offset, entry.count, entry.size_bytes, crc))
         parts += entry.payload
+
+
+def _checksum(payload: Sequence[Buffer]) -> int:
+    crc = 0
+    for part in payload:
+        crc = crc32c(part, crc)
+    return crc
 
 
 def _write_text(text: str, parts: list[Buffer]) -> None:

@@ -48,7 +48,8 @@ class ReplicaEntry(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(map(len, self.payload))
+        payload = self.payload
+        return len(payload[0]) if len(payload) == 1 else sum(map(len, payload))
 
 
 Epochs = tuple[EpochStart, ...]

@@ -92,7 +92,10 @@ class ReplicaStep:
     @property
     def released(self) -> Position | None:
         """The new base: what the WAL has up to it can go once this step is durable."""
-        return next((each.base for each in reversed(self.records) if isinstance(each, ReplicaState)), None)
+        for each in reversed(self.records):
+            if isinstance(each, ReplicaState):
+                return each.base
+        return None
 
 
 class Replica:
@@ -124,12 +127,12 @@ class Replica:
         return self._queued(step, undo)
 
     def _decide(self, message: Request) -> ReplicaStep:
+        if isinstance(message, Append):
+            return self._reject(message) if message.epoch < self.promised else self._append(message)
         if isinstance(message, Seal) and message.wal_id != self.wal_id:
             return self._answer(WrongWal(partition=self.partition, epoch=message.epoch, wal_id=self.wal_id))
         if message.epoch < self.promised:
             return self._reject(message)
-        if isinstance(message, Append):
-            return self._append(message)
         if isinstance(message, Seal):
             return self._seal(message)
         if isinstance(message, ReadTail):
@@ -213,6 +216,9 @@ class Replica:
         return [ReplicaState(epoch, self.log.base, reset=not len(self.log))]
 
     def _append(self, message: Append) -> ReplicaStep:
+        log = self.log
+        if message.previous == log.position and message.epoch == self.promised and message.published <= log.base:
+            return self._append_all(message)  # as nearly always: what follows comes to the same
         records = self._promise(message.epoch)
         below_base = message.previous < self.log.base
         if not below_base and not self.log.contains(message.previous):
@@ -232,12 +238,21 @@ class Replica:
         ack = Ack(partition=self.partition, epoch=message.epoch, matched=matched)
         return ReplicaStep(tuple(records), ack, (message.epoch, matched), message.hw)
 
+    def _append_all(self, message: Append) -> ReplicaStep:
+        """All entries are new, and nothing is truncated or released."""
+        log, promised = self.log, self.promised
+        for entry in message.entries:
+            if entry.epoch > promised:
+                raise _above_promise(entry, promised)
+            log.append(entry)
+        matched = log.position
+        ack = Ack(partition=self.partition, epoch=promised, matched=matched)
+        return ReplicaStep(message.entries, ack, (promised, matched), message.hw)
+
     def _write(self, previous: Position, entry: ReplicaEntry) -> list[Record]:
         """Put `entry` behind `previous`; what else follows there conflicts with it, and goes."""
         if entry.epoch > self.promised:  # `replay` would not take it for the replica's
-            raise CorruptError(
-                "replicated log", f"an entry of epoch {entry.epoch} in a message of epoch {self.promised}"
-            )
+            raise _above_promise(entry, self.promised)
         records: list[Record] = []
         if self.log.position != previous:
             records.append(Truncation(previous, self.log.position.offset))
@@ -292,3 +307,7 @@ class Replica:
             return self._answer(None)
         released = tuple(self._release(message.published))
         return ReplicaStep(released, None, (message.epoch, NOWHERE), message.hw)
+
+
+def _above_promise(entry: ReplicaEntry, promised: int) -> CorruptError:
+    return CorruptError("replicated log", f"an entry of epoch {entry.epoch} in a message of epoch {promised}")

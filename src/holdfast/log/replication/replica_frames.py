@@ -60,10 +60,11 @@ def record_frame(partition: PartitionKey, record: ReplicaEntry | Truncation) -> 
     if isinstance(record, Truncation):
         keep = record.keep
         return WalFrame(*partition, keep.epoch, keep.offset, record.end + 1 - keep.offset, (), TRUNCATION)
-    if record.is_epoch_start:
-        return WalFrame(*partition, record.epoch, record.base_offset, 1, (), EPOCH_START)
     epoch, base, count, payload, checksum = record
-    return WalFrame(*partition, epoch, base, count, payload, DATA, checksum=checksum)
+    if not count:
+        return WalFrame(*partition, epoch, base, 1, (), EPOCH_START)
+    topic_id, number = partition
+    return WalFrame(topic_id, number, epoch, base, count, payload, DATA, 0, checksum)
 
 
 def frame_record(frame: WalFrame) -> Record | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.log.replication.messages import Append, Request
 from holdfast.log.replication.network import OnAnswer
-from holdfast.log.replication.positions import PartitionKey
+from holdfast.log.replication.positions import PartitionKey, ReplicaEntry
 from holdfast.log.replication.replica import Record, Replica, ReplicaState, ReplicaStep
 from holdfast.log.replication.replica_frames import (
     StateFrame,
@@ -50,6 +50,7 @@ class ReplicaWal:
         self._stale_pending = False  # such a state is on its way
         self._pending: deque[_PendingStep] = deque()
         self._failures = 0
+        self._bytes_max = wal.replicated_bytes_max
         self._release()
 
     @property
@@ -91,7 +92,7 @@ class ReplicaWal:
         `InvalidError`: the WAL cannot take an entry, or a truncation; nothing was changed, and nobody is called.
         """
         if isinstance(message, Append):
-            bytes_max = self._wal.replicated_bytes_max
+            bytes_max = self._bytes_max
             for entry in message.entries:
                 if entry.size_bytes > bytes_max:
                     raise InvalidError("entry bytes", entry.size_bytes, f"at most {bytes_max} in this WAL")
@@ -120,6 +121,10 @@ class ReplicaWal:
                 self._wal.release(*key, end)
 
     def _write(self, step: ReplicaStep, on_answer: OnAnswer) -> None:
+        records = step.records
+        if len(records) == 1 and isinstance(records[0], ReplicaEntry):
+            self._write_entry(step, records[0], on_answer)
+            return
         try:
             frames = [self._checked_frame(record) for record in step.records]
         except InvalidError:  # before anything is queued: those before it are valid, and reach the disk
@@ -136,12 +141,27 @@ class ReplicaWal:
             raise
         self._settle()
 
+    def _write_entry(self, step: ReplicaStep, entry: ReplicaEntry, on_answer: OnAnswer) -> None:
+        """`_write` of one entry, as nearly always. `handle` has checked its size; what else the WAL refuses is not queued."""
+        pending = _PendingStep(step, on_answer, 1)
+        self._pending.append(pending)
+        try:
+            self._append(entry, record_frame(self.replica.partition, entry), pending)
+        except InvalidError:
+            self._pending.pop()
+            self.replica.undo_last()
+            raise
+        except BaseException:  # as in `_write`
+            pending.on_answer = None
+            self._fail()
+            raise
+
     def _checked_frame(self, record: Record) -> WalFrame | None:
         """The frame of a record; None: of a state, which is made when it is appended. `InvalidError`: the WAL would refuse it."""
         if isinstance(record, ReplicaState):
             return None
         frame = record_frame(self.replica.partition, record)
-        checked_bytes(frame, self._wal.replicated_bytes_max)
+        checked_bytes(frame, self._bytes_max)
         return frame
 
     def _append(self, record: Record, frame: WalFrame | None, pending: _PendingStep) -> None:

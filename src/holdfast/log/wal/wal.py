@@ -99,6 +99,9 @@ class Wal:
         self.repairs = repairs
         self.synced_lsn = opened.next_lsn - 1
         self._room = InFlightLimit(settings.in_flight_bytes_max)
+        self._payload_bytes_max = settings.payload_bytes_max
+        # The largest payload of one frame of a replica: a copy of it has to carry its first LSN.
+        self.replicated_bytes_max = self._payload_bytes_max - ORIGIN_BYTES
         self._error: HoldfastError | None = None
         self._copy_wanted = asyncio.Event()
         self._full = False  # appends are refused, or were and no file has been begun since
@@ -179,7 +182,7 @@ class Wal:
     def _append(self, frame: WalFrame, on_durable: OnDurable, source: LiveFile | None = None) -> None:
         if self._error is not None:
             raise self._error
-        bytes_max = self._settings.payload_bytes_max
+        bytes_max = self._payload_bytes_max
         if source is None:
             size, origin_lsn = checked_bytes(frame, bytes_max), 0
         else:
@@ -224,11 +227,6 @@ class Wal:
     def unreleased(self) -> dict[PartitionKey, int]:
         """(topic id, number) of each partition with frames in the WAL, and its end offset there."""
         return self._file_references.unreleased()
-
-    @property
-    def replicated_bytes_max(self) -> int:
-        """The largest payload of one frame of a replica: a copy of it has to carry its first LSN."""
-        return self._settings.payload_bytes_max - ORIGIN_BYTES
 
     def file_of(self, lsn: int) -> Path | None:
         """The file that holds a frame; None if it is not in a live one."""

@@ -53,9 +53,9 @@ class _TakesLateAdverts(Spine):
 
 class _GrowsAtOnce(Spine):
     def reconfigure(self, bound: RankBound) -> None:
-        kept, established = list(self._views), self._established
+        kept, pops, established = list(self._views), dict(self._pops), self._established
         super().reconfigure(bound)
-        self._views[: len(kept)] = kept
+        self._views[: len(kept)], self._pops = kept, pops
         self._established = established
 
 
