@@ -154,6 +154,7 @@ PyObject *stored_bytes(PyObject *module, PyObject *args);
 
 /* picks.c */
 PyObject *pick(PyObject *module, PyObject *args);
+PyObject *pick_extents(PyObject *module, PyObject *args); /* pick_extents.c */
 PyObject *bucket_counts(PyObject *module, PyObject *args);
 PyObject *sorted_words(PyObject *module, PyObject *given);
 

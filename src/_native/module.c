@@ -31,6 +31,7 @@ static PyMethodDef methods[] = {
     {"pack_heap_entries", pack_heap_entries, METH_VARARGS, "Entries of a heap as a frame of a snapshot."},
     {"read_heap_entries", read_heap_entries, METH_VARARGS, "Entries of a heap, of a frame of a snapshot."},
     {"pick", pick, METH_VARARGS, "Copy chosen records of a payload into buffers, or the first fault."},
+    {"pick_extents", pick_extents, METH_VARARGS, "Chosen records of several payloads, by bucket, or the first fault."},
     {"picked_messages", picked_messages, METH_VARARGS, "The messages of such records, by offset."},
     {"enqueues_of", enqueues_of, METH_VARARGS, "The messages that records are, or None for each."},
     {"pack_enqueue_keys", pack_enqueue_keys, METH_O, "The keys of the records of plain messages, or None."},

@@ -1,27 +1,12 @@
 /* pick(payload, header, words, at, buffers), bucket_counts(words, others), sorted_words(data): chosen records of a heap
- * partition, put into buffers. They are read from there by picked_messages (messages.c).
+ * partition, put into buffers. They are read from there by picked_messages (messages.c). Many at once: pick_extents.c.
  *
  * A word is an offset and the number of a bucket: offset << 8 | bucket. A picked record is its offset and its time, eight bytes
  * each in the order of this machine, and the record as it was. The twins in Python are in holdfast.log.batches.pure and
  * holdfast.heap.picks. */
-#include "wire.h"
-#include <stdlib.h>
+#include "picks.h"
 
-enum {
-    BUCKET_BITS = 8,
-    BUCKETS = 1 << BUCKET_BITS,
-    WORD_BYTES = 8,
-    PREFIX_BYTES = 2 * WORD_BYTES
-};
-
-static uint64_t word_at(const Py_buffer *words, Py_ssize_t at)
-{
-    uint64_t word;
-    memcpy(&word, (const char *)words->buf + at * WORD_BYTES, sizeof word);
-    return word;
-}
-
-static int are_words(const Py_buffer *words)
+int are_words(const Py_buffer *words)
 {
     if (words->len % WORD_BYTES == 0)
         return 1;
@@ -29,21 +14,87 @@ static int are_words(const Py_buffer *words)
     return 0;
 }
 
-static int put_picked(PyObject *buffer, int64_t offset, int64_t timestamp, const uint8_t *record, Py_ssize_t bytes)
+int can_pick(const header_t *header, Py_ssize_t at)
 {
+    if (at >= 0 && header->base_offset >= 0 && header->last_offset_delta >= 0)
+        return 1;
+    PyErr_SetString(PyExc_ValueError, "words and offsets that are there");
+    return 0;
+}
+
+static int add_pick(picks_t *out, const pick_t *pick)
+{
+    if (out->count == out->room) {
+        Py_ssize_t room = 2 * out->room + 1024;
+        pick_t *more = realloc(out->picked, (size_t)room * sizeof *more);
+        if (more == NULL)
+            return -1;
+        out->picked = more;
+        out->room = room;
+    }
+    out->picked[out->count++] = *pick;
+    return 0;
+}
+
+/* The records of a batch that words from `at` on name; `at` is the first word behind it then. */
+int pick_batch(const header_t *header, const Py_buffer *payload, const Py_buffer *words, Py_ssize_t *at, picks_t *out,
+               fault_t *fault)
+{
+    const uint8_t *p = payload->buf, *end = p + payload->len, *next;
+    Py_ssize_t count = words->len / WORD_BYTES;
+    int64_t previous = -1, last = (int64_t)((uint64_t)header->base_offset + (uint64_t)header->last_offset_delta);
+    int32_t index, delta;
+
+    fault->record = -1;
+    if ((fault->rule = check_count(header, payload->len, &fault->given)) != SOUND)
+        return 0;
+    for (index = 0; index < header->count; index++) {
+        int64_t offset, wanted = 0;
+        fault->record = index;
+        next = p;
+        if ((fault->rule = skip_record(&next, end, &delta, &fault->given)) != SOUND ||
+            (fault->rule = check_delta(delta, previous, header, 0, &fault->given)) != SOUND)
+            return 0;
+        offset = (int64_t)((uint64_t)header->base_offset + (uint64_t)delta);
+        while (*at < count && (wanted = (int64_t)(word_at(words, *at) >> BUCKET_BITS)) < offset)
+            ++*at;
+        if (*at == count || wanted > last)
+            break;
+        if (wanted == offset) {
+            record_t record;
+            pick_t pick = {p, next - p, offset, 0, (uint32_t)(word_at(words, *at) & (BUCKETS - 1))};
+            if ((fault->rule = read_record(&p, end, header, &record, &fault->given)) != SOUND ||
+                (fault->rule = skip_headers(&record, &fault->given)) != SOUND)
+                return 0;
+            pick.timestamp = record.timestamp;
+            if (add_pick(out, &pick) < 0)
+                return -1;
+        }
+        p = next;
+        previous = delta;
+    }
+    while (*at < count && (int64_t)(word_at(words, *at) >> BUCKET_BITS) <= last)
+        ++*at;
+    return 0;
+}
+
+static int put_picked(PyObject *buffers, const pick_t *pick)
+{
+    PyObject *buffer;
     Py_ssize_t used;
-    char *out;
+    if (pick->bucket >= PyList_GET_SIZE(buffers)) {
+        PyErr_Format(PyExc_ValueError, "there is no bucket %u", (unsigned)pick->bucket);
+        return -1;
+    }
+    buffer = PyList_GET_ITEM(buffers, pick->bucket);
     if (!PyByteArray_Check(buffer)) {
         PyErr_SetString(PyExc_TypeError, "buffers are bytearrays");
         return -1;
     }
     used = PyByteArray_GET_SIZE(buffer);
-    if (PyByteArray_Resize(buffer, used + PREFIX_BYTES + bytes) < 0)
+    if (PyByteArray_Resize(buffer, used + PREFIX_BYTES + pick->bytes) < 0)
         return -1;
-    out = PyByteArray_AS_STRING(buffer) + used;
-    memcpy(out, &offset, WORD_BYTES);
-    memcpy(out + WORD_BYTES, &timestamp, WORD_BYTES);
-    memcpy(out + PREFIX_BYTES, record, (size_t)bytes);
+    put_pick(PyByteArray_AS_STRING(buffer) + used, pick);
     return 0;
 }
 
@@ -52,67 +103,30 @@ PyObject *pick(PyObject *module, PyObject *args)
 {
     Py_buffer payload, words = {0};
     PyObject *fields, *buffers, *answer = NULL;
-    Py_ssize_t at, count;
+    Py_ssize_t at, i;
     header_t header;
     fault_t fault = {SOUND, 0, -1, 0};
-    const uint8_t *p, *end, *next;
-    int64_t previous = -1, last;
-    int32_t index, delta;
+    picks_t found = {0};
 
     (void)module;
     if (!PyArg_ParseTuple(args, "y*Oy*nO!", &payload, &fields, &words, &at, &PyList_Type, &buffers))
         return NULL;
-    if (header_from_tuple(fields, &header) < 0 || !are_words(&words))
+    if (header_from_tuple(fields, &header) < 0 || !are_words(&words) || !can_pick(&header, at))
         goto done;
-    count = words.len / WORD_BYTES;
-    if (at < 0 || header.base_offset < 0 || header.last_offset_delta < 0) {
-        PyErr_SetString(PyExc_ValueError, "words and offsets that are there");
+    if (pick_batch(&header, &payload, &words, &at, &found, &fault) < 0) {
+        PyErr_NoMemory();
         goto done;
     }
-    p = payload.buf;
-    end = p + payload.len;
-    if ((fault.rule = check_count(&header, payload.len, &fault.given)) != SOUND) {
+    if (fault.rule != SOUND) {
         answer = fault_tuple(&fault);
         goto done;
     }
-    last = (int64_t)((uint64_t)header.base_offset + (uint64_t)header.last_offset_delta);
-    for (index = 0; index < header.count; index++) {
-        int64_t offset, wanted = 0;
-        next = p;
-        if ((fault.rule = skip_record(&next, end, &delta, &fault.given)) == SOUND)
-            fault.rule = check_delta(delta, previous, &header, 0, &fault.given);
-        offset = (int64_t)((uint64_t)header.base_offset + (uint64_t)delta);
-        while (fault.rule == SOUND && at < count && (wanted = (int64_t)(word_at(&words, at) >> BUCKET_BITS)) < offset)
-            at++;
-        if (fault.rule == SOUND && (at == count || wanted > last))
-            break;
-        if (fault.rule == SOUND && wanted == offset) {
-            record_t record;
-            const uint8_t *begin = p;
-            Py_ssize_t bucket = (Py_ssize_t)(word_at(&words, at) & (BUCKETS - 1));
-            if ((fault.rule = read_record(&p, end, &header, &record, &fault.given)) == SOUND)
-                fault.rule = skip_headers(&record, &fault.given);
-            if (fault.rule == SOUND) {
-                if (bucket >= PyList_GET_SIZE(buffers)) {
-                    PyErr_Format(PyExc_ValueError, "there is no bucket %zd", bucket);
-                    goto done;
-                }
-                if (put_picked(PyList_GET_ITEM(buffers, bucket), offset, record.timestamp, begin, next - begin) < 0)
-                    goto done;
-            }
-        }
-        if (fault.rule != SOUND) {
-            fault.record = index;
-            answer = fault_tuple(&fault);
+    for (i = 0; i < found.count; i++)
+        if (put_picked(buffers, &found.picked[i]) < 0)
             goto done;
-        }
-        p = next;
-        previous = delta;
-    }
-    while (at < count && (int64_t)(word_at(&words, at) >> BUCKET_BITS) <= last)
-        at++;
     answer = PyLong_FromSsize_t(at);
 done:
+    free(found.picked);
     PyBuffer_Release(&payload);
     PyBuffer_Release(&words);
     return answer;

@@ -19,6 +19,7 @@ from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
+from holdfast.log.batches import PickedExtents
 from holdfast.log.reader import FetchedBatches
 
 COUNT = 1_200
@@ -33,6 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(read_ahead, name, value)
     monkeypatch.setattr(payload_spill, "_READ_BYTES", 1)
     monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 100_000)
+    monkeypatch.setattr(read_ahead, "_BUCKET_MIN", 60)
 
 
 @pytest.fixture
@@ -213,9 +215,9 @@ async def test_while_a_file_is_written_pops_do_not_wait_for_long(
     held = asyncio.Event()
     real = PayloadSpill._write
 
-    async def waits(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+    async def waits(self: PayloadSpill, picked: PickedExtents) -> bool:
         await held.wait()
-        return await real(self, buffers)
+        return await real(self, picked)
 
     monkeypatch.setattr(PayloadSpill, "_write", waits)
     monkeypatch.setattr(read_ahead, "_STALLED_S", 0.01)
@@ -234,9 +236,9 @@ async def test_pops_wait_for_a_file_that_is_being_written_rather_than_read_the_l
     reads = noted_reads(view)
     real, slow_s = PayloadSpill._write, 0.05
 
-    async def slow(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+    async def slow(self: PayloadSpill, picked: PickedExtents) -> bool:
         await asyncio.sleep(slow_s)  # noqa: TID251 (a slow disk)
-        return await real(self, buffers)
+        return await real(self, picked)
 
     monkeypatch.setattr(PayloadSpill, "_write", slow)
     monkeypatch.setattr(payload_spill, "_WRITE_BYTES", 20_000)
@@ -386,7 +388,7 @@ async def test_files_of_what_came_since_that_cannot_be_written_are_given_up(
     heaps, view = await filled(world)
     await spilled(heaps, view)
 
-    async def full(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+    async def full(self: PayloadSpill, picked: PickedExtents) -> bool:
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr(PayloadSpill, "_write", full)
@@ -402,14 +404,13 @@ async def test_files_of_what_came_since_that_cannot_be_written_are_given_up(
 async def test_a_backlog_that_nobody_pops_leaves_the_space_to_others_after_a_while(
     world: HeapWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "_UNUSED_S", 1)
-    heaps, view = await filled(world)
+    heaps, view = await filled(world, spill_idle_ms=1_000)
     await spilled(heaps, view)
     ahead = view._reader.ahead
     assert ahead._budget.spill.bytes > 0
     await async_until(lambda: not ahead._spilled)
     assert ahead._budget.spill.bytes == 0
-    monkeypatch.setattr(read_ahead, "_UNUSED_S", 600)
+    ahead._budget.spill.idle_ms = 600_000
     for first in range(20, 200, 20):
         assert await popped(heaps, 20) == ORDER[first : first + 20]
     await async_until(lambda: rested(view))
@@ -422,9 +423,9 @@ async def test_a_purge_while_a_file_is_written_leaves_nothing_behind(
     heaps, view = await filled(world)
     ahead, writing, real = view._reader.ahead, asyncio.Event(), PayloadSpill._write
 
-    async def noted(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+    async def noted(self: PayloadSpill, picked: PickedExtents) -> bool:
         writing.set()
-        return await real(self, buffers)
+        return await real(self, picked)
 
     monkeypatch.setattr(PayloadSpill, "_write", noted)
     popping = asyncio.ensure_future(popped(heaps, 20))
@@ -441,9 +442,9 @@ async def test_most_of_a_lease_is_left_when_a_round_takes_its_time(
     heaps, view = await filled(world)
     held, real = asyncio.Event(), PayloadSpill._write
 
-    async def waits(self: PayloadSpill, buffers: list[bytearray]) -> bool:
+    async def waits(self: PayloadSpill, picked: PickedExtents) -> bool:
         await held.wait()
-        return await real(self, buffers)
+        return await real(self, picked)
 
     monkeypatch.setattr(PayloadSpill, "_write", waits)
     found = await heaps.pop("jobs", consumer="c", max_messages=20, visibility_timeout_ms=3_000)
@@ -454,7 +455,7 @@ async def test_most_of_a_lease_is_left_when_a_round_takes_its_time(
 async def test_a_bucket_is_read_in_pieces_and_no_further_than_there_is_room(world: HeapWorld) -> None:
     heaps, view = await filled(world, read_ahead_bytes_max=200_000)
     spill = await spilled(heaps, view)
-    pieces = [piece async for piece in spill.read(0)]
+    pieces = [piece async for piece in spill.read([0])]
     assert len(pieces) == len(spill._buckets[0])
     budget = view._reader.ahead._budget
     for first in range(20, 400, 20):

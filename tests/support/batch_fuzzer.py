@@ -115,10 +115,13 @@ def inflate(codec: int, payload: memoryview, at: int) -> Buffer:
 
 
 def picked(kernel: BatchKernel, payload: bytes, header: BatchHeader, deltas: Sequence[int]) -> object:
-    """What a kernel picks, in three buckets, and where it goes on; whatever was picked before a fault, too."""
+    """What a kernel picks, in three buckets, and where it goes on; the same of two batches, as extents."""
     words = array("Q", [header.base_offset + delta << 8 | delta % 3 for delta in deltas]).tobytes()
     buffers = [bytearray() for _ in range(3)]
-    return kernel.pick(payload, header, words, 0, buffers), [bytes(each) for each in buffers]
+    end = kernel.pick(payload, header, words, 0, buffers)
+    behind = header._replace(base_offset=header.base_offset + header.last_offset_delta + 1)
+    extents = [kernel.pick_extents([(payload, header), (payload, behind)], words, 0, most) for most in (1, 200)]
+    return end, [bytes(each) for each in buffers], extents
 
 
 def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:

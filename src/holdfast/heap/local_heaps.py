@@ -89,7 +89,7 @@ class LocalHeaps:
         self._payloads = PayloadCache(
             settings.payload_cache_bytes_max,
             settings.read_ahead_bytes_max,
-            SpillSpace(directory, settings.spill_bytes_max),
+            SpillSpace(directory, settings.spill_bytes_max, settings.spill_idle_ms),
         )
         self._led: dict[PartitionId, OwnedPartition] = {}
         self._new: list[OwnedPartition] = []
@@ -204,7 +204,7 @@ class LocalHeaps:
                 if self.deliver is not None:
                     mover = Mover(view, self.deliver, clock=self._clock, retry_ms=self.settings.move_retry_ms)
                     group.create_task(mover.run())
-                background = [view.snapshots.run(), history.run()]
+                background = [view.snapshots.run(), history.run(), view.copy_backlog()]
                 if self.batches is not None:
                     background.append(BatchResolver(view, self.batches).run())
                 async with background_tasks(*background):

@@ -38,6 +38,7 @@ from holdfast.vocabulary.tasks import LoopTurns, Notify
 _TOGETHER: Final = 1_000  # timers that fire in one step
 _IDLE_MS: Final = 60_000
 _MOVING_MS: Final = 20
+_LOOK_MS: Final = 500  # between two looks at whether a backlog is worth being copied
 
 
 class PartitionCore:
@@ -143,6 +144,13 @@ class PartitionCore:
             self.end(error)
         if self._journal.ended is not None:
             self.end(self._journal.ended)
+
+    async def copy_backlog(self) -> None:
+        """Have a large backlog copied in the order of pops before anybody pops it, at a rate, until the view has ended."""
+        rate = self._settings.spill_bytes_per_s
+        while rate and self._journal.ended is None:
+            copied_bytes = await self._reader.ahead.prepare()
+            await self._clock.sleep_ms(max(_LOOK_MS, copied_bytes * 1000 / rate))
 
     def _fire(self, now_ms: int) -> bool:
         """Do what is due; whether there was anything."""

@@ -10,29 +10,35 @@ import asyncio
 import os
 import shutil
 import tempfile
-import zlib
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from holdfast.heap.picks import BUCKET_BITS, WORD_BYTES, bucket_counts
-from holdfast.log.batches import Buffer, pick_records
+from holdfast.log.batches import Buffer, PickedExtents, parse_header, pick_extents
 from holdfast.log.owned_partition import OwnedPartition
 from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tasks import LoopTurns
 
 _READ_BYTES: Final = MIB
-_WRITE_BYTES: Final = 16 * MIB  # in memory until they are written
+_PIECE_BYTES: Final = 256 * KIB  # that one turn of the loop has to do with
+_WRITE_BYTES: Final = 8 * MIB  # of the log that are in memory until what is picked of them is written
 WORTH_BYTES: Final = 64 * KIB  # of a bucket for each message of it that is needed
 _FREE: Final = 4  # at most this part of what is free on the disk: the WAL is there, too
 
 
 class SpillSpace:
-    """What all partitions of a process may keep in files. Without a directory there is none."""
+    """What all partitions of a process may keep in files. Without a directory there is none.
 
-    def __init__(self, directory: Path | None = None, bytes_max: int = 0) -> None:
-        self.directory, self.bytes_max, self.bytes = directory, bytes_max, 0
+    `idle_ms`: after so long files that nobody pops from are given up.
+    """
+
+    def __init__(self, directory: Path | None = None, bytes_max: int = 0, idle_ms: float = 300_000) -> None:
+        self.directory, self.bytes_max, self.bytes, self.idle_ms = directory, bytes_max, 0, idle_ms
 
     def free_bytes(self) -> int:
         """How much more may be written."""
@@ -92,6 +98,11 @@ class PayloadSpill:
             raise
         return spill
 
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the file has."""
+        return self._bytes
+
     def close(self) -> None:
         """Nothing of it is needed any more."""
         if not self._closed:
@@ -103,62 +114,63 @@ class PayloadSpill:
         found = bucket_counts(self._words, words)
         return [bucket for bucket, size in enumerate(self._sizes) if size and found[bucket] * WORTH_BYTES >= size]
 
-    async def read(self, bucket: int) -> AsyncIterator[bytes]:
-        """The records of a bucket, as they were picked, in pieces. `OSError`, `CorruptError`."""
-        for together in _together(self._buckets[bucket]):
-            for piece in await asyncio.to_thread(_read, self._file, together):
+    async def read(self, buckets: Iterable[int]) -> AsyncIterator[bytes]:
+        """The records of buckets, as they were picked, in pieces. `OSError`, `CorruptError`."""
+        extents = [extent for bucket in buckets for extent in self._buckets[bucket]]
+        for together in _together(extents, _READ_BYTES):
+            for piece in await asyncio.to_thread(_read, self._file, list(_together(together, _PIECE_BYTES))):
                 yield piece
 
     async def _copy(self, log: OwnedPartition, went_on: Callable[[], None]) -> None:
         turns, at, count = LoopTurns(), 0, len(self._words) // WORD_BYTES
         words = memoryview(self._words).cast("Q")
-        buffers = [bytearray() for _ in self._buckets]
         while at < count:
             place = max(words[at] >> BUCKET_BITS, log.start_offset)
             if place >= log.high_watermark:
                 break
-            fetched = await log.read(place, bytes_max=_READ_BYTES)
-            begun = at
-            for batch in fetched.batches:
-                at = pick_records(batch, self._words, at, buffers)
+            begun, batches, size = at, list[Buffer](), 0
+            while size < _WRITE_BYTES and place < log.high_watermark:
+                fetched = await log.read(place, bytes_max=_READ_BYTES)
+                if not fetched.batches:
+                    break
+                batches += fetched.batches
+                size += fetched.size_bytes
                 went_on()
                 await turns.next()
-                if not await self._write_large(buffers):
+                following = bisect_left(words, parse_header(batches[-1]).last_offset + 1 << BUCKET_BITS, at)
+                if following == count:
+                    break
+                place = words[following] >> BUCKET_BITS
+            while batches:
+                picked = await asyncio.to_thread(
+                    pick_extents, batches, self._words, at, _READ_BYTES, payload_bytes_max=_WRITE_BYTES
+                )
+                at, batches = picked.at, batches[picked.batches :]
+                went_on()
+                if not await self._write(picked):
                     return
             at = max(at, begun + 1)  # a record that is not there is the business of those who need it
-        await self._write(buffers)
 
-    async def _write_large(self, buffers: list[bytearray]) -> bool:
-        """Write what has become large: all if it is much together, or buckets by themselves; whether there was space."""
-        much = sum(map(len, buffers)) >= _WRITE_BYTES
-        written = [buffer if much or len(buffer) >= _READ_BYTES else bytearray() for buffer in buffers]
-        if not any(written):
-            return True
-        for bucket, buffer in enumerate(written):
-            if buffer:
-                buffers[bucket] = bytearray()
-        return await self._write(written)
-
-    async def _write(self, buffers: Sequence[bytearray]) -> bool:
-        """Write what was picked, each bucket as one extent; whether there was space."""
-        size = sum(map(len, buffers))
+    async def _write(self, picked: PickedExtents) -> bool:
+        """Write what was picked; whether there was space."""
+        size = len(picked.data)
         if size > self._space.free_bytes():
             return False
         start, self._bytes = self._bytes, self._bytes + size
         self._space.bytes += size
-        extents = await asyncio.to_thread(_write, self._file, buffers, start)
-        for bucket, extent in enumerate(extents):
-            if extent.size:
-                self._buckets[bucket].append(extent)
-                self._sizes[bucket] += extent.size
+        await asyncio.to_thread(_write, self._file, picked.data, start)
+        for bucket, extent_bytes, crc in picked.extents:
+            self._buckets[bucket].append(_Extent(start, extent_bytes, crc))
+            self._sizes[bucket] += extent_bytes
+            start += extent_bytes
         return True
 
 
-def _together(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+def _together(extents: Iterable[_Extent], bytes_max: int) -> Iterator[list[_Extent]]:
     """As many as are read in one go: all of a bucket may be more than there is room for."""
     found, size = list[_Extent](), 0
     for extent in extents:
-        if found and size + extent.size > _READ_BYTES:
+        if found and size + extent.size > bytes_max:
             yield found
             found, size = [], 0
         found.append(extent)
@@ -167,20 +179,20 @@ def _together(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
         yield found
 
 
-def _write(file: _Descriptor, buffers: Sequence[Buffer], at: int) -> list[_Extent]:
-    extents = []
-    for buffer in buffers:
-        extents.append(_Extent(at, len(buffer), zlib.crc32(buffer)))
-        rest = memoryview(buffer)
-        while rest:
-            written = os.pwrite(file.number, rest, at)
-            rest, at = rest[written:], at + written
-    return extents
+def _write(file: _Descriptor, data: bytes, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file.number, rest, at)
+        rest, at = rest[written:], at + written
 
 
-def _read(file: _Descriptor, extents: Sequence[_Extent]) -> list[bytes]:
-    found = [os.pread(file.number, size, at) for at, size, _ in extents]
-    for data, extent in zip(found, extents, strict=True):
-        if len(data) != extent.size or zlib.crc32(data) != extent.crc:
-            raise CorruptError("messages that were read ahead", f"{extent.size} bytes at {extent.at} of their file")
-    return found
+def _read(file: _Descriptor, pieces: Iterable[Sequence[_Extent]]) -> list[bytes]:
+    """Each piece as one."""
+    return [b"".join([_read_extent(file, extent) for extent in extents]) for extents in pieces]
+
+
+def _read_extent(file: _Descriptor, extent: _Extent) -> bytes:
+    data = os.pread(file.number, extent.size, extent.at)
+    if len(data) != extent.size or crc32c(data) != extent.crc:
+        raise CorruptError("messages that were read ahead", f"{extent.size} bytes at {extent.at} of their file")
+    return data

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
+from holdfast.heap.backlog_copier import PART, BacklogCopier
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import WORTH_BYTES, SpillSpace
 from holdfast.heap.picks import (
@@ -55,7 +56,8 @@ _BUCKETS: Final = 4  # that the budget has room for
 _MISSED: Final = 64  # a part of what is here
 _RETRY_S: Final = 60  # after a file could not be written
 _STALLED_S: Final = 1  # a round that does nothing for so long is not waited for
-_UNUSED_S: Final = 300  # after the last round, until files are given up that nobody pops from
+_BUCKET_MIN: Final = 256  # messages: files of parts of a backlog are read together
+_PART_BYTES: Final = 64 * MIB  # of a backlog that are copied at once before anybody pops them
 
 
 class ReadyMessages(Protocol):
@@ -112,6 +114,7 @@ class PayloadReadAhead:
         self._spilled = SpilledMessages(log, budget.spill, upcoming, went_on=self._went_on)
         self._spill_after_s = 0.0  # on the loop's clock
         self._unused: asyncio.TimerHandle | None = None
+        self._copier = BacklogCopier(log, budget.spill, self._spilled)
         self._closed = False
 
     def __len__(self) -> int:
@@ -147,7 +150,7 @@ class PayloadReadAhead:
     def begin(self) -> "asyncio.Task[None] | None":
         """Begin a round, unless one is under way; the one that is. None: there is no room."""
         if self._round is None and not self._closed and self._room() > 0:
-            self._missed = 0
+            self._missed, self._copier.is_unused = 0, False
             self._used()
             self._round = asyncio.ensure_future(self._read_next())
             self._round.add_done_callback(self._ended)
@@ -183,8 +186,7 @@ class PayloadReadAhead:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = None
-        if self._spilled:
-            self._unused = asyncio.get_running_loop().call_later(_UNUSED_S, self._close_files)
+        self._close_later()
         if not task.cancelled() and (error := task.exception()) is not None:
             details = None if isinstance(error, HoldfastError) else error
             _log.warning("messages of %s are not read ahead: %s", self._log.partition_id, error, exc_info=details)
@@ -204,12 +206,14 @@ class PayloadReadAhead:
         await self._drop_all_but(needed)
         missing = await self._missing(best)
         words = await self._words(missing)
+        if not self._spilled and self._is_scattered(words, len(best)):
+            await self._copier.ended()
         if self._spilled and missing:
             await self._read_spilled(words)
             missing = await self._missing(missing)
             words = await self._words(missing)
         if await self._spill_more(words, len(best)):
-            await self._read_spilled(words, newest=True)
+            await self._read_spilled(words)
             words = await self._words(await self._missing(missing))
         self._round_count *= _GROWTH if self._round_count < most else 1
         await self._read(words)
@@ -303,11 +307,40 @@ class PayloadReadAhead:
 
     # ── in a file ──
 
-    async def _read_spilled(self, words: bytes, *, newest: bool = False) -> None:
+    async def prepare(self) -> int:
+        """Copy a part of a backlog that is larger than memory into a file, before it is popped; how many bytes that were.
+
+        0: there is none, it has its files, or is not worth any. Those who know how long to wait call it again and again.
+        """
+        messages = len(self._upcoming.ready)
+        if messages * self._each_bytes <= self._budget.bytes_max:
+            self._copier.reset()
+            return 0
+        if self._closed or self._round is not None or not self._copier.is_due(messages):
+            return 0
+        copied_bytes = await self._copier.copy(self._copy_part, messages)
+        self._close_later()
+        return copied_bytes
+
+    async def _copy_part(self) -> None:
+        try:
+            if not self._spilled:
+                best = await self._coming(_FIRST)
+                words = await self._words(best)
+                if not words or not self._is_scattered(words, len(best)):
+                    return
+                await self._sample(words)
+            if (count := self._spillable(0)) > 0:
+                records = max(1, min(PART, _PART_BYTES // (self._record_bytes or _MESSAGE_BYTES)))
+                await self._spilled.catch_up(count, self._buckets(count), records)
+        except (OSError, HoldfastError) as error:
+            self._give_up_spill(error)
+
+    async def _read_spilled(self, words: bytes) -> None:
         """Read what is worth it from files: of a bucket all that can still be popped, for it comes soon."""
         turns, wanted = LoopTurns(), self._wanted()
         try:
-            async for piece in self._spilled.read(words, newest=newest):
+            async for piece in self._spilled.read(words):
                 if self._is_full:
                     return
                 self._keep(picked_messages(piece, wanted))
@@ -320,14 +353,18 @@ class PayloadReadAhead:
         """Copy what comes in this round and those after it into a file, if it is much, or what came since the last file."""
         try:
             if self._is_scattered(words, best):
-                self._spilled.close()
-                if not self._record_bytes:
-                    numbers = memoryview(words).cast("Q")
-                    await self._read(numbers[:: max(1, len(numbers) // _SAMPLED)].tobytes())
-                if (count := self._spillable(best)) > 0:
-                    await self._spilled.begin(count, -(-count // self._in_bucket()))
+                await self._copier.ended()
+                if self._spilled.are_newer(words):
+                    if (count := self._spillable(0)) > 0:
+                        await self._spilled.catch_up(count, self._buckets(count))
+                else:
+                    self._spilled.close()
+                    await self._sample(words)
+                    if (count := self._spillable(best)) > 0:
+                        await self._spilled.begin(count, self._buckets(count))
             elif self._spilled.is_behind(words) and (count := self._spillable(0)) > 0:
-                await self._spilled.catch_up(count, -(-count // self._in_bucket()))
+                await self._copier.ended()
+                await self._spilled.catch_up(count, self._buckets(count))
             else:
                 return False
         except (OSError, HoldfastError) as error:
@@ -335,6 +372,16 @@ class PayloadReadAhead:
         if not len(self._upcoming.ready):  # all were popped meanwhile
             self._spilled.close()
         return bool(self._spilled)
+
+    async def _sample(self, words: bytes) -> None:
+        """Find out how large records are."""
+        if not self._record_bytes:
+            numbers = memoryview(words).cast("Q")
+            await self._read(numbers[:: max(1, len(numbers) // _SAMPLED)].tobytes())
+
+    def _buckets(self, count: int) -> int:
+        """How many buckets a file has that is of the next `count` messages."""
+        return min(BUCKETS_MAX, max(-(-count // self._in_bucket()), count // _BUCKET_MIN))
 
     def _in_bucket(self) -> int:
         return max(1, min(_BUCKET, self._room() // self._each_bytes // _BUCKETS))
@@ -345,7 +392,7 @@ class PayloadReadAhead:
             return 0
         count = min(
             len(self._upcoming.ready),
-            self._budget.spill.free_bytes() // (self._record_bytes or _MESSAGE_BYTES),
+            (self._budget.spill.free_bytes() + self._spilled.size_bytes) // (self._record_bytes or _MESSAGE_BYTES),
             self._in_bucket() * BUCKETS_MAX,
         )
         return count if count >= max(_SPILLED_MIN, 2 * best) else 0
@@ -355,12 +402,25 @@ class PayloadReadAhead:
             self._unused.cancel()
             self._unused = None
 
+    def _close_later(self) -> None:
+        """Give files up after a time without a round."""
+        if self._spilled and self._unused is None and not self._closed:
+            idle_s = self._budget.spill.idle_ms / 1000
+            self._unused = asyncio.get_running_loop().call_later(idle_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._close_files()
+        self._copier.is_unused = True
+
     def _close_files(self) -> None:
         """Others need the space; a later round may make new ones."""
         self._used()
+        self._copier.stop()
         self._spilled.close()
 
     def _give_up_spill(self, error: Exception) -> None:
+        if self._round is not None:
+            self._copier.stop()
         self._spilled.close()
         self._spill_after_s = asyncio.get_running_loop().time() + _RETRY_S
         _log.warning("messages of %s are read from the log alone: %s", self._log.partition_id, error)

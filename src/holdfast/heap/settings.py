@@ -13,6 +13,8 @@ class HeapSettings:
     read_ahead_bytes_max     Messages that are popped next and not kept so, read from the log together, of all heaps of a process.
     spill_bytes_max          Messages of a large backlog, copied into files beside the WAL in the order of pops, of all heaps:
                              at most so much, and a quarter of what is free there. 0: none.
+    spill_bytes_per_s        Such a backlog is copied at this rate at most before it is popped; then without a limit. 0: not before.
+    spill_idle_ms            Files that nobody pops from are given up after this time, and made again for the next pop.
     dedup_entries_max        Sequence numbers that a partition remembers. Beyond it the older half is forgotten, and refused.
     append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
                              decoded whole.
@@ -40,6 +42,8 @@ class HeapSettings:
     payload_cache_bytes_max: int = 32 * MIB
     read_ahead_bytes_max: int = 64 * MIB
     spill_bytes_max: int = 1024 * MIB
+    spill_bytes_per_s: int = 64 * MIB
+    spill_idle_ms: int = 300_000
     dedup_entries_max: int = 1_000_000
     append_bytes: int = 64 * KIB
     enqueue_bytes_max: int = 16 * MIB
@@ -64,6 +68,8 @@ class HeapSettings:
         check_at_least("payload_cache_bytes_max", self.payload_cache_bytes_max, 0)
         check_at_least("read_ahead_bytes_max", self.read_ahead_bytes_max, 0)
         check_at_least("spill_bytes_max", self.spill_bytes_max, 0)
+        check_at_least("spill_bytes_per_s", self.spill_bytes_per_s, 0)
+        check_at_least("spill_idle_ms", self.spill_idle_ms, 1)
         check_at_least("dedup_entries_max", self.dedup_entries_max, 100)
         check_between("append_bytes", self.append_bytes, KIB, 8 * MIB)
         check_between("enqueue_bytes_max", self.enqueue_bytes_max, KIB, 16 * MIB)

@@ -27,7 +27,8 @@ class Careless:
     """A kernel that forgets one rule."""
 
     scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
-    summarize, read_chosen, pick = PURE.summarize, PURE.read_chosen, PURE.pick
+    summarize, read_chosen = PURE.summarize, PURE.read_chosen
+    pick, pick_extents = PURE.pick, PURE.pick_extents
 
     @staticmethod
     def check(payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:

@@ -14,12 +14,14 @@ from holdfast.log.batches.batch_split import RecordBatch, split_batches
 from holdfast.log.batches.header import BatchHeader, Buffer, parse_header, patch, set_append_time
 from holdfast.log.batches.limits import RecordBatchLimits
 from holdfast.log.batches.records import (
+    PickedExtents,
     PlainRecord,
     Record,
     decode,
     decode_chosen,
     encode,
     encode_values,
+    pick_extents,
     pick_records,
     validate_records,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "Buffer",
     "CorruptBatchError",
     "InvalidBatchError",
+    "PickedExtents",
     "PlainRecord",
     "Record",
     "RecordBatch",
@@ -41,6 +44,7 @@ __all__ = [
     "encode_values",
     "parse_header",
     "patch",
+    "pick_extents",
     "pick_records",
     "set_append_time",
     "split_batches",

@@ -101,6 +101,15 @@ class BatchKernel(Protocol):
         """
         ...
 
+    def pick_extents(
+        self, batches: list[tuple[Buffer, tuple[object, ...]]], words: Buffer, at: int, bytes_max: int, /
+    ) -> tuple[bytes, list[tuple[int, int, int]], int] | FaultTuple:
+        """The same of several batches: the records one behind another, those of a bucket together, as extents.
+
+        Each is (bucket, bytes, CRC-32C), no larger than `bytes_max` unless it is one record. The GIL is not held.
+        """
+        ...
+
     def write(self, records: Sequence[tuple[object, ...]], base_offset: int, reserve: int, /) -> Written | FaultTuple:
         """`reserve` zero bytes and the records; their count, last offset delta, first and greatest timestamp."""
         ...

@@ -192,6 +192,47 @@ def pick_records(
     return found
 
 
+class PickedExtents(NamedTuple):
+    """Picked records, those of a bucket together: the bytes, each extent of them as (bucket, bytes, CRC-32C), the next word.
+
+    `batches`: how many they are of.
+    """
+
+    data: bytes
+    extents: list[tuple[int, int, int]]
+    at: int
+    batches: int
+
+
+def pick_extents(
+    batches: Sequence[RecordBatch | Buffer],
+    words: Buffer,
+    at: int,
+    bytes_max: int,
+    *,
+    payload_bytes_max: int,
+    limits: RecordBatchLimits = DEFAULT_LIMITS,
+    kernel: BatchKernel = BEST,
+) -> PickedExtents:
+    """`pick_records` of several stored batches at once, for a thread; see `BatchKernel.pick_extents`. `CorruptBatchError`.
+
+    At least of one batch, and of no more than have so many bytes without their compression.
+    """
+    payloads: list[tuple[Buffer, tuple[object, ...]]] = []
+    room = payload_bytes_max
+    for batch in batches:
+        header, data = _whole(batch, stored=True, kernel=kernel)
+        payload = inflate(header, data[HEADER_BYTES:], limits=limits, stored=True) if header.count else b""
+        payloads.append((payload, header))
+        room -= len(payload)
+        if room <= 0:
+            break
+    found = kernel.pick_extents(payloads, words, at, bytes_max)
+    if len(found) == 4:
+        raise fault_error(found, stored=True)
+    return PickedExtents(*found, len(payloads))
+
+
 def validate_records(
     batch: RecordBatch | Buffer,
     *,

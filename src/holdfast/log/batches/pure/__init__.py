@@ -6,7 +6,15 @@ It also is the readable statement of what the C sources do. What each function t
 
 from holdfast.log.batches.pure.columns import columns
 from holdfast.log.batches.pure.headers import scan, summarize
-from holdfast.log.batches.pure.record_reader import check, keyless, pick, picked_records, read, read_chosen
+from holdfast.log.batches.pure.record_reader import (
+    check,
+    keyless,
+    pick,
+    pick_extents,
+    picked_records,
+    read,
+    read_chosen,
+)
 from holdfast.log.batches.pure.record_writer import write, write_values
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "columns",
     "keyless",
     "pick",
+    "pick_extents",
     "picked_records",
     "read",
     "read_chosen",

@@ -4,9 +4,12 @@ Payloads are read as `bytes`: indexing them costs half of indexing a memoryview,
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple, TypeVar
+
+from crc32c import crc32c
 
 from holdfast.log.batches.header import APPEND_TIME, BatchHeader, Buffer
 from holdfast.log.batches.pure.headers import RECORD_BYTES_MIN
@@ -231,6 +234,37 @@ def pick(
     payload: Buffer, fields: tuple[object, ...], words: Buffer, at: int, buffers: list[bytearray], /
 ) -> int | tuple[int, int, int, int]:
     """Append records to the buffers of their buckets; the first word behind this batch, or the first fault."""
+    found: list[tuple[int, bytes]] = []
+    end = _pick(payload, fields, words, at, found)
+    if not isinstance(end, tuple):
+        for bucket, record in found:
+            buffers[bucket] += record
+    return end
+
+
+def pick_extents(
+    batches: list[tuple[Buffer, tuple[object, ...]]], words: Buffer, at: int, bytes_max: int, /
+) -> tuple[bytes, list[tuple[int, int, int]], int] | tuple[int, int, int, int]:
+    """Records of several batches, those of a bucket together, as extents of at most so many bytes; or the first fault."""
+    found: list[tuple[int, bytes]] = []
+    for payload, fields in batches:
+        end = _pick(payload, fields, words, at, found)
+        if isinstance(end, tuple):
+            return end
+        at = end
+    extents: list[tuple[int, bytearray]] = []
+    for bucket, record in sorted(found, key=itemgetter(0)):
+        if not extents or extents[-1][0] != bucket or len(extents[-1][1]) + len(record) > bytes_max:
+            extents.append((bucket, bytearray()))
+        extents[-1][1].extend(record)
+    data = b"".join([extent for _, extent in extents])
+    return data, [(bucket, len(extent), crc32c(bytes(extent))) for bucket, extent in extents], at
+
+
+def _pick(
+    payload: Buffer, fields: tuple[object, ...], words: Buffer, at: int, found: list[tuple[int, bytes]]
+) -> int | tuple[int, int, int, int]:
+    """Buckets and records of one batch."""
     header = BatchHeader._make(fields)
     data, wanted = bytes(payload), memoryview(words).cast("B").cast("Q")
     if is_count_invalid(header, len(data)):
@@ -250,7 +284,8 @@ def pick(
                 break
             if wanted[at] >> BUCKET_BITS == offset:
                 raw = read_record(data, start, header, previous, contiguous=False)
-                buffers[wanted[at] & (1 << BUCKET_BITS) - 1] += PICKED.pack(offset, raw.timestamp) + data[start:end]
+                record = PICKED.pack(offset, raw.timestamp) + data[start:end]
+                found.append((wanted[at] & (1 << BUCKET_BITS) - 1, record))
             start, index, previous = end, index + 1, delta
     except RecordFault as broken:
         return (int(broken.rule), 0, index, broken.given)
