@@ -333,6 +333,34 @@ async def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(tmp_p
         assert await wal.append(frame(2)) == 3
 
 
+async def close_with_a_report_that_raises(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(group: CommitGroup) -> None:
+        raise RuntimeError("on purpose")
+
+    others = set(threading.enumerate())
+    async with opened(directory) as wal:
+        await wal.append(frame(0))
+        writer = wal._writer
+        [thread] = (each for each in set(threading.enumerate()) - others if each.name == "wal-writer")
+        close = writer.close
+
+        def close_and_join() -> None:  # the last group and the end of the thread are reported together
+            close()
+            thread.join()
+
+        monkeypatch.setattr(writer, "close", close_and_join)
+        monkeypatch.setattr(writer, "_reports", writer._reports._replace(synced=broken))
+        wal.append_with_callback(frame(1), lambda error: None)
+
+
+async def test_a_report_that_raises_ends_the_wal_and_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(10):
+        with pytest.raises(CorruptError, match="on purpose"):
+            await close_with_a_report_that_raises(tmp_path / "wal", monkeypatch)
+
+
 async def test_a_failpoint_sees_every_group(tmp_path: Path) -> None:
     seen: list[str] = []
     async with opened(tmp_path / "wal") as wal:
