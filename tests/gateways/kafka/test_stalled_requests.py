@@ -3,12 +3,13 @@
 import asyncio
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.support.kafka_wire import FETCH, PRODUCE, fetch_request, gateway_on, produce_request, request_frame
 from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
+from holdfast.gateways.kafka.frames import FrameReceiver
 from holdfast.gateways.kafka.stalled_requests import ArrivingRequest, StalledRequests
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.settings import KIB, MIB
@@ -41,7 +42,7 @@ async def test_a_large_request_is_answered_though_others_were_announced_and_do_n
 
 
 async def test_requests_that_are_not_read_are_found_too(tmp_path: Path) -> None:
-    """A long poll before them: while the memory is full nothing more was read of such a connection, and it counted as not to blame."""
+    """A long poll before them: while the memory is full nothing more was read of such a connection, as if it were not to blame."""
     async with gateway_on(tmp_path, topics={"orders": 1}, stalled_ms=100) as gateway:
         claims = [await gateway.client() for _ in range(3)]
         for claim in claims:
@@ -77,6 +78,36 @@ async def test_a_client_that_sends_small_requests_one_behind_the_other_is_not_cl
         assert gateway.server.full
         await busy.send_bytes(small[1_000:])
         await busy.receive()
+
+
+async def test_those_that_wait_for_memory_get_it_in_their_order(tmp_path: Path) -> None:
+    """Where each is followed by the next of its client, the same few would get it again and again."""
+    served: list[int] = []
+    async with gateway_on(tmp_path) as gateway:
+        server = gateway.server
+
+        class Waiting:
+            waits_for_memory = True
+
+            def __init__(self, number: int) -> None:
+                self._number = number
+
+            def memory_freed(self) -> None:
+                if server.full:
+                    server.queue_for_memory(cast(FrameReceiver, self))
+                else:
+                    served.append(self._number)
+                    server.taken(server.bytes_max)
+
+        waiting = [cast(FrameReceiver, Waiting(number)) for number in range(20)]
+        server.taken(server.bytes_max)
+        for each in waiting:
+            server.queue_for_memory(each)
+        for _ in range(40):
+            server.released(server.bytes_max)
+            server.queue_for_memory(waiting[served[-1]])
+        server.released(server.bytes_max)
+    assert served[:40] == [*range(20), *range(20)]
 
 
 def test_those_that_stopped_first_are_found_and_as_many_as_it_takes() -> None:
