@@ -175,6 +175,29 @@ def test_the_next_group_grows_until_the_loop_knows_of_the_one_before(lane: Lane)
     serving.join()
 
 
+def test_a_group_that_cannot_grow_does_not_wait_for_the_loop(lane: Lane) -> None:
+    lane.group_bytes_max = 3 * (FRAME_BYTES + 100)
+    lane.append(frame(0))
+    serving = threading.Thread(target=lane.serve, daemon=True)
+    serving.start()
+    while len(lane.queue):
+        pass
+    lane.append(*[frame(offset) for offset in range(1, 6)])
+    while len(lane.queue) > 2:
+        pass
+    serving.join(0.05)
+    assert len(lane.queue) == 2  # less than a group
+    lane.append(frame(6))
+    while len(lane.queue):
+        pass
+    told = lane.queue.drain()
+    while len(told) < 3:
+        told += lane.queue.drain()
+    assert [len(group.entries) for group in told] == [1, 3, 3]
+    lane.queue.close()
+    serving.join()
+
+
 def test_a_group_ends_with_its_limit_and_with_the_file(tmp_path: Path) -> None:
     lane = Lane(tmp_path / "file", file_bytes=16 * KIB + 100)  # the last block is not whole: it is not written
     lane.group_bytes_max = 2 * (FRAME_BYTES + 900)
