@@ -30,7 +30,8 @@ static PyObject *queue_append(AppendQueue *self, PyObject *const *args, Py_ssize
     *(self->first == NULL ? &self->first : &self->last->next) = append;
     self->last = append;
     self->count++;
-    wake = self->waiting == FOR_APPENDS;
+    self->size += append->size;
+    wake = self->waiting == FOR_APPENDS || (self->waiting == FOR_THE_LOOP && self->size >= self->enough);
     pthread_mutex_unlock(&self->lock);
     if (wake)
         pthread_cond_signal(&self->changed);
@@ -57,6 +58,7 @@ static append_t *taken_first(AppendQueue *self)
     if (first != NULL) {
         self->first = first->next;
         self->count--;
+        self->size -= first->size;
     }
     pthread_mutex_unlock(&self->lock);
     return first;
@@ -90,6 +92,7 @@ static PyObject *queue_take_all(AppendQueue *self, PyObject *unused)
     count = self->count;
     self->first = self->last = NULL;
     self->count = 0;
+    self->size = 0;
     pthread_mutex_unlock(&self->lock);
     entries = entries_of(first, count);
     if (entries == NULL)

@@ -69,6 +69,7 @@ typedef struct {
     pthread_cond_t changed;
     append_t *first, *last;
     Py_ssize_t count;
+    int64_t size, enough; /* of what is queued; with `enough` of it, nobody waits for the loop */
     group_t *done, *last_done;
     int waiting, closing, signalled;
 } AppendQueue;

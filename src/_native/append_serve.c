@@ -23,7 +23,7 @@ static int is_ours(AppendQueue *self, const wal_file_t *file)
 }
 
 /* The next group, once something is queued and the loop knows of the group before; NULL: there will never be, or it is not for us.
- * A group that the loop has not heard of costs nobody anything: while it is behind, the next one grows. */
+ * A group that the loop has not heard of costs nobody anything: while it is behind, the next one grows, as far as it can. */
 static group_t *next_group(AppendQueue *self, const wal_file_t *file)
 {
     group_t *group = PyMem_RawCalloc(1, sizeof(group_t));
@@ -32,7 +32,9 @@ static group_t *next_group(AppendQueue *self, const wal_file_t *file)
     if (group == NULL)
         return NULL;
     pthread_mutex_lock(&self->lock);
-    while (!self->closing && (self->first == NULL || (self->signalled && may_write(file, self->first, 0))))
+    self->enough = file->group_bytes_max;
+    while (!self->closing &&
+           (self->first == NULL || (self->signalled && self->size < self->enough && may_write(file, self->first, 0))))
         wait_locked(self, self->first == NULL ? FOR_APPENDS : FOR_THE_LOOP);
     group->appends = self->first;
     while (may_write(file, self->first, group->size)) {
@@ -42,6 +44,7 @@ static group_t *next_group(AppendQueue *self, const wal_file_t *file)
         self->first = last->next;
         self->count--;
     }
+    self->size -= group->size;
     if (last != NULL)
         last->next = NULL;
     pthread_mutex_unlock(&self->lock);
@@ -64,6 +67,7 @@ static void put_back(AppendQueue *self, group_t *group)
         self->last = last;
     self->first = group->appends;
     self->count += group->count;
+    self->size += group->size;
     pthread_mutex_unlock(&self->lock);
     PyMem_RawFree(group);
 }

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.log.partition import append_place
 from holdfast.log.partition.append_place import AppendOrder
 
 
@@ -49,6 +50,35 @@ async def test_one_that_takes_longer_is_not_overtaken() -> None:
     gate.set()
     await asyncio.gather(*tasks, late)
     assert done == [0, 1, 2, 3, 4]
+
+
+async def test_many_that_wait_in_turn_are_not_all_called_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full WAL: each waits for room. Then the work of an append must not grow with those that wait behind it."""
+    order, done, waits = AppendOrder(), list[int](), 0
+    new_turn = append_place._new_turn
+
+    def counted() -> "asyncio.Future[None]":
+        nonlocal waits
+        waits += 1
+        return new_turn()
+
+    async def append(number: int) -> None:
+        async with order:
+            if number < 300:
+                await turns(1)
+            done.append(number)
+
+    monkeypatch.setattr(append_place, "_new_turn", counted)
+    await order.acquire()
+    tasks = [asyncio.ensure_future(append(number)) for number in range(600)]
+    await turns(2)
+    order.release()
+    while len(done) < 300:
+        await turns(1)
+    assert waits < 600 + 4 * 300 + 600
+    await turns(10)
+    assert done == list(range(600))  # as soon as they need not wait, they go on together again
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("cancelled", [[0], [1], [0, 1], [0, 2], [3], [0, 1, 2, 3]])

@@ -175,6 +175,29 @@ def test_the_next_group_grows_until_the_loop_knows_of_the_one_before(lane: Lane)
     serving.join()
 
 
+def test_a_group_that_cannot_grow_does_not_wait_for_the_loop(lane: Lane) -> None:
+    lane.group_bytes_max = 3 * (FRAME_BYTES + 100)
+    lane.append(frame(0))
+    serving = threading.Thread(target=lane.serve, daemon=True)
+    serving.start()
+    while len(lane.queue):
+        pass
+    lane.append(*[frame(offset) for offset in range(1, 6)])
+    while len(lane.queue) > 2:
+        pass
+    serving.join(0.05)
+    assert len(lane.queue) == 2  # less than a group
+    lane.append(frame(6))
+    while len(lane.queue):
+        pass
+    told = lane.queue.drain()
+    while len(told) < 3:
+        told += lane.queue.drain()
+    assert [len(group.entries) for group in told] == [1, 3, 3]
+    lane.queue.close()
+    serving.join()
+
+
 def test_a_group_ends_with_its_limit_and_with_the_file(tmp_path: Path) -> None:
     lane = Lane(tmp_path / "file", file_bytes=16 * KIB + 100)  # the last block is not whole: it is not written
     lane.group_bytes_max = 2 * (FRAME_BYTES + 900)
@@ -331,6 +354,34 @@ async def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(tmp_p
         await wal.append(frame(0))
         wal.append_with_callback(frame(1), broken)
         assert await wal.append(frame(2)) == 3
+
+
+async def close_with_a_report_that_raises(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(group: CommitGroup) -> None:
+        raise RuntimeError("on purpose")
+
+    others = set(threading.enumerate())
+    async with opened(directory) as wal:
+        await wal.append(frame(0))
+        writer = wal._writer
+        [thread] = (each for each in set(threading.enumerate()) - others if each.name == "wal-writer")
+        close = writer.close
+
+        def close_and_join() -> None:  # the last group and the end of the thread are reported together
+            close()
+            thread.join()
+
+        monkeypatch.setattr(writer, "close", close_and_join)
+        monkeypatch.setattr(writer, "_reports", writer._reports._replace(synced=broken))
+        wal.append_with_callback(frame(1), lambda error: None)
+
+
+async def test_a_report_that_raises_ends_the_wal_and_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(10):
+        with pytest.raises(CorruptError, match="on purpose"):
+            await close_with_a_report_that_raises(tmp_path / "wal", monkeypatch)
 
 
 async def test_a_failpoint_sees_every_group(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from holdfast.gateways.kafka.produce_runs import RUN_VERSIONS, batches_of, topic
 from holdfast.gateways.kafka.quota_meters import ClientLimits, MeteredCoroutine, RequestMeter
 from holdfast.gateways.kafka.request_spans import begin_request_span
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
+from holdfast.gateways.kafka.stalled_requests import ArrivingRequest
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.wire import MalformedRequestError, WireReader
@@ -488,9 +489,11 @@ class KafkaConnection(FrameReceiver):
             request.call.taken_bytes = 0
 
     @property
-    def arriving(self) -> tuple[int, int] | None:
-        """The size of the request that the client should be sending, and how much of it is here; None: there is none."""
-        return None if self._frame is None or self._read_paused or self._closing else (len(self._frame), self._filled)
+    def arriving(self) -> ArrivingRequest | None:
+        """The request that the client should be sending; None: there is none."""
+        if self._frame is None or self._read_paused or self._closing:
+            return None
+        return ArrivingRequest(len(self._frame), self._filled, self.frame_at_ms)
 
     @property
     def unsent_bytes(self) -> int:
@@ -501,21 +504,21 @@ class KafkaConnection(FrameReceiver):
     # ── limits ──
 
     def _update_flow_control(self) -> None:
-        # A frame that is arriving does not count: only complete requests get a response and free memory.
-        received = self._bytes - (len(self._frame) if self._frame is not None else 0)
         if self._unparsed is not None and not self._closing and not self._stopping:
             self._parse_on()
         server = self._server
-        pause = (
-            self._write_paused
-            or self._stopping
-            or self._muted is not None
-            or self._held is not None
-            or self._unparsed is not None
-            or self._requests >= self._requests_max
-            or received >= self._in_flight_bytes_max
-            or (received > 0 and server.used_bytes >= server.bytes_max)
-        )
+        pause = self._stopping or self._muted is not None
+        if (
+            not pause and self._frame is None
+        ):  # one that has begun to arrive takes no more memory; not read, it would keep it
+            pause = (
+                self._write_paused
+                or self._held is not None
+                or self._unparsed is not None
+                or self._requests >= self._requests_max
+                or self._bytes >= self._in_flight_bytes_max
+                or (self._bytes > 0 and server.used_bytes >= server.bytes_max)
+            )
         if pause:
             self._disarm()  # whoever responds looks whether there is room, and goes on reading
         if self._held is not None and not self._closing:

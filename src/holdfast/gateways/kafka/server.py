@@ -57,7 +57,7 @@ class KafkaServer:
         self._slabs = Slabs(SlabSettings(slab_bytes=_SLAB_BYTES, bytes_max=backend.settings.slabs_bytes_max))
         self.used_bytes = 0  # of requests arriving, queued or in flight
         self.bytes_max = backend.settings.requests_bytes_max
-        self._waiting_for_memory: set[FrameReceiver] = set()
+        self._waiting_for_memory: dict[FrameReceiver, None] = {}  # first come, first served
         self._memory_wanted = Notify()
         self._stalled = StalledRequests(backend.settings.stalled_ms)
         self._listeners: list[asyncio.Server] = []
@@ -106,13 +106,13 @@ class KafkaServer:
         """Requests were answered, or their connection is gone."""
         self.used_bytes -= size
         if self._waiting_for_memory and not self.full:
-            waiting, self._waiting_for_memory = self._waiting_for_memory, set()
+            waiting, self._waiting_for_memory = self._waiting_for_memory, {}
             for connection in waiting:
                 connection.memory_freed()
 
     def queue_for_memory(self, connection: FrameReceiver) -> None:
         """Call the connection's `memory_freed` once requests of others are answered."""
-        self._waiting_for_memory.add(connection)
+        self._waiting_for_memory[connection] = None
         if connection.waits_for_memory:
             self._memory_wanted.notify()
 
@@ -133,7 +133,7 @@ class KafkaServer:
     def left(self, connection: FrameReceiver) -> None:
         """Remove a closed connection."""
         self.connections.discard(cast(KafkaConnection, connection))
-        self._waiting_for_memory.discard(connection)
+        self._waiting_for_memory.pop(connection, None)
 
     async def accept(self, sockets: Sequence[socket.socket], tls: CurrentContext | None = None) -> None:
         """Accept connections from now on."""

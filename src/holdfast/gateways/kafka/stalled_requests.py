@@ -6,19 +6,36 @@ client.
 """
 
 from collections.abc import Collection
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 _PROGRESS_BYTES: Final = 16 * 1024  # less in `stalled_ms` is not sending
 _LOOK_MS_MAX: Final = 200  # what one look counts at most
+
+
+class ArrivingRequest(NamedTuple):
+    """A request of which `filled` bytes are here."""
+
+    size: int
+    filled: int
+    begun_at_ms: float
 
 
 class ReceivingConnection(Protocol):
     """A connection on which a request may be arriving."""
 
     @property
-    def arriving(self) -> tuple[int, int] | None:
-        """The size of the request that its client should be sending, and how much of it is here; None: there is none."""
+    def arriving(self) -> ArrivingRequest | None:
+        """The request that its client should be sending; None: there is none."""
         ...
+
+
+class _Progress(NamedTuple):
+    """What was here of a request, and since when."""
+
+    begun_at_ms: float  # another one, however much of it is here, is progress
+    filled: int
+    since_ms: float
 
 
 C = TypeVar("C", bound=ReceivingConnection)
@@ -30,25 +47,29 @@ class StalledRequests:
     def __init__(self, stalled_ms: int) -> None:
         self._stalled_ms = stalled_ms
         self._looked_at_ms = self._time_ms = 0.0
-        self._seen: dict[object, tuple[int, float]] = {}  # connection → how much was here, and since when
+        self._seen: WeakKeyDictionary[ReceivingConnection, _Progress] = WeakKeyDictionary()
 
     def find(self, connections: Collection[C], excess_bytes: int, now_ms: float) -> list[C]:
         """Those whose requests have stalled, the slowest first, as many as it takes to free `excess_bytes`."""
         self._time_ms += min(now_ms - self._looked_at_ms, _LOOK_MS_MAX)
         self._looked_at_ms = now_ms
-        seen, self._seen = self._seen, {}
+        seen, self._seen = self._seen, WeakKeyDictionary()
         stalled: list[tuple[float, int, C]] = []
         for connection in connections:
             arriving = connection.arriving
             if arriving is None:
                 continue
-            size, filled = arriving
-            before, since_ms = seen.get(connection, (filled, self._time_ms))
-            if not before <= filled < before + _PROGRESS_BYTES:
-                before, since_ms = filled, self._time_ms
-            self._seen[connection] = before, since_ms
-            if self._time_ms - since_ms >= self._stalled_ms:
-                stalled.append((since_ms, size, connection))
+            size, filled, begun_at_ms = arriving
+            progress = seen.get(connection)
+            if (
+                progress is None
+                or progress.begun_at_ms != begun_at_ms
+                or not progress.filled <= filled < progress.filled + _PROGRESS_BYTES
+            ):
+                progress = _Progress(begun_at_ms, filled, self._time_ms)
+            self._seen[connection] = progress
+            if self._time_ms - progress.since_ms >= self._stalled_ms:
+                stalled.append((progress.since_ms, size, connection))
         stalled.sort(key=lambda each: (each[0], -each[1]))
         found: list[C] = []
         for _, size, connection in stalled:

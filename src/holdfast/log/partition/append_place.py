@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-_CALLED_TOGETHER: Final = 1024
+_CALLED_TOGETHER_MAX: Final = 1024
 
 
 class AppendPlace:
@@ -32,10 +32,11 @@ class AppendOrder:
     what follows them would otherwise be out of order, and an idempotent producer start over with batches that did come.
     """
 
-    __slots__ = ("_locked", "_turns")
+    __slots__ = ("_locked", "_together", "_turns")
 
     def __init__(self) -> None:
         self._locked = False
+        self._together = _CALLED_TOGETHER_MAX
         self._turns: list[asyncio.Future[None]] = []  # few: no deque, which is large
 
     def locked(self) -> bool:
@@ -50,6 +51,7 @@ class AppendOrder:
             try:
                 await turn
                 while self._locked or self._turns[0] is not turn:  # called early, and one before it took longer
+                    self._together = 1
                     again = _new_turn()
                     self._turns[self._turns.index(turn)] = turn = again
                     await turn
@@ -78,11 +80,15 @@ class AppendOrder:
         """One that was cancelled calls the one behind it when it notices.
 
         Several are called: most append without waiting, all in one turn of the loop. One a turn would be slower than requests come
-        once a few of them wait, and then they would wait for ever.
+        once a few of them wait, and then they would wait for ever. Where each waits, for room in the WAL, they are called one by
+        one: to call all of them for each would take more time the more of them wait.
         """
-        for turn in self._turns[:_CALLED_TOGETHER]:
+        if not self._turns or self._turns[0].done():
+            return  # those that were called go on
+        for turn in self._turns[: self._together]:
             if not turn.done():
                 turn.set_result(None)
+        self._together = min(4 * self._together, _CALLED_TOGETHER_MAX)
 
 
 def _new_turn() -> "asyncio.Future[None]":

@@ -302,14 +302,18 @@ class WalWriter:
     def _drain(self, queue: "NativeQueue") -> None:
         """On the loop: what was written, and what the thread says, in the order in which it happened."""
         try:
-            for each in queue.drain():
+            reports = queue.drain()
+        except Exception as error:  # what was reported is lost with it
+            reports = [(self._reports.failed, ([], _as_corrupt(error, self._file.path)))]
+        for each in reports:
+            try:
                 if type(each) is CommitGroup:
                     self._reports.synced(each)
                 else:
                     listener, facts = each
                     listener(*facts)
-        except Exception as error:  # what was reported is lost with it
-            self._reports.failed([], _as_corrupt(error, self._file.path))
+            except Exception as error:  # those behind it count all the same: the thread may wait for one, or have ended
+                self._reports.failed([], _as_corrupt(error, self._file.path))
 
 
 def _native_queue(disk: WalDisk, settings: WalSettings) -> "NativeQueue | None":
