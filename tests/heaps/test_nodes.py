@@ -56,7 +56,12 @@ class Connection:
     async def call(self, request: HeapRequest) -> Any:
         """Waits behind all that waits."""
         self.network.requests.append((self.address, request))
-        if self.waiting or self.address in self.network.frozen or isinstance(request, self.network.stuck):
+        stuck = isinstance(request, self.network.stuck) or request.topic in self.network.offline
+        if (
+            self.waiting
+            or self.address in self.network.frozen
+            or (stuck and not isinstance(request, PlacesRequest | SpineRequest))
+        ):
             self.waiting.append(asyncio.get_running_loop().create_future())
             return await self.waiting[-1]
         result = self.network.results[type(request)]
@@ -80,11 +85,15 @@ class Connection:
 
 
 class Network:
-    """`down`: nodes that cannot be reached; `frozen`: those that answer nothing; `stuck`: requests that take their time."""
+    """`down`: nodes that cannot be reached; `frozen`: those that answer nothing.
+
+    `stuck`: requests that take their time; `offline`: heaps without leaders, for which nodes wait.
+    """
 
     def __init__(self) -> None:
         self.down, self.frozen = set[BrokerAddress](), set[BrokerAddress]()
         self.stuck: tuple[type[HeapRequest], ...] = ()
+        self.offline = set[str]()
         self.results: dict[type[HeapRequest], Any] = {
             PlacesRequest: ["ann:1", "bob:2"],
             SpineRequest: "ann:1",
@@ -304,3 +313,56 @@ async def test_a_paced_replay_takes_its_time_and_holds_up_nobody(network: Networ
         for each in connection.waiting:
             each.set_result(DeadLetterReport(1, 1))
     assert await asyncio.gather(*replays) == [DeadLetterReport(1, 1)] * 2
+
+
+async def test_a_heap_without_a_leader_holds_up_no_other_one(network: Network) -> None:
+    """Its requests wait at the node, and responses come in order."""
+    nodes = network.client()
+    for heap in ("jobs", "others"):
+        await nodes.places.find(heap)
+    network.offline = {"jobs"}
+    waiting = [asyncio.ensure_future(nodes.call(STATS, again=True)) for _ in range(2)]
+    await _turns()
+    async with asyncio.timeout(5):
+        assert await nodes.call(StatsRequest(topic="others", partition=0), again=True) == []
+        assert await nodes.call(AckRequest(topic="others", partition=0, tokens=[b""]), again=True) == [None]
+        nodes.places.forget("jobs")
+        assert await nodes.places.count("jobs") == 2
+    assert not any(each.done() for each in waiting)
+    for each in waiting:
+        each.cancel()
+
+
+async def test_a_request_that_took_too_long_keeps_nobody_from_its_node(network: Network) -> None:
+    nodes = network.client()
+    await nodes.places.find("others")
+    network.offline = {"jobs"}
+    with pytest.raises(OutcomeUnknownError):
+        await nodes.call(STATS, again=False, timeout_ms=10)
+    await _turns()
+    for _ in range(3):
+        await nodes.call(StatsRequest(topic="others", partition=0), again=True)
+    assert network.served(StatsRequest) == [ANN] * 4
+
+
+async def test_nothing_is_kept_of_nodes_that_have_left(network: Network) -> None:
+    nodes = network.client("bob:2")
+    for at in range(20):
+        network.results[PlacesRequest] = [f"node-{at}:1", "bob:2"]
+        network.results[SpineRequest] = f"node-{at}:1"
+        nodes.places.forget("jobs")
+        await nodes.places.find("jobs")
+        await nodes.call(STATS, again=True)
+        network.stuck = (PopRequest,)
+        popping = asyncio.ensure_future(nodes.pop(POP))
+        await network.clock.run_for_ms(2 * CHECK_MS)
+        popping.cancel()
+        await _turns()
+        network.stuck = ()
+        for connection in network.opened:
+            if connection.address != BOB:
+                connection.close()
+    await network.clock.run_for_ms(2 * CHECK_MS)
+    health = nodes._health
+    kept = (nodes._connections, nodes._opening, nodes._alone, health._pings, health._asking)
+    assert [len(each) < 6 for each in kept] == [True] * 5, [len(each) for each in kept]

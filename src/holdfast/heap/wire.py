@@ -236,15 +236,28 @@ _MAKES_READY: Final = (
     ReleaseRequest,
     ReprioritiseRequest,
 )
+_OF_ANY_NODE: Final = (
+    PlacesRequest,
+    SpineRequest,
+    CreateRequest,
+    DescribeRequest,
+    UpdateRequest,
+    DeleteRequest,
+    ConfirmRequest,
+)
 
 
 def lane_of(request: HeapRequest) -> int:
-    """Which of the connections to a node takes a request: 0, or another one if it may wait for a spine, as it makes messages ready.
+    """Which of the connections to a node takes a request: 0 if any node answers it at once, another one if it may wait.
 
-    Responses of a connection have an order. So acks and renewals, which wait for no spine, have their own, and heaps are spread
-    over a few others: one that waits holds up some heaps at most, and a client of thousands has no more connections for it.
+    Responses of a connection have an order, and a request waits while its partition has no leader, and if it makes messages ready
+    for a spine, too. So acks and renewals, which wait for no spine, have lanes of their own, and heaps are spread over a few: one
+    that waits holds up some heaps at most, and a client of thousands has no more connections for it.
     """
-    return 1 + crc32(request.topic.encode()) % _LANES if isinstance(request, _MAKES_READY) else 0
+    if isinstance(request, _OF_ANY_NODE):
+        return 0
+    lane = 1 + crc32(request.topic.encode()) % _LANES
+    return lane if isinstance(request, _MAKES_READY) else _LANES + lane
 
 
 class LostLease(msgspec.Struct, frozen=True, array_like=True):

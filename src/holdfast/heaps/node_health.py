@@ -59,8 +59,15 @@ class NodeHealth:
 
     def shun(self, address: BrokerAddress) -> None:
         """Do without a node until it answers."""
+        self._shun(address, SHUNNED_MS)
+
+    def doubt(self, address: BrokerAddress) -> None:
+        """A request took too long: do without its node until it answers, which is asked at once."""
+        self._shun(address, 0)
+
+    def _shun(self, address: BrokerAddress, after_ms: int) -> None:
         if address not in self._shunned and not self._closed:
-            self._shunned[address] = asyncio.ensure_future(self._until_it_answers(address))
+            self._shunned[address] = asyncio.ensure_future(self._until_it_answers(address, after_ms))
 
     def watch(self) -> None:
         """Check nodes at which requests wait, from now on."""
@@ -75,12 +82,13 @@ class NodeHealth:
         for connection in self._pings.values():
             connection.close()
 
-    async def _until_it_answers(self, address: BrokerAddress) -> None:
-        pause_ms = SHUNNED_MS
+    async def _until_it_answers(self, address: BrokerAddress, after_ms: int) -> None:
+        pause_ms = after_ms
         try:
-            await self._clock.sleep_ms(pause_ms)
+            if pause_ms:
+                await self._clock.sleep_ms(pause_ms)
             while self._nodes.knows(address) and not await self._answers(address):
-                pause_ms = min(2 * pause_ms, SHUNNED_MAX_MS)
+                pause_ms = min(2 * pause_ms or SHUNNED_MS, SHUNNED_MAX_MS)
                 await self._clock.sleep_ms(pause_ms)
         finally:
             del self._shunned[address]
@@ -92,6 +100,16 @@ class NodeHealth:
             before, oldest = oldest, {each: each.oldest for each in self._nodes.connections if each.oldest is not None}
             waits_at = {each.address for each, number in oldest.items() if before.get(each) == number}
             await gather_or_cancel(*map(self._check, waits_at))
+            self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Keep nothing of nodes that have left."""
+        for address in [each for each, asking in self._asking.items() if not asking.locked()]:
+            if not self._nodes.knows(address):
+                del self._asking[address]
+                self._refused.discard(address)
+                if (connection := self._pings.pop(address, None)) is not None:
+                    connection.close()
 
     async def _check(self, address: BrokerAddress) -> None:
         if await self._answers(address) is None:

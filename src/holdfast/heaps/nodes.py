@@ -5,8 +5,8 @@ it is the same when it happens twice (`again`); otherwise the caller is told tha
 not tried again: each try would count against its user. After a failure the next try goes to any node, and the leaders are asked
 for again (`places`). Nodes that do not answer are left out (`node_health`).
 
-Responses come in order, so what may wait has connections of its own: pops, what is done with many dead letters, and what waits for
-a spine (`lane_of`).
+Responses come in order, so what may wait has connections of its own: pops, what is done with many dead letters, and heaps whose
+partitions have no leader, or no spine (`lane_of`). How long a request takes says nothing of its node, which is asked instead.
 """
 
 import asyncio
@@ -159,7 +159,7 @@ class HeapNodes:
                 return await connection.call(request)
         except TimeoutError:
             connection.close()
-            self._health.shun(connection.address)  # one that is frozen takes connections: the next goes elsewhere
+            self._health.doubt(connection.address)  # one that is frozen takes connections: the next goes elsewhere
             self._failed(request)
             what = f"{type(request).__name__} of {request.topic}"
             raise OutcomeUnknownError(what, f"no answer within {within_ms:.0f} ms") from None
@@ -185,8 +185,16 @@ class HeapNodes:
                 connection = await self._open_if_it_answers(address)
             if connection is not None:
                 self._connections[lane] = connection
+                self._forget_gone()
                 return connection
         return await self._connected((None, number))
+
+    def _forget_gone(self) -> None:
+        """Keep nothing of connections that are lost, and of nodes that have left."""
+        known = {None, *self._addresses, *self.places.nodes}
+        self._connections = {lane: each for lane, each in self._connections.items() if each.lost is None}
+        self._opening = {lane: each for lane, each in self._opening.items() if lane[0] in known or each.locked()}
+        self._alone = {at: several for at, several in self._alone.items() if any(each.lost is None for each in several)}
 
     async def _idle(self, address: BrokerAddress | None) -> HeapConnection:
         """A connection on which nothing waits, to a node or, if that cannot be reached from here, to any other one."""
@@ -198,6 +206,7 @@ class HeapNodes:
                 return await self._idle(None)
             alive = [each for each in self._alone.get(address, ()) if each.lost is None]
             self._alone[address] = [*alive, connection]
+            self._forget_gone()
         return connection
 
     async def _open_if_it_answers(self, address: BrokerAddress | None) -> HeapConnection | None:

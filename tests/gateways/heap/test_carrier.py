@@ -187,7 +187,8 @@ async def test_what_waits_for_the_spine_of_a_heap_holds_up_no_forwarded_request_
     assert first is not other
     acks = await connections.to("bob", AckRequest(topic="jobs", partition=0, tokens=[]))
     assert acks not in (first, other)
-    assert acks is await connections.to("bob", AckRequest(topic="others", partition=0, tokens=[]))
+    assert acks is await connections.to("bob", AckRequest(topic="jobs", partition=0, tokens=[]))
+    assert acks is not await connections.to("bob", AckRequest(topic="others", partition=0, tokens=[]))
     connections.close()
 
 

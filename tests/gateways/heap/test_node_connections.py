@@ -12,8 +12,8 @@ from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap import node_connections
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
 from holdfast.heap.wire import HeapRequest, PopRequest, StatsRequest
-from holdfast.vocabulary.clock import RealClock
-from holdfast.vocabulary.errors import UnavailableError
+from holdfast.vocabulary.clock import FakeClock, RealClock
+from holdfast.vocabulary.errors import OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.types import Member
 
 STATS = StatsRequest(topic="jobs", partition=0)
@@ -78,3 +78,61 @@ async def test_nobody_waits_long_behind_a_request_that_connects(monkeypatch: pyt
     hole.is_gone.set()
     with pytest.raises(UnavailableError, match="within 5 s"):  # the next one has its turn
         await hole.forward(STATS)
+
+
+class Frozen(Hole):
+    """A cluster of one other node, which takes connections and answers nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch)
+        self.clock, self.session, self.host, self.opened = FakeClock(), "s1", "bob", list[HeapConnection]()
+        self.connections = HeapNodeConnections(cast(Cluster, self), None, self.clock)
+
+    def member(self, agent: str) -> Member | None:
+        return Member(id=agent, session=self.session, address=f"{self.host}:1") if self.session else None
+
+    def reachable_member(self, agent: str) -> Member:
+        member = self.member(agent)
+        assert member is not None
+        return member
+
+    async def open(self, address: BrokerAddress, **_: Any) -> HeapConnection:
+        self.opened.append(HeapConnection(address))
+        return self.opened[-1]
+
+
+@pytest.mark.parametrize("session", ["", "s2"], ids=["gone", "another"])
+async def test_what_waits_at_an_agent_ends_soon_after_its_session(
+    monkeypatch: pytest.MonkeyPatch, session: str
+) -> None:
+    """Another agent leads by then, which whoever asks again finds."""
+    frozen = Frozen(monkeypatch)
+    connection = await frozen.forward(STATS)
+    assert connection is not None
+    asking = asyncio.ensure_future(connection.call(STATS))
+    await frozen.clock.run_for_ms(30_000)
+    assert not asking.done()
+    frozen.session = session
+    await frozen.clock.run_for_ms(500)
+    assert not asking.done()  # it may be about to answer: it has left, and is not frozen
+    await frozen.clock.run_for_ms(2_000)
+    with pytest.raises(OutcomeUnknownError):
+        await asking
+    frozen.session = "s2"
+    after = await frozen.forward(STATS)
+    assert after is not None
+    await frozen.clock.run_for_ms(10_000)
+    assert (connection.lost is None, after.lost) == (False, None)
+    frozen.connections.close()
+
+
+async def test_nothing_is_kept_of_agents_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = Frozen(monkeypatch)
+    for at in range(20):
+        frozen.session, frozen.host = f"s{at}", f"host-{at}"
+        await frozen.forward(STATS)
+        await frozen.forward(POP)
+        await frozen.clock.run_for_ms(3_000)
+    assert (len(frozen.connections._open), len(frozen.connections._opening)) == (2, 2)
+    assert sum(each.lost is None for each in frozen.opened) == 2
+    frozen.connections.close()
