@@ -4,7 +4,7 @@ The one rule: one variant, one mistake; everything else is the code that ships.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -13,6 +13,7 @@ import msgspec
 from holdfast.heap.fairness.index import FairIndex
 from holdfast.heap.fairness.keys import FairKey
 from holdfast.heap.growth.growing_partition import GrowingPartition
+from holdfast.heap.growth.look_up import Found, LookUp
 from holdfast.heap.model import Enqueued, NewMessage, StoredMessage
 from holdfast.heap.moves import Mover
 from holdfast.heap.partition_state import OutgoingMessage
@@ -91,6 +92,21 @@ class _HomesUnasked(GrowingPartition):
         return {}
 
 
+class _LookUpsUntold(GrowingPartition):
+    _is_look_up = False
+
+    async def look_up(self, request: LookUp) -> Found:
+        self._is_look_up = True
+        try:
+            return await super().look_up(request)
+        finally:
+            self._is_look_up = False
+
+    def _repeated(self, offsets: Iterable[int]) -> "asyncio.Future[None] | None":
+        is_look_up, self._is_look_up = self._is_look_up, False
+        return None if is_look_up else super()._repeated(offsets)
+
+
 # ── dead letters ──
 
 
@@ -154,6 +170,11 @@ FEATURE_MUTANTS: Final = (
     DrivenVariant(name="growth-unlogged", wrong="the next leader knows of fewer partitions", partition=_GrowthUnlogged),
     DrivenVariant(
         name="homes-unasked", wrong="a new partition does not look for enqueues of before", partition=_HomesUnasked
+    ),
+    DrivenVariant(
+        name="look-ups-untold",
+        wrong="a new partition is told of an enqueue that the spine does not know yet",
+        partition=_LookUpsUntold,
     ),
     DrivenVariant(
         name="moves-unnumbered", wrong="a dead letter that is sent again is a second one", mover=_MovesUnnumbered
