@@ -19,7 +19,7 @@ from holdfast.sim.heap.batches import BATCH_RULES, describe_batch_event, run_bat
 from holdfast.sim.heap.driven.checker import DRIVEN_RULES
 from holdfast.sim.heap.driven.history import MessageDelivered, describe_driven
 from holdfast.sim.heap.driven.mutants import DRIVEN_MUTANTS
-from holdfast.sim.heap.driven.variant import CORRECT_DRIVEN
+from holdfast.sim.heap.driven.variant import CORRECT_DRIVEN, PLAIN_DRIVEN
 from holdfast.sim.heap.driven.world import run_driven_seed
 from holdfast.sim.heap.growth import GROWTH_RULES, run_growth_seed
 from holdfast.sim.heap.growth_variant import CORRECT_GROWTH, GROWTH_MUTANTS
@@ -58,7 +58,10 @@ class AnyRun(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimWorld:
-    """A world as commands know it. `counted`: the events whose means are shown; `collect_every_seeds`: garbage."""
+    """A world as commands know it. `counted`: the events whose means are shown; `collect_every_seeds`: garbage.
+
+    `plain`: the shipped code in less of a world, as it was when some seeds were kept.
+    """
 
     name: str
     run: Callable[..., AnyRun]
@@ -69,13 +72,16 @@ class SimWorld:
     counted: Mapping[str, type]
     seeds_path: Path
     collect_every_seeds: int
+    plain: AnyVariant | None = None
 
     def variant(self, name: str) -> AnyVariant:
         """The variant of that name."""
-        found = self.correct if name == self.correct.name else self.mutants.get(name)
-        if found is None:
-            raise InvalidError("variant", name, "one of " + ", ".join((self.correct.name, *self.mutants)))
-        return found
+        known = {self.correct.name: self.correct, **self.mutants}
+        if self.plain is not None:
+            known[self.plain.name] = self.plain
+        if name not in known:
+            raise InvalidError("variant", name, "one of " + ", ".join(known))
+        return known[name]
 
 
 LEASES: Final = SimWorld(
@@ -137,6 +143,7 @@ HEAP_DRIVEN: Final = SimWorld(
     name="heap-driven",
     run=run_driven_seed,
     correct=CORRECT_DRIVEN,
+    plain=PLAIN_DRIVEN,
     mutants=DRIVEN_MUTANTS,
     rules=DRIVEN_RULES,
     describe=describe_driven,

@@ -7,9 +7,11 @@ import pytest
 
 from holdfast.heap.config import HeapConfig
 from holdfast.heap.decisions import HeapRules
+from holdfast.heap.growth.growing_partition import GrowingPartition
+from holdfast.heap.growth.look_up import LookUp
+from holdfast.heap.growth.partition_sets import PartitionSets
 from holdfast.heap.lease_token import LeaseToken, heap_mark
 from holdfast.heap.model import NewMessage
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.partition_state import HeapState
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.records import ProducerSequence
@@ -85,10 +87,12 @@ class World:
     def lead(self) -> None:
         """Another leader has the same log."""
         self.log.epoch += 1
-        self.view = HeapPartition(
+        self.view = GrowingPartition(
             self.log,
             self.state,
             self.rules,
+            sets=PartitionSets(2),
+            earlier=None,
             payloads=PayloadCache(1 << 20),
             settings=self.settings,
             clock=FakeClock(),
@@ -148,6 +152,21 @@ async def test_an_enqueue_that_is_repeated_waits_for_the_spine_as_the_first_one_
         await world.greet()
     await world.acknowledge()
     assert [each.duplicate for each in await again] == [True]
+
+
+async def test_an_enqueue_that_a_new_partition_looks_up_waits_for_the_spine_as_the_first_one_does() -> None:
+    world = World()
+    await world.greet()
+    first = world.enqueue()
+    await turns()
+    assert MESSAGE.producer is not None
+    found = asyncio.create_task(world.view.look_up(LookUp(3, [MESSAGE.producer])))
+    await turns()
+    assert [first.done(), found.done()] == [False, False]
+    await world.acknowledge()
+    assert [each is not None and each.duplicate for each in (await found).enqueued] == [True]
+    nobody = await world.view.look_up(LookUp(3, [ProducerSequence("q", 0, 1)]))
+    assert nobody.enqueued == [None], "what is not here waits for no spine"
 
 
 async def test_enqueues_that_were_given_up_leave_nothing_that_waits_for_the_spine() -> None:

@@ -230,10 +230,14 @@ class FairIndex:
         while self._closed and self._closed[0][0] <= self._now_ns:
             _, number = heapq.heappop(self._closed)
             key = self._keys.get(number)
-            if key is not None and key.is_closed and self._key_opens_at_ns(key) <= self._now_ns:
-                key.is_closed = False
-                opened += 1
-                self._put_in_place(key)
+            if key is None or not key.is_closed:
+                continue
+            if self._key_opens_at_ns(key) > self._now_ns:  # it was charged since, by a clock that was ahead of this one
+                self._close(key)
+                continue
+            key.is_closed = False
+            opened += 1
+            self._put_in_place(key)
         for _ in range(opened):
             self._note_opened()
         return opened > 0

@@ -159,6 +159,8 @@ class GrowingPartition(HeapPartition):
     async def look_up(self, request: LookUp) -> Found:
         """What became of enqueues whose keys belong to another partition by now; returns when that is durable, and stays so.
 
+        Whoever asks answers its client with it: it waits for the spine as the enqueue itself does.
+
         `BatchAbortedError`, `ProducerFencedError`, `SequenceForgottenError`.
         """
         self._journal.check()
@@ -169,7 +171,7 @@ class GrowingPartition(HeapPartition):
         window_ms = self.rules.config.dedup_window_ms
         known = decide_look_up(self.state, topic, request.keys, window_ms=window_ms, now_ms=now_ms)
         highest = highest_numbers(self.state, request.keys)
-        await self._journal.durable()
+        await self._told(self._repeated([each.offset for each in known if each is not None]))
         failpoints.reached("heap.growth-logged")
         ids = iter(message_ids(self._topic_id, self.number, *_columns([each for each in known if each is not None])))
         enqueued = [None if each is None else Enqueued(next(ids), True, self.number) for each in known]

@@ -6,14 +6,19 @@ The one rule: what a leader answers is an event where the leader answers it. A c
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from holdfast.heap.errors import MESSAGE_GONE, LeaseLostError, ResourceExhaustedError
+from holdfast.heap.growth.growing_partition import GrowingPartition
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.message_id import parse_message_id
 from holdfast.heap.model import NewMessage, PoppedMessage
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Op, ProducerSequence
+from holdfast.heap.routing import MessageRouter
+from holdfast.heap.wire import LostLease
+from holdfast.heaps.leases import Leases
+from holdfast.heaps.message import Message
+from holdfast.heaps.repeated_ack import ack_outcome
 from holdfast.sim.heap.driven.configuration import DrivenConfiguration
 from holdfast.sim.heap.driven.history import (
     AckAnswered,
@@ -21,13 +26,14 @@ from holdfast.sim.heap.driven.history import (
     EnqueueAnswered,
     MessageDelivered,
     NackAnswered,
+    PopFailed,
 )
 from holdfast.sim.heap.driven.leader import DrivenLeader
 from holdfast.sim.heap.driven.network import SimNetwork
 from holdfast.sim.heap.driven.spine import DrivenSpine
+from holdfast.sim.heap.driven.topic import TOPIC_ID
 from holdfast.vocabulary.errors import HoldfastError, OutcomeUnknownError, UnavailableError
 
-TOPIC_ID: Final = "ab" * 16
 _RETRY_MS: Final = 10.0
 _POP_TIMEOUT_MS: Final = 2_000.0
 
@@ -38,6 +44,11 @@ class DrivenCluster(Protocol):
     network: SimNetwork
     configuration: DrivenConfiguration
     is_healed: bool
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        ...
 
     def leader(self, partition: int) -> DrivenLeader:
         """Whom a client takes for the leader."""
@@ -60,6 +71,7 @@ class SimClients:
         self._configuration = cluster.configuration
         self.producing = 0
         self._numbers = 0
+        self._router = MessageRouter()
 
     @property
     def now_ms(self) -> float:
@@ -74,7 +86,7 @@ class SimClients:
         for number in range(self._configuration.consumers):
             self._network.start(self._consume(f"consumer{number}"), f"consumer{number}")
 
-    async def _call(self, partition: int, serve: Callable[[HeapPartition], Awaitable[Any]]) -> Any:
+    async def call(self, partition: int, serve: Callable[[GrowingPartition], Awaitable[Any]]) -> Any:
         """A call of a leader. Raises what it raises; `OutcomeUnknownError`, `UnavailableError`: there is no answer."""
         network = self._network
         timeout_ms = 1_000.0 if self._cluster.is_healed else self._configuration.timeout_ms
@@ -96,21 +108,21 @@ class SimClients:
         await network.pause()
         return call.result()
 
-    async def _until_answered(self, partition: int, serve: Callable[[HeapPartition], Awaitable[Any]]) -> Any:
+    async def _until_answered(self, partition: int, serve: Callable[[GrowingPartition], Awaitable[Any]]) -> Any:
         while True:
             try:
-                return await self._call(partition, serve)
+                return await self.call(partition, serve)
             except HoldfastError:
                 await self._network.sleep_ms(_RETRY_MS)
 
     # ── producers ──
 
     async def _produce(self, name: str) -> None:
-        configuration, random = self._configuration, self._random
+        configuration, random, keys = self._configuration, self._random, self._configuration.features.keys
         sequence = 0
         for _ in range(configuration.calls):
             await self._network.sleep_ms(random.uniform(0.0, configuration.faults_ms / configuration.calls))
-            partition, messages = random.randrange(configuration.partitions), list[NewMessage]()
+            partition, messages = random.randrange(self._cluster.partitions), list[NewMessage]()
             for _ in range(random.choice((1, 1, 1, 3))):
                 sequence += 1
                 self._numbers += 1
@@ -120,21 +132,41 @@ class SimClients:
                         priority=random.randrange(configuration.priorities),
                         delay_ms=random.randint(1, 200) if random.random() < configuration.delayed else 0,
                         producer=ProducerSequence(name, 0, sequence),
+                        fairness_key=random.choice(keys) if keys else None,
                     )
                 )
-            await self._until_answered(partition, partial(self._enqueue, partition, messages))
+            if configuration.features.growths:
+                for message in messages:
+                    await self._enqueue_where_it_belongs(message)
+            else:
+                await self._until_answered(partition, partial(self._enqueue, messages))
         self.producing -= 1
 
-    async def _enqueue(self, partition: int, messages: Sequence[NewMessage], view: HeapPartition) -> None:
+    async def _enqueue(self, messages: Sequence[NewMessage], view: GrowingPartition) -> None:
         for message, found in zip(messages, await view.enqueue(messages), strict=True):
-            offset = parse_message_id(bytes.fromhex(TOPIC_ID), found.message_id).offset
-            self._cluster.add(EnqueueAnswered(self.now_ms, partition, offset, message.payload, found.duplicate))
+            place = parse_message_id(bytes.fromhex(TOPIC_ID), found.message_id)
+            self._cluster.add(
+                EnqueueAnswered(self.now_ms, place.partition, place.offset, message.payload, found.duplicate)
+            )
+
+    async def _enqueue_where_it_belongs(self, message: NewMessage) -> None:
+        """Each try is through a node that knows of some number of partitions."""
+        random, first = self._random, self._configuration.partitions
+        while True:
+            known = random.randint(first, self._cluster.partitions)
+            try:
+                partition = self._router.partition(message, known)
+                await self.call(partition, partial(self._enqueue, [message]))
+                return
+            except HoldfastError:
+                await self._network.sleep_ms(_RETRY_MS)
 
     # ── consumers ──
 
     async def _consume(self, name: str) -> None:
         random = self._random
         while True:
+            asked_ms = self.now_ms
             try:
                 messages = await self._pop(name)
             except ResourceExhaustedError:
@@ -158,7 +190,7 @@ class SimClients:
             if not self._cluster.is_healed and random.random() < 0.05:
                 continue  # it dies, and another one takes its place
             for message in messages:
-                await self._finish(name, parse_token(message.lease_token))
+                await self._finish(name, message, asked_ms)
 
     async def _pop(self, name: str) -> list[PoppedMessage]:
         """A pop of the spine, or of a partition; some are given up."""
@@ -167,11 +199,12 @@ class SimClients:
         visibility_ms = self._configuration.visibility_ms
         options: dict[str, Any] = {"count": count, "consumer": name, "visibility_ms": visibility_ms, "wait_ms": wait_ms}
         if random.random() < 0.1:
-            partition = random.randrange(self._configuration.partitions)
-            found: list[PoppedMessage] = await self._call(partition, lambda view: view.pop(**options))
+            partition = random.randrange(self._cluster.partitions)
+            found: list[PoppedMessage] = await self.call(partition, lambda view: view.pop(**options))
             return found
         await self._network.pause()
-        popping = self._network.start(self._cluster.spine().driver.pop(**options), name)
+        spine = self._cluster.spine()
+        popping = self._network.start(spine.driver.pop(**options), name)
         patience_ms = random.uniform(0.0, 50.0) if not healed and random.random() < 0.1 else _POP_TIMEOUT_MS
         timer = asyncio.ensure_future(self._network.sleep_ms(patience_ms))
         await asyncio.wait({popping, timer}, return_when=_FIRST)
@@ -181,39 +214,54 @@ class SimClients:
             await asyncio.wait({popping})
         if popping.cancelled():
             return []
+        error = popping.exception()
+        if error is not None and not isinstance(error, ResourceExhaustedError) and not spine.is_over:
+            self._cluster.add(PopFailed(self.now_ms, name, repr(error)))
         await self._network.sleep_ms(_RETRY_MS if not popping.exception() and not popping.result() else 0.0)
         return list(popping.result())
 
-    async def _finish(self, name: str, token: LeaseToken) -> None:
+    async def _finish(self, name: str, message: PoppedMessage, asked_ms: float) -> None:
         """Work, and say how it went."""
+        token = parse_token(message.lease_token)
         random, healed = self._random, self._cluster.is_healed
         await self._network.sleep_ms(random.uniform(0.0, 5.0))
         kind = random.random() if not healed else 0.0
         try:
             if kind < 0.7:
-                await self._ack(name, token)
+                await self._ack(name, token, self._held(message, asked_ms))
             elif kind < 0.85:
-                await self._call(token.partition, partial(self._nack, token))
+                await self.call(token.partition, partial(self._nack, token))
             elif kind < 0.92:
-                await self._call(token.partition, lambda view: view.nack([token], op=Op.RELEASE))
+                await self.call(token.partition, lambda view: view.nack([token], op=Op.RELEASE))
             elif kind < 0.95:
-                await self._call(token.partition, lambda view: view.extend([token], 200))
+                await self.call(token.partition, lambda view: view.extend([token], 200))
         except HoldfastError:
             pass  # it expires
 
-    async def _ack(self, name: str, token: LeaseToken) -> None:
-        """That the message is gone is as good as an answer for who has sent the ack before."""
+    def _held(self, message: PoppedMessage, asked_ms: float) -> Message:
+        """The message as the SDK has it."""
+        visibility_ms = self._configuration.visibility_ms
+        return Message(message, visibility_ms, cast(Leases, None), message.lease_deadline_ms, asked_ms)
+
+    async def _ack(self, name: str, token: LeaseToken, held: Message) -> None:
+        """That the message is gone is as good as an answer for who has sent the ack before: unless there are dead letters, by the
+        rule of the SDK then."""
         for tried in range(5):
             try:
-                (lost,) = await self._call(token.partition, lambda view: view.ack([token]))
+                (lost,) = await self.call(token.partition, lambda view: view.ack([token]))
             except HoldfastError:
+                held.ack_unanswered = True
                 await self._network.sleep_ms(_RETRY_MS)
                 continue
-            if lost is None or (tried and isinstance(lost, LeaseLostError) and lost.reason == MESSAGE_GONE):
+            if lost is None or (tried and lost.reason == MESSAGE_GONE and self._was_acked(held, lost)):
                 self._cluster.add(AckAnswered(self.now_ms, name, token.partition, token.offset))
             return
 
-    async def _nack(self, token: LeaseToken, view: HeapPartition) -> None:
+    def _was_acked(self, held: Message, lost: LeaseLostError) -> bool:
+        wire = LostLease(lost.message_id, lost.reason, lost.epochs, lost.now_ms)
+        return not self._configuration.features.has_dead_letters or ack_outcome(held, wire, self.now_ms) is None
+
+    async def _nack(self, token: LeaseToken, view: GrowingPartition) -> None:
         (lost,) = await view.nack([token], backoff_ms=0)
         if lost is None:
             self._cluster.add(NackAnswered(self.now_ms, token.partition, token.offset, token.granted_at))

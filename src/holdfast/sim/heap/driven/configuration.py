@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.heap.config import HeapConfig
+from holdfast.sim.heap.driven.features import NO_FEATURES, Features
 from holdfast.sim.heap.driven.network import Conditions
 from holdfast.vocabulary.random import SeededRandom
 
@@ -30,6 +31,7 @@ class DrivenConfiguration:
     delayed: float
     cache_bytes_max: int
     conditions: Conditions
+    features: Features = NO_FEATURES
 
     @property
     def k(self) -> int:
@@ -37,7 +39,7 @@ class DrivenConfiguration:
         return self.config.top_k_bound
 
 
-def draw_driven(random: SeededRandom) -> DrivenConfiguration:
+def draw_driven(random: SeededRandom, features: Features = NO_FEATURES) -> DrivenConfiguration:
     """Few faults and many: bugs show up under either."""
     rng = random.random
     roughness = rng.random()
@@ -51,7 +53,14 @@ def draw_driven(random: SeededRandom) -> DrivenConfiguration:
             backoff_cap_ms=100,
             inflight_max=rng.choice((8, 100_000)) if few else 100_000,
             leases_per_consumer_max=rng.choice((3, 10_000)) if few else 10_000,
-            dlq=False,
+            dlq=features.has_dead_letters,
+            max_retries=max(0, features.max_retries),
+            fairness=bool(features.keys),
+            fairness_weights=features.weights,
+            key_leases_max=features.key_leases_max,
+            key_rate_per_s=features.key_rate_per_s,
+            rate_per_s=features.rate_per_s,
+            rate_burst=features.rate_burst,
         ),
         partitions=rng.choice((2, 2, 3, 4)),
         fan_out=rng.choice((1, 2, 4, 64)),
@@ -74,4 +83,5 @@ def draw_driven(random: SeededRandom) -> DrivenConfiguration:
             waiting=rng.choice((0.0, 0.1)) * roughness,
             unreadable=rng.choice((0.0, 0.05)) * roughness,
         ),
+        features=features,
     )

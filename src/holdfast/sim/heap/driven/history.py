@@ -16,6 +16,7 @@ class RecordsAppended(msgspec.Struct, frozen=True):
     offset: int
     operations: tuple[Operation, ...]
     forked: bool
+    times: tuple[int, ...] = ()
 
 
 class TailCut(msgspec.Struct, frozen=True):
@@ -34,6 +35,14 @@ class EnqueueAnswered(msgspec.Struct, frozen=True):
     offset: int
     message: bytes
     duplicate: bool
+
+
+class AdvertAcknowledged(msgspec.Struct, frozen=True):
+    """The spine knows a partition as of an offset, and no pop is under way that would have been decided otherwise."""
+
+    at_ms: float
+    partition: int
+    offset: int
 
 
 class NackAnswered(msgspec.Struct, frozen=True):
@@ -73,6 +82,44 @@ class LeaderStarted(msgspec.Struct, frozen=True):
     partition: int
     epoch: int
     host: int
+
+
+class HeapGrown(msgspec.Struct, frozen=True):
+    """The record of the heap has more partitions."""
+
+    at_ms: float
+    partitions: int
+
+
+class StateRecovered(msgspec.Struct, frozen=True):
+    """A leader begins a view, from a snapshot as of `snapshot` (-1: from none) and what follows in the log.
+
+    `as_logged`: it is what the whole log says.
+    """
+
+    at_ms: float
+    partition: int
+    epoch: int
+    offset: int
+    snapshot: int
+    as_logged: bool
+
+
+class SnapshotListed(msgspec.Struct, frozen=True):
+    """A snapshot is listed by the leader of an epoch."""
+
+    at_ms: float
+    partition: int
+    epoch: int
+    offset: int
+
+
+class PopFailed(msgspec.Struct, frozen=True):
+    """A pop of a spine that serves ended with an error."""
+
+    at_ms: float
+    consumer: str
+    error: str
 
 
 class SpineStarted(msgspec.Struct, frozen=True):
@@ -117,10 +164,15 @@ DrivenEvent = (
     RecordsAppended
     | TailCut
     | EnqueueAnswered
+    | AdvertAcknowledged
     | NackAnswered
     | MessageDelivered
     | AckAnswered
     | LeaderStarted
+    | HeapGrown
+    | StateRecovered
+    | SnapshotListed
+    | PopFailed
     | SpineStarted
     | Incident
     | CodeFailed
@@ -140,6 +192,8 @@ def describe_driven(event: DrivenEvent) -> tuple[str, str]:
         case EnqueueAnswered(partition=partition, offset=offset, message=message, duplicate=duplicate):
             again = ", as before" if duplicate else ""
             return f"p{partition}", f"answers that message {message.decode()} is enqueued at {offset}{again}"
+        case AdvertAcknowledged(partition=partition, offset=offset):
+            return "spine", f"knows p{partition} as of {offset}"
         case NackAnswered(partition=partition, offset=offset):
             return f"p{partition}", f"answers that the message at {offset} waits again"
         case MessageDelivered(consumer=consumer, partition=partition, offset=offset, rank_bound=bound):
@@ -148,6 +202,15 @@ def describe_driven(event: DrivenEvent) -> tuple[str, str]:
             return consumer, f"is told that the message at {offset} of p{partition} is done"
         case LeaderStarted(partition=partition, epoch=epoch, host=host):
             return f"p{partition}.{epoch}", f"leads on host {host}"
+        case HeapGrown(partitions=partitions):
+            return "heap", f"has {partitions} partitions"
+        case StateRecovered(partition=partition, epoch=epoch, offset=offset, snapshot=snapshot, as_logged=as_logged):
+            wrong = "" if as_logged else ", which is not what the log says"
+            return f"p{partition}.{epoch}", f"begins at {offset} from the snapshot at {snapshot}{wrong}"
+        case SnapshotListed(partition=partition, epoch=epoch, offset=offset):
+            return f"p{partition}.{epoch}", f"lists a snapshot at {offset}"
+        case PopFailed(consumer=consumer, error=error):
+            return consumer, f"gets an error for its pop: {error}"
         case SpineStarted(epoch=epoch, host=host):
             return f"spine.{epoch}", f"starts on host {host}"
         case Incident(what=what):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Operation, decode_operation
 from holdfast.log.batches import decode, parse_header, patch
 from holdfast.log.errors import NotLeaderError
@@ -18,8 +19,8 @@ from holdfast.sim.heap.driven.network import SimNetwork
 from holdfast.vocabulary.errors import FencedError, HoldfastError, UnavailableError
 from holdfast.vocabulary.settings import MIB
 
-OnAppend = Callable[[int, tuple[Operation, ...], bool], None]
-"""A batch was appended at an offset; whether it is in a former leader's copy."""
+OnAppend = Callable[[int, tuple[Operation, ...], tuple[int, ...], bool], None]
+"""A batch was appended at an offset: its operations, their times, and whether it is in a former leader's copy."""
 
 
 class _Batch(NamedTuple):
@@ -116,10 +117,21 @@ class SimOwnedPartition(OwnedPartition):
         patch(data, base_offset=base, leader_epoch=self._epoch)
         end = parse_header(data).last_offset + 1
         self._log.batches.append(_Batch(base, end, bytes(data)))
-        operations = tuple(decode_operation(each.key, each.value, each.headers) for each in decode(data))
-        self._on_append(base, operations, self._is_deposed)
+        records = list(decode(data))
+        operations = tuple(decode_operation(each.key, each.value, each.headers) for each in records)
+        self._on_append(base, operations, tuple(each.timestamp_ms for each in records), self._is_deposed)
         self._sync(end)
         return base
+
+    def replayed(self, mode: str, end: int) -> HeapState:
+        """The state at an offset, from all of the log."""
+        state = HeapState(mode)
+        for batch in self._log.batches:
+            for each in decode(batch.data):
+                if each.offset < end:
+                    state.apply(each.offset, each.timestamp_ms, decode_operation(each.key, each.value, each.headers))
+        state.next_offset = end
+        return state
 
     # ── durability ──
 

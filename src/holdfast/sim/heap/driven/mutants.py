@@ -5,35 +5,37 @@ The one rule: one variant, one mistake; everything else is the code that ships.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from holdfast.heap.errors import LeaseLostError
+from holdfast.heap.growth.growing_partition import GrowingPartition
 from holdfast.heap.journal import Journal
 from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Ack, Operation, SpineEpoch
 from holdfast.heap.spine.driver import SpineDriver
 from holdfast.heap.spine.messages import Granted, Pop
 from holdfast.heap.spine.spine import Settled, Spine
 from holdfast.heap.waiting_pops import POP_BYTES_MAX, WaitingPop
+from holdfast.sim.heap.driven.feature_mutants import FEATURE_MUTANTS
 from holdfast.sim.heap.driven.variant import DrivenVariant
 
 
-class _SpineUntold(HeapPartition):
+class _SpineUntold(GrowingPartition):
     async def _answerable(self) -> None:
         await self._journal.durable()
 
 
-class _SpineEpochsUnlogged(HeapPartition):
+class _SpineEpochsUnlogged(GrowingPartition):
     def add(self, operations: Sequence[Operation]) -> int:
         logged = [each for each in operations if not isinstance(each, SpineEpoch)]
         return super().add(logged) if logged else self.state.next_offset
 
 
-class _DedupOff(HeapPartition):
+class _DedupOff(GrowingPartition):
     async def enqueue(self, messages: Sequence[NewMessage]) -> list[Enqueued]:
         return await super().enqueue([msgspec.structs.replace(message, producer=None) for message in messages])
 
@@ -52,7 +54,7 @@ class _HastyJournal(Journal):
         return done
 
 
-class _Hasty(HeapPartition):
+class _Hasty(GrowingPartition):
     """Has a journal that may be hasty."""
 
     def _hurry(self) -> None:
@@ -67,14 +69,14 @@ class _GrantsBeforeDurable(_Hasty):
         return await super()._granted(pop, bytes_max)
 
 
-class _AdvertsBeforeDurable(HeapPartition):
+class _AdvertsBeforeDurable(GrowingPartition):
     def removals_durable(self) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
 
-class _AcksBeforeDurable(HeapPartition):
+class _AcksBeforeDurable(GrowingPartition):
     async def ack(self, tokens: Sequence[LeaseToken]) -> list[LeaseLostError | None]:
         held, results = self._current(tokens)
         if held:
@@ -82,7 +84,7 @@ class _AcksBeforeDurable(HeapPartition):
         return results
 
 
-class _GoneBeforeDurable(HeapPartition):
+class _GoneBeforeDurable(GrowingPartition):
     async def ack(self, tokens: Sequence[LeaseToken]) -> list[LeaseLostError | None]:
         held, results = self._current(tokens)
         return await super().ack(tokens) if held else results
@@ -146,4 +148,6 @@ _ALL: Final = (
     DrivenVariant(name="late-grants", wrong="what a lost leader granted is delivered", spine=_HandsOnLateGrants),
     DrivenVariant(name="limits-off", wrong="a leader grants what it has, however bad it is", spine=_LimitsOff),
 )
-DRIVEN_MUTANTS: Final = {variant.name: variant for variant in _ALL}
+DRIVEN_MUTANTS: Final = {
+    variant.name: variant for variant in (*(replace(plain, features=False) for plain in _ALL), *FEATURE_MUTANTS)
+}

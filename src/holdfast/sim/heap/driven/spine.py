@@ -8,12 +8,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from holdfast.heap.growth.growing_partition import GrowingPartition
 from holdfast.heap.lease_token import parse_token
-from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Op
 from holdfast.heap.spine.link import SpineLink
 from holdfast.heap.spine.messages import Advert, AdvertAck, Granted, Pop, Refill, Refused, SpineHello
 from holdfast.heap.spine.rank_bound import RankBound
+from holdfast.heap.spine.spine import Spine
 from holdfast.heap.spine.takers import Taken, Taker
 from holdfast.sim.heap.driven.leader import DrivenLeader
 from holdfast.sim.heap.driven.network import SimNetwork, SimStream
@@ -37,13 +38,17 @@ class DrivenSpine:
         network: SimNetwork,
         clock: Clock,
         knock: Callable[[int], None],
+        acknowledged: Callable[[int, int], None] | None = None,
     ) -> None:
         self.epoch, self.host, self.is_over = epoch, host, False
-        self._leaders, self._network, self._knock = [*leaders], network, knock
+        self._leaders = {leader.number: leader for leader in leaders}
+        self._network, self._knock, self._acknowledged = network, knock, acknowledged
         self._streams: dict[int, SimStream] = {}
         self._adverts: dict[int, SimStream] = {}
+        self._offsets: dict[tuple[int, int, int], int] = {}  # of adverts, by partition, epoch and number
         self.driver = variant.driver("t", epoch, bound, self, clock=clock)
-        self.driver._spine = variant.spine(epoch, bound, fan_out=fan_out)  # small ones ask for more
+        self.driver._spine = spine = variant.spine(epoch, bound, fan_out=fan_out)  # small ones ask for more
+        _note_adverts(spine, self.note)
         self._running = network.start(self.driver.run(), f"spine.{epoch}")
 
     def end(self) -> None:
@@ -55,6 +60,13 @@ class DrivenSpine:
         """It has noticed who leads a partition."""
         self._leaders[leader.number] = leader
         self.lose(leader.number)
+
+    def heap_grown(self, bound: RankBound, leaders: Sequence[DrivenLeader]) -> None:
+        """It has noticed that there are more partitions."""
+        for leader in leaders:
+            self._leaders.setdefault(leader.number, leader)
+        if not self.is_over and bound.partitions > self.driver.bound.partitions:
+            self.driver.reconfigure(bound)
 
     def lose(self, partition: int) -> None:
         """Streams to and from a leader break."""
@@ -88,6 +100,10 @@ class DrivenSpine:
         return answer
 
     def send(self, partition: int, message: AdvertAck | Refill) -> None:
+        if self._acknowledged is not None and isinstance(message, AdvertAck):
+            offset = self._offsets.get((partition, message.epoch, message.number))
+            if offset is not None:
+                self._acknowledged(partition, offset)
         leader = self._leaders[partition]
 
         async def serve() -> bool:
@@ -128,6 +144,10 @@ class DrivenSpine:
 
     # ── adverts ──
 
+    def note(self, advert: Advert) -> None:
+        """An advert is taken: as of which offset it is."""
+        self._offsets[advert.partition, advert.epoch, advert.number] = advert.offset
+
     def _tell(self, partition: int, advert: Advert) -> None:
         """A leader on another host tells this spine."""
 
@@ -158,6 +178,19 @@ def _deliver(link: SpineLink, message: AdvertAck | Refill) -> None:
         link.refill(message)
 
 
-async def _released(view: HeapPartition, tokens: Sequence[bytes]) -> None:
+def _note_adverts(spine: Spine, note: Callable[[Advert], None]) -> None:
+    """Have `note` called with every advert that a spine is given."""
+    take = spine.take_advert
+
+    def noted(advert: Advert) -> bool:
+        taken = take(advert)
+        if taken:
+            note(advert)
+        return taken
+
+    spine.take_advert = noted  # type: ignore[method-assign]
+
+
+async def _released(view: GrowingPartition, tokens: Sequence[bytes]) -> None:
     with suppress(HoldfastError):
         await view.nack([parse_token(token) for token in tokens], op=Op.RELEASE)

@@ -8,32 +8,40 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from holdfast.heap.decisions import HeapRules
 from holdfast.heap.payloads import PayloadCache
 from holdfast.heap.records import Operation
 from holdfast.heap.settings import HeapSettings
 from holdfast.heap.spine.rank_bound import RankBound
-from holdfast.log.model import PartitionId
 from holdfast.sim.checker import Violation
+from holdfast.sim.cluster.loop import ClusterLoop
 from holdfast.sim.heap.driven.checker import DrivenChecker
-from holdfast.sim.heap.driven.clients import TOPIC_ID, SimClients
+from holdfast.sim.heap.driven.clients import SimClients
 from holdfast.sim.heap.driven.configuration import DrivenConfiguration, draw_driven
+from holdfast.sim.heap.driven.features import NO_FEATURES, draw_features
 from holdfast.sim.heap.driven.history import (
+    AdvertAcknowledged,
     CodeFailed,
     DrivenEvent,
+    HeapGrown,
     Incident,
     LeaderStarted,
     RecordsAppended,
+    SnapshotListed,
     SpineStarted,
+    StateRecovered,
     TailCut,
     WorldEnded,
 )
-from holdfast.sim.heap.driven.leader import DrivenLeader
+from holdfast.sim.heap.driven.leader import DrivenLeader, LeaderParts
+from holdfast.sim.heap.driven.letters import SimOperator, SimPartitions
 from holdfast.sim.heap.driven.log import SimLog, SimOwnedPartition
 from holdfast.sim.heap.driven.network import Conditions, SimNetwork
+from holdfast.sim.heap.driven.snapshots import SnapshotSpace
 from holdfast.sim.heap.driven.spine import DrivenSpine
+from holdfast.sim.heap.driven.topic import LETTERS, SimTopic, clients_topic, letters_topic
 from holdfast.sim.heap.driven.variant import CORRECT_DRIVEN, DrivenVariant
 from holdfast.sim.loop import SimLoop, StuckError
 from holdfast.sim.process import SimClock, SimProcess
@@ -44,6 +52,15 @@ _HEALED: Final = Conditions(delay_ms=2.0, sync_ms=2.0)
 _HEALED_MS: Final = 15_000.0  # how soon after the faults everything is done
 _CALLBACKS_MAX: Final = 400_000
 _TICK_MS: Final = 20.0
+_NEWS_MS: Final = 200.0  # until all have noticed that the heap has grown
+_SETTINGS: Final = HeapSettings(
+    move_retry_ms=20,
+    batch_wait_ms=500,
+    snapshot_interval_ms=100,
+    snapshot_records_min=4,
+    snapshot_records_max=16,
+    snapshot_pause_ms=20,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +80,31 @@ class DrivenWorld:
     def __init__(self, seed: int, loop: SimLoop, variant: DrivenVariant) -> None:
         self._seeded = SeededRandom(seed)
         self._random, self._loop, self._variant = self._seeded.random, loop, variant
-        self.configuration = configuration = draw_driven(self._seeded)
+        features = draw_features(seed) if variant.features else NO_FEATURES
+        self.configuration = configuration = draw_driven(self._seeded, features)
         self.events: list[DrivenEvent] = []
         self.is_healed = False
         self.network = SimNetwork(loop, self._seeded, configuration.conditions, self.failed)
         self.counts = {"leaders": 0, "spines": 0, "incidents": 0}
-        self._logs = [SimLog() for _ in range(configuration.partitions)]
-        self._leaders: list[DrivenLeader] = []
-        self._former: dict[int, DrivenLeader] = {}  # that do not know it, by partition
+        self._topic = clients_topic(configuration.config, configuration.partitions)
+        self._letters = letters_topic(configuration.config, features.letters)
+        self._topics = [self._topic]  # as it was after each growth
+        self._logs: dict[int, SimLog] = {}
+        self._leaders: dict[int, DrivenLeader] = {}  # by place
+        self._former: dict[int, DrivenLeader] = {}  # that do not know it, by place
         self._spines: list[DrivenSpine] = []  # the present one first
         self._clients = SimClients(self)
-        self._settings = HeapSettings()
-        self._rules = HeapRules(
-            topic="t",
-            config=configuration.config,
-            inflight_max=configuration.config.inflight_max_of_partition(configuration.partitions),
+        self._snapshots = SnapshotSpace(self.network, self._seeded)
+        partitions = SimPartitions(self, self._clients)
+        self._parts = LeaderParts(
+            variant=variant,
+            settings=_SETTINGS,
+            network=self.network,
+            random=self._seeded,
+            knock=self._knock,
+            earlier=partitions,
+            deliver=partitions.deliver if features.has_dead_letters else None,
+            snapshots=features.snapshots,
         )
 
     # ── running ──
@@ -85,9 +112,16 @@ class DrivenWorld:
     async def run(self) -> None:
         """Faults, then none, until every message is done."""
         configuration, loop = self.configuration, self._loop
-        self._leaders = [self._lead(partition, 1) for partition in range(configuration.partitions)]
+        for place in self._topic.places:
+            self._lead(place, 1, self._topic)
         self._change_spine()
         self._clients.start()
+        if configuration.features.has_dead_letters:
+            for place in self._letters.places:
+                self._lead(place, 1, self._letters)
+            self.network.start(SimOperator(self, self._clock("operator")).run(), "operator")
+        for more in configuration.features.growths:
+            loop.post_at(self._random.uniform(0.0, configuration.faults_ms), self._grow, more)
         for _ in range(configuration.incidents):
             loop.post_at(self._random.uniform(0.0, configuration.faults_ms), self._incident)
         await self.network.sleep_ms(configuration.faults_ms)
@@ -99,9 +133,9 @@ class DrivenWorld:
         await self.network.end()
 
     def _left(self) -> int:
-        views = [leader.view for leader in self._leaders]
-        waiting = sum(1 if view is None else len(view.state) for view in views)
-        undurable = sum(log.end > log.durable for log in self._logs)
+        views = [leader.view for leader in self._leaders.values()]
+        waiting = sum(1 if view is None else len(view.state) + len(view.state.outbox) for view in views)
+        undurable = sum(log.end > log.durable for log in self._logs.values())
         return waiting + undurable + self._clients.producing
 
     def abandon(self) -> None:
@@ -122,6 +156,10 @@ class DrivenWorld:
         self.add(CodeFailed(self._loop.now_ms, who, repr(error)))
 
     # ── whom clients ask ──
+
+    @property
+    def partitions(self) -> int:
+        return self._topic.sets.partitions
 
     def leader(self, partition: int) -> DrivenLeader:
         former = self._former.get(partition)
@@ -144,31 +182,52 @@ class DrivenWorld:
         skew_ms = self._random.uniform(-50.0, 50.0)
         return SimClock(self._loop, SimProcess(name, self._loop), boot_offset_ms=1e6, wall_offset_ms=skew_ms)
 
-    def _lead(self, partition: int, epoch: int) -> DrivenLeader:
-        configuration, name = self.configuration, f"p{partition}.{epoch}"
+    def _lead(self, place: int, epoch: int, topic: SimTopic) -> DrivenLeader:
+        """A new leader, which knows this record of its heap."""
+        configuration, features, name = self.configuration, self.configuration.features, f"p{place}.{epoch}"
         host = self._random.randrange(configuration.hosts)
         self.counts["leaders"] += 1
-        self.add(LeaderStarted(self._loop.now_ms, partition, epoch, host))
-
-        def on_append(offset: int, operations: tuple[Operation, ...], forked: bool) -> None:
-            self.add(RecordsAppended(self._loop.now_ms, partition, epoch, offset, operations, forked))
-            if not forked and self._random.random() < configuration.ambushes:
-                at_ms = self._loop.now_ms + self._random.uniform(0.0, 2 * configuration.conditions.sync_ms)
-                self._loop.post_at(at_ms, self._ambush, partition, epoch)
-
-        which = PartitionId(topic="t", topic_id=TOPIC_ID, number=partition)
-        return DrivenLeader(
+        self.add(LeaderStarted(self._loop.now_ms, place, epoch, host))
+        on_append = partial(self._appended, place, epoch)
+        which = topic.partition_id(place)
+        log = SimOwnedPartition(which, epoch, self._logs.setdefault(place, SimLog()), self.network, on_append)
+        payloads = PayloadCache(configuration.cache_bytes_max, configuration.cache_bytes_max)
+        clock = self._clock(name)
+        if features.snapshots:
+            listed = partial(self._listed, place, epoch)
+            log.snapshots = self._snapshots.open(which, epoch, self._variant.snapshots, clock, listed)
+        self._leaders[place] = leader = DrivenLeader(
             host,
-            SimOwnedPartition(which, epoch, self._logs[partition], self.network, on_append),
-            self._rules,
-            variant=self._variant,
-            settings=self._settings,
-            payloads=PayloadCache(configuration.cache_bytes_max, configuration.cache_bytes_max),
-            network=self.network,
-            clock=self._clock(name),
-            random=self._seeded,
-            knock=self._knock,
+            place,
+            log,
+            topic,
+            parts=self._parts,
+            payloads=payloads,
+            clock=clock,
+            recovered=partial(self._recovered, place, epoch),
         )
+        return leader
+
+    def _appended(
+        self,
+        place: int,
+        epoch: int,
+        offset: int,
+        operations: tuple[Operation, ...],
+        times: tuple[int, ...],
+        forked: bool,
+    ) -> None:
+        configuration = self.configuration
+        self.add(RecordsAppended(self._loop.now_ms, place, epoch, offset, operations, forked, times))
+        if not forked and self._random.random() < configuration.ambushes:
+            at_ms = self._loop.now_ms + self._random.uniform(0.0, 2 * configuration.conditions.sync_ms)
+            self._loop.post_at(at_ms, self._ambush, place, epoch)
+
+    def _listed(self, place: int, epoch: int, offset: int) -> None:
+        self.add(SnapshotListed(self._loop.now_ms, place, epoch, offset))
+
+    def _recovered(self, place: int, epoch: int, offset: int, snapshot: int, as_logged: bool) -> None:
+        self.add(StateRecovered(self._loop.now_ms, place, epoch, offset, snapshot, as_logged))
 
     def _ambush(self, partition: int, epoch: int) -> None:
         if not self.is_healed and self._leaders[partition].log.epoch == epoch:
@@ -190,19 +249,62 @@ class DrivenWorld:
             old.close()
         elif how == "dies":
             old.die()
-            for spine in self._spines:
+            for spine in self._spines if partition < LETTERS else ():
                 spine.lose(partition)
         else:
             self._former[partition] = old
             self._loop.post_at(self._loop.now_ms + self._random.uniform(10.0, 500.0), old.close)
-        new = self._leaders[partition] = self._lead(partition, old.log.epoch + 1)
+        if self.configuration.features.snapshots and self._random.random() < 0.1:
+            self._snapshots.damage(old.log.partition_id, lambda size: self._random.randrange(size))
+        topic = self._known_topic(partition)
+        new = self._lead(partition, old.log.epoch + 1, topic)
+        if partition >= LETTERS:
+            return
+        if topic is not self._topic:
+            self._loop.post_at(self._loop.now_ms + self._random.uniform(0.0, _NEWS_MS), self._tell_leader, partition)
         for spine in self._spines:
             at_ms = self._loop.now_ms + self._random.uniform(0.0, 100.0)
             self._loop.post_at(at_ms, self._notice_leader, spine, new)
 
     def _notice_leader(self, spine: DrivenSpine, leader: DrivenLeader) -> None:
-        if self._leaders[leader.number] is leader:
+        if self._leaders[leader.place] is leader:
             spine.leader_changed(leader)
+
+    # ── growth ──
+
+    def _known_topic(self, place: int) -> SimTopic:
+        """The record that a new leader knows: some learn of a growth later."""
+        if place >= LETTERS:
+            return self._letters
+        known = [topic for topic in self._topics if place in topic.places]
+        return self._random.choice(known) if len(known) > 1 and not self.is_healed else known[-1]
+
+    def _grow(self, more: int) -> None:
+        """The record changes; everybody notices it some time later. Leaders of new partitions know it."""
+        before = self._topic
+        wall_ms = self._clock("store").now_ms()
+        self._topic = topic = before.grown(more, wall_ms)
+        self._topics.append(topic)
+        self._note(f"the heap grows to {topic.sets.partitions} partitions")
+        self.add(HeapGrown(self._loop.now_ms, topic.sets.partitions))
+        for place in topic.places[before.sets.partitions :]:
+            self._lead(place, 1, topic)
+        for place in topic.places[: before.sets.partitions]:
+            self._loop.post_at(self._loop.now_ms + self._random.uniform(0.0, _NEWS_MS), self._tell_leader, place)
+        for spine in self._spines:
+            self._loop.post_at(self._loop.now_ms + self._random.uniform(0.0, _NEWS_MS), self._tell_spine, spine)
+
+    def _tell_leader(self, place: int) -> None:
+        self._leaders[place].topic_changed(self._topic)
+
+    def _tell_spine(self, spine: DrivenSpine) -> None:
+        spine.heap_grown(self._bound(self._topic), self._leaders_of(self._topic))
+
+    def _bound(self, topic: SimTopic) -> RankBound:
+        return RankBound.split(self.configuration.k, topic.sets.partitions)
+
+    def _leaders_of(self, topic: SimTopic) -> list[DrivenLeader]:
+        return [self._leaders[place] for place in topic.places]
 
     # ── spines ──
 
@@ -214,18 +316,25 @@ class DrivenWorld:
                 self._loop.post_at(self._loop.now_ms + self._random.choice((0.0, 100.0, 500.0)), old.end)
         self.counts["spines"] += 1
         self.add(SpineStarted(self._loop.now_ms, epoch, host))
+        topic = self._known_topic(0)
         spine = DrivenSpine(
             epoch,
             host,
-            RankBound.split(configuration.k, configuration.partitions),
-            self._leaders,
+            self._bound(topic),
+            self._leaders_of(topic),
             fan_out=configuration.fan_out,
             variant=self._variant,
             network=self.network,
             clock=self._clock(f"spine.{epoch}"),
             knock=self._knock,
+            acknowledged=self._acknowledged if configuration.features.has_limits else None,
         )
         self._spines.insert(0, spine)
+        if topic is not self._topic:
+            self._loop.post_at(self._loop.now_ms + self._random.uniform(0.0, _NEWS_MS), self._tell_spine, spine)
+
+    def _acknowledged(self, partition: int, offset: int) -> None:
+        self.add(AdvertAcknowledged(self._loop.now_ms, partition, offset))
 
     # ── faults ──
 
@@ -235,7 +344,7 @@ class DrivenWorld:
 
     def _incident(self) -> None:
         kind = self._random.random()
-        partition = self._random.randrange(self.configuration.partitions)
+        partition = self._random_place()
         if kind < 0.4:
             self._change_leader(partition)
         elif kind < 0.6:
@@ -243,6 +352,7 @@ class DrivenWorld:
             self._change_spine()
         elif kind < 0.85:
             spine = self._random.choice(self._spines)
+            partition %= LETTERS
             self._note(f"streams of spine {spine.epoch} and p{partition} break")
             spine.lose(partition)
         else:
@@ -251,6 +361,11 @@ class DrivenWorld:
                 self._note(f"the disk of p{partition} fails")
                 self.add(TailCut(self._loop.now_ms, partition, log.high_watermark))
                 log.fail_appends()
+
+    def _random_place(self) -> int:
+        if self.configuration.features.has_dead_letters and self._random.random() < 0.3:
+            return self._random.choice(self._letters.places)
+        return self._random.randrange(self.partitions)
 
     def _heal(self) -> None:
         """Nothing fails from here on."""
@@ -261,13 +376,16 @@ class DrivenWorld:
         self._former.clear()
         for spine in self._spines[1:]:
             spine.end()
-        for leader in self._leaders:
+        self._tell_spine(self._spines[0])
+        for leader in self._leaders_of(self._topic):
+            if leader.topic is not self._topic:
+                leader.topic_changed(self._topic)
             self._spines[0].leader_changed(leader)
 
 
 def run_driven_seed(seed: int, *, variant: DrivenVariant = CORRECT_DRIVEN, tracing: bool = False) -> DrivenRun:
     """Run one world from beginning to end. Every step is in its events, traced or not."""
-    loop = SimLoop(callbacks_max=_CALLBACKS_MAX)
+    loop = ClusterLoop(SeededRandom(seed), callbacks_max=_CALLBACKS_MAX)  # what is another thread's is a step
     world = DrivenWorld(seed, loop, variant)
     main = loop.create_task(world.run(), name="world")
     level = _LOGGER.level
@@ -283,6 +401,11 @@ def run_driven_seed(seed: int, *, variant: DrivenVariant = CORRECT_DRIVEN, traci
     for context in loop.errors:
         world.add(CodeFailed(loop.now_ms, "loop", f"{context.get('message')}: {context.get('exception')!r}"))
     configuration = world.configuration
-    checker = DrivenChecker(k=configuration.k, mode=configuration.config.mode, partitions=configuration.partitions)
+    checker = DrivenChecker(
+        k=configuration.k,
+        mode=configuration.config.mode,
+        partitions=configuration.partitions,
+        features=configuration.features,
+    )
     violations = checker.check(world.events)
     return DrivenRun(configuration, world.events, violations, world.counts, checker.ranks)
