@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SLICE_NS = 100 * 1000, RESET_ON_FORK = 1 }; /* the shortest that there is; what a thread starts has the default again */
+enum { SLICE_NS = 500 * 1000, RESET_ON_FORK = 1 }; /* shorter ones cost more switches; what a thread starts has the default again */
 
 /* The kernel's `struct sched_attr`, as of Linux 3.14. */
 typedef struct {

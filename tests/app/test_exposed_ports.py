@@ -29,8 +29,7 @@ def test_with_logins_and_tls_they_are_open_to_who_logs_in(tmp_path: Path) -> Non
     with started(node):
         assert "without authentication" not in node.log
         port = node.http.rpartition(":")[2]
-        with httpx.Client(
-            base_url=f"https://127.0.0.1:{port}", verify=ssl.create_default_context(cafile=cert)
-        ) as client:
+        tls_context = ssl.create_default_context(cafile=cert)
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=tls_context, timeout=60) as client:
             assert client.get("/api/v1/topics").status_code == 401
             assert client.get("/live").status_code == 200

@@ -49,7 +49,7 @@ def messages(bootstrap: str, topic: str, partition: int, count: int) -> list[Mes
 
 def pipeline(server: ServeProcess) -> dict[str, Any]:
     """The status of the fixture's pipeline."""
-    with urllib.request.urlopen(f"{server.http}/api/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"{server.http}/api/status", timeout=60) as answer:
         [found] = json.load(answer)
     assert isinstance(found, dict)
     return found

@@ -9,5 +9,5 @@ from holdfast.vocabulary.native import native
 
 
 def shorten_time_slice() -> bool:
-    """Ask for the shortest time slice for this thread. False: it stays as it is, which costs nothing but time."""
+    """Ask for short time slices for this thread. False: it stays as it is, which costs nothing but time."""
     return native is not None and native.shorten_time_slice()

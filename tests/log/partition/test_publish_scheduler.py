@@ -468,6 +468,7 @@ async def test_many_partitions_that_are_due_at_once_are_placed_some_at_a_time(
     async with looping(ann, partitions) as counters, background_tasks(count_turns()):
         for partition in partitions:
             await append(partition, batch("a"))
+        await async_until(lambda: sum(placed.values()) >= 30)  # what the appends have marked
         placed.clear()
         if due_by == "request":
             for partition in partitions:
