@@ -59,10 +59,10 @@ static inline Py_ssize_t number_of(PyObject *owner, PyObject *name)
     return value;
 }
 
-/* What an attribute is then; -1: an exception may be set. */
+/* What an attribute is then; -1: an exception may be set. Nothing is done while one is set. */
 static inline Py_ssize_t add_to(PyObject *owner, PyObject *name, Py_ssize_t more)
 {
-    Py_ssize_t before = number_of(owner, name);
+    Py_ssize_t before = PyErr_Occurred() ? -1 : number_of(owner, name);
     PyObject *number = before == -1 && PyErr_Occurred() ? NULL : PyLong_FromSsize_t(before + more);
     int failed = number == NULL || PyObject_SetAttr(owner, name, number) < 0;
 
