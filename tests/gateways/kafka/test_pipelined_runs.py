@@ -104,7 +104,7 @@ async def test_requests_of_all_kinds_are_answered_in_order_while_the_disk_comes_
     tmp_path: Path, seed: int
 ) -> None:
     random = SeededRandom(seed).random
-    limits = {
+    limits: dict[str, Any] = {
         "requests_in_flight_max": random.choice([2, 5, 64]),
         "in_flight_bytes_max": random.choice([2_000, 1 << 20]),
     }
