@@ -25,6 +25,7 @@ from holdfast.log.partition.publish_scheduler import PublishScheduler
 from holdfast.log.partition.publisher import SegmentPublisher
 from holdfast.log.partition.slow_publications import SlowPublications
 from holdfast.log.partition.tail_budget import TailBudget
+from holdfast.log.settings import LogSettings
 from holdfast.vocabulary.errors import ClosedError, CorruptError, UnavailableError
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import background_tasks
@@ -78,6 +79,20 @@ async def test_a_partition_is_due_by_size_by_age_and_on_demand(world: PartitionW
     assert not partition.publish_requested
     await append(partition, batch("x" * 6 * KIB))
     assert is_due(partition, world.clock.boot_ms(), object_interval_ms=250)
+
+
+async def test_a_partition_of_large_segments_is_published_before_its_producers_would_wait(
+    world: PartitionWorld,
+) -> None:
+    world.settings = LogSettings(unpublished_bytes_max=16 * KIB)
+    ann = await world.owner()
+    (partition,) = await opened(ann, roll_bytes=1024 * KIB)
+    await append(partition, batch("x" * 7 * KIB))
+    assert not is_due(partition, world.clock.boot_ms(), object_interval_ms=250)
+    await append(partition, batch("x" * 2 * KIB))
+    assert partition.publish_requested
+    assert is_due(partition, world.clock.boot_ms(), object_interval_ms=250)
+    assert not partition._backpressure, "nobody waits yet"
 
 
 async def test_at_object_level_a_partition_is_due_after_the_interval(world: PartitionWorld) -> None:

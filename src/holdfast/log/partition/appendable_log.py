@@ -104,6 +104,11 @@ class AppendableLog(VisibleLog, ABC):
         return self.tail.size_bytes
 
     @property
+    def publish_bytes(self) -> int:
+        """So much is published without delay: before producers would have to wait for it, however large segments may be."""
+        return min(self.partition_config.roll_bytes, self._settings.unpublished_bytes_max // 2)
+
+    @property
     def append_bytes_max(self) -> int:
         """The largest append the WAL takes."""
         return self._wal.replicated_bytes_max
@@ -339,7 +344,7 @@ class AppendableLog(VisibleLog, ABC):
             self._producers.settle(end)
             self._visible.set(self.high_watermark)
             self._synced.set(end)
-            if self.tail.size_bytes >= self.partition_config.roll_bytes and not self.publish_requested:
+            if self.tail.size_bytes >= self.publish_bytes and not self.publish_requested:
                 self.request_publish()  # once until it is published: this is the hot path
         else:
             self._wal_failures += 1

@@ -26,10 +26,9 @@ def publication_due_ms(partition: LeadingPartition, *, object_interval_ms: int) 
     oldest_ms = partition.oldest_unpublished_ms
     if oldest_ms is None or partition.awaits_replicas:
         return None
-    config = partition.partition_config
-    if partition.publish_requested or partition.unpublished_bytes >= config.roll_bytes:
+    if partition.publish_requested or partition.unpublished_bytes >= partition.publish_bytes:
         return oldest_ms
-    return oldest_ms + (object_interval_ms if partition.level == "object" else config.roll_ms)
+    return oldest_ms + (object_interval_ms if partition.level == "object" else partition.partition_config.roll_ms)
 
 
 def is_idle(partition: LeadingPartition, now_ms: int, *, idle_ms: int) -> bool:

@@ -274,7 +274,7 @@ class ReplicatedPartition(LeadingPartition):
         self._producers.settle(end)
         self._visible.set(self.high_watermark)
         self._unannounced[self] = None
-        if self.tail.size_bytes >= self.partition_config.roll_bytes and not self.publish_requested:
+        if self.tail.size_bytes >= self.publish_bytes and not self.publish_requested:
             self.request_publish()
         elif awaited:
             self.mark_dirty()
