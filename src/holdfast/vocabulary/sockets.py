@@ -1,12 +1,13 @@
-"""Listening sockets: the one place that binds them.
+"""Sockets: the one place that binds those that listen, and which connected ones their other end has left.
 
 Binding and listening are two steps, so that a node knows all its addresses before it accepts on any of them.
 """
 
 import errno
 import ipaddress
+import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +18,7 @@ BACKLOG: Final = 256
 _FREE_PORT_TRIES: Final = 20
 # A name may resolve to an address of a kind this machine does not have (IPv6 in a container): the others are enough.
 _ADDRESS_UNAVAILABLE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_HUNG_UP: Final = getattr(select, "POLLRDHUP", 0)  # without it (macOS), only a reset is noticed
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
@@ -73,6 +75,14 @@ def listen(sockets: Sequence[socket.socket], *, backlog: int = BACKLOG) -> None:
 def is_loopback(bound: socket.socket) -> bool:
     """Whether only this machine can reach a bound socket."""
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def hung_up(descriptors: Collection[int]) -> list[int]:
+    """Those of connected sockets whose other end sends no more, whether or not all that it sent was read."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, _HUNG_UP)
+    return [each for each, _ in poll.poll(0)] if descriptors else []
 
 
 def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

@@ -10,7 +10,7 @@ from tests.support.partitions import batch
 from tests.support.waiting import async_until
 
 from holdfast.gateways.kafka.frames import FrameReceiver
-from holdfast.gateways.kafka.stalled_requests import ArrivingRequest, StalledRequests
+from holdfast.gateways.kafka.stalled_requests import HeldMemory, StalledRequests
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.settings import KIB, MIB
 
@@ -24,7 +24,7 @@ class Sender:
     """A connection on which a request arrives."""
 
     def __init__(self, size: int, filled: int = 8) -> None:
-        self.arriving: ArrivingRequest | None = ArrivingRequest(size, filled, 0)
+        self.held_memory: HeldMemory | None = HeldMemory(size, filled, 0)
 
 
 async def test_a_large_request_is_answered_though_others_were_announced_and_do_not_arrive(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ async def test_those_that_wait_for_memory_get_it_in_their_order(tmp_path: Path) 
 def test_those_that_stopped_first_are_found_and_as_many_as_it_takes() -> None:
     stalled = StalledRequests(100)
     first, second, arrives, idle = Sender(10 * MIB), Sender(50 * MIB), Sender(99 * MIB), Sender(1)
-    idle.arriving = None
+    idle.held_memory = None
     assert stalled.find([first], 0, 1_000) == []
     for now_ms in range(1_050, 1_200, 50):
-        arrives.arriving = ArrivingRequest(99 * MIB, now_ms * 100 * KIB, 0)
+        arrives.held_memory = HeldMemory(99 * MIB, now_ms * 100 * KIB, 0)
         found = stalled.find([idle, second, arrives, first], 0, now_ms)
     assert found == [first]
     assert stalled.find([second, arrives, first], 10 * MIB, 1_150) == [first, second]
@@ -126,9 +126,9 @@ def test_a_few_bytes_now_and_then_are_no_progress() -> None:
     stalled, dripping = StalledRequests(100), Sender(MIB)
     for now_ms in (0, 50):
         assert stalled.find([dripping], 0, now_ms) == []
-        dripping.arriving = ArrivingRequest(MIB, now_ms + 10, 0)
+        dripping.held_memory = HeldMemory(MIB, now_ms + 10, 0)
     assert stalled.find([dripping], 0, 100) == [dripping]
-    dripping.arriving = ArrivingRequest(MIB, 16 * KIB + 10, 0)
+    dripping.held_memory = HeldMemory(MIB, 16 * KIB + 10, 0)
     assert stalled.find([dripping], 0, 150) == []
 
 
@@ -144,3 +144,20 @@ def test_a_connection_that_is_gone_is_not_kept() -> None:
     gone = weakref.ref(sender)
     del sender
     assert gone() is None
+
+
+def test_requests_that_wait_come_after_those_that_do_not_arrive_and_the_largest_first() -> None:
+    stalled, arriving = StalledRequests(100), Sender(10 * MIB)
+    small, large = Sender(1), Sender(1)
+    small.held_memory, large.held_memory = HeldMemory(MIB, None, 0), HeldMemory(8 * MIB, None, 50)
+    for now_ms in range(1_000, 1_200, 50):
+        found = stalled.find([small, large, arriving], 100 * MIB, now_ms)
+    assert found == [arriving, large, small]
+    assert stalled.find([small, large, arriving], 12 * MIB, 1_200) == [arriving, large]
+
+
+def test_a_request_that_waits_is_another_one_once_those_before_it_are_answered() -> None:
+    stalled, waiting = StalledRequests(100), Sender(1)
+    for now_ms in range(1_000, 1_500, 50):
+        waiting.held_memory = HeldMemory(MIB, None, now_ms)
+        assert stalled.find([waiting], 100 * MIB, now_ms) == []

@@ -21,14 +21,14 @@ from holdfast.gateways.kafka.api import ClientInfo, RequestContext, ResponseChun
 from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.connection_access import ConnectionAccess
 from holdfast.gateways.kafka.frames import ConnectionHost, FrameReceiver
-from holdfast.gateways.kafka.in_flight_request import InFlightRequest
+from holdfast.gateways.kafka.in_flight_request import NO_BODY, InFlightRequest
 from holdfast.gateways.kafka.produce import PRODUCE_API, PartitionData, ProducedTopics, start_produce
 from holdfast.gateways.kafka.produce_responses import as_named
 from holdfast.gateways.kafka.produce_runs import RUN_VERSIONS, batches_of, topic_of
 from holdfast.gateways.kafka.quota_meters import ClientLimits, MeteredCoroutine, RequestMeter
 from holdfast.gateways.kafka.request_spans import begin_request_span
 from holdfast.gateways.kafka.response_budget import COUNTED_BYTES_MIN
-from holdfast.gateways.kafka.stalled_requests import ArrivingRequest
+from holdfast.gateways.kafka.stalled_requests import HELD_BYTES_MIN, HeldMemory
 from holdfast.gateways.kafka.unsupported import UnsupportedRequestError, client_id_of
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.wire import MalformedRequestError, WireReader
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _REQUEST_HEADER: Final = Struct(">hhi")  # key, version, correlation id
-_NO_BODY: Final = memoryview(b"")
 _ARMED_IN_FLIGHT_MAX: Final = 16  # each is looked at
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 
@@ -77,10 +76,11 @@ class KafkaConnection(FrameReceiver):
         self._queued: deque[InFlightRequest | ProduceRun] = deque()
         self._in_flight: deque[InFlightRequest | ProduceRun] = deque()
         self._requests = 0  # in both
+        self._queued_bytes = 0
+        self._queued_bytes_max = self._settings.queued_bytes_max
         self._requests_max = self._settings.requests_in_flight_max
         self._in_flight_bytes_max = self._settings.in_flight_bytes_max
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
-        self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond a quota is read again
         self._limits: tuple[str, int, ClientLimits | None] = (
             "",
             -1,
@@ -271,11 +271,12 @@ class KafkaConnection(FrameReceiver):
     def _unmute(self) -> None:
         self._muted = None
         self._pump()
-        self._update_flow_control()
+        self.memory_freed()
 
     def _queue(self, request: "InFlightRequest | ProduceRun") -> None:
         self.active_at_ms = self._backend.clock.boot_ms()
         self._requests += request.count
+        self._queued_bytes += request.size
         self._queued.append(request)
         self._pump()
 
@@ -296,6 +297,7 @@ class KafkaConnection(FrameReceiver):
             if in_flight and not (queued[0].api.pipelined and in_flight[-1].api.pipelined):
                 break
             request = queued.popleft()
+            self._queued_bytes -= request.size
             if self._access is not None and not self._is_admitted(request, self._access):
                 return False
             in_flight.append(request)
@@ -349,7 +351,7 @@ class KafkaConnection(FrameReceiver):
         split = []
         for correlation, size, batch in zip(run.correlations, sizes, batches_of(run), strict=True):
             call = dataclasses.replace(run.call, correlation=correlation, span=run.span)
-            split.append((InFlightRequest(run.api, call, _NO_BODY, size), batch))
+            split.append((InFlightRequest(run.api, call, NO_BODY, size), batch))
             self._in_flight.insert(at + len(split) - 1, split[-1][0])
         pumping, self._pumping = self._pumping, True
         try:
@@ -489,11 +491,22 @@ class KafkaConnection(FrameReceiver):
             request.call.taken_bytes = 0
 
     @property
-    def arriving(self) -> ArrivingRequest | None:
-        """The request that the client should be sending; None: there is none."""
-        if self._frame is None or self._read_paused or self._closing:
+    def held_memory(self) -> HeldMemory | None:
+        """What this connection's requests hold without work of this server; None: hardly anything, or work is done."""
+        if self._bytes < HELD_BYTES_MIN or self._closing:
             return None
-        return ArrivingRequest(len(self._frame), self._filled, self.frame_at_ms)
+        if self._frame is not None:
+            return None if self._read_paused else HeldMemory(len(self._frame), self._filled, self.frame_at_ms)
+        first = (self._in_flight or self._queued)[0]
+        size = self._queued_bytes + (first.size if first.api.long_poll and self._in_flight else 0)
+        return None if size < HELD_BYTES_MIN else HeldMemory(size, None, first.arrived_ns / 1e6)
+
+    @property
+    def unread_fd(self) -> int | None:
+        """The socket of a client that is not read, so that its end would go unnoticed; None: it is read."""
+        if not self._read_paused or self._closing or self._transport is None:
+            return None
+        return int(self._transport.get_extra_info("socket").fileno())
 
     @property
     def unsent_bytes(self) -> int:
@@ -507,21 +520,23 @@ class KafkaConnection(FrameReceiver):
         if self._unparsed is not None and not self._closing and not self._stopping:
             self._parse_on()
         server = self._server
-        pause = self._stopping or self._muted is not None
+        pause = self._stopping
         if (
             not pause and self._frame is None
         ):  # one that has begun to arrive takes no more memory; not read, it would keep it
             pause = (
                 self._write_paused
+                or self._muted is not None
                 or self._held is not None
                 or self._unparsed is not None
                 or self._requests >= self._requests_max
                 or self._bytes >= self._in_flight_bytes_max
+                or self._queued_bytes >= self._queued_bytes_max
                 or (self._bytes > 0 and server.used_bytes >= server.bytes_max)
             )
         if pause:
             self._disarm()  # whoever responds looks whether there is room, and goes on reading
-        if self._held is not None and not self._closing:
+        if self.waits_for_memory and not self._closing:
             server.queue_for_memory(self)
         if pause != self._read_paused and self._transport is not None and not self._closing:
             self._read_paused = pause

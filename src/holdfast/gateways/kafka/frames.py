@@ -79,7 +79,8 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
         self._length = b""  # up to three bytes of a frame's length
         self._frame: memoryview | None = None  # a frame that is arriving
         self._filled = 0
-        self._held: tuple[int, bytes] | None = None  # a large frame that waits for memory: its size and first bytes
+        self._held: tuple[int, bytes] | None = None  # a large frame that may not begin yet: its size and first bytes
+        self._muted: asyncio.TimerHandle | None = None  # until a client that is beyond a quota is read again
         self._unparsed: memoryview | None = None  # requests that wait until those before them are answered
         self._bytes = 0  # of requests arriving, queued or in flight
         self._closing = False
@@ -107,11 +108,11 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
     @property
     def waits_for_memory(self) -> bool:
         """Whether a large request waits until others are answered, or gone."""
-        return self._held is not None
+        return self._held is not None and self._muted is None
 
     def memory_freed(self) -> None:
         """Requests of other connections were answered."""
-        if self._held is not None:
+        if self._held is not None and self._muted is None:
             if self._server.full:
                 self._server.queue_for_memory(self)  # others were faster
                 return
@@ -136,7 +137,7 @@ class FrameReceiver(asyncio.BufferedProtocol, ABC):
                 return
             at += 4
             available = min(size, end - at)
-            if available < size > _SMALL_BYTES and self._server.full:
+            if available < size > _SMALL_BYTES and (self._server.full or self._muted is not None):
                 self._held = size, bytes(data[at:])
                 return
             if not self._frame_begun(size, data[at : at + available]):

@@ -13,6 +13,7 @@ from holdfast.security.client_quotas import Quota
 from holdfast.vocabulary.clock import stopwatch_ns
 from holdfast.vocabulary.tracing import Span
 
+NO_BODY: Final = memoryview(b"")
 _RESPONSE_HEADER: Final = Struct(">ii")  # size, correlation id
 _RESPONSE_HEADER_FLEXIBLE: Final = Struct(">iix")
 # Encoded by hand: from which version on the first field of the response is the throttle time.
@@ -36,14 +37,19 @@ class InFlightRequest:
         """The response of a handler that is no `direct` one; None: there is none."""
         api, call = self.api, self.call
         if api.raw is not None:
-            chunks = await api.raw(call, self.body)
+            chunks = await api.raw(call, self._take_body())
             return chunks if call.meter is None or chunks is None else _throttled(call, call.meter, chunks)
         assert api.control is not None
-        response = await api.control(call, decode(api.key, call.version, self.body))
+        response = await api.control(call, decode(api.key, call.version, self._take_body()))
         if call.meter is not None:
             call.meter.charge_time()
             response = {**response, "throttle_time": call.throttle_ms}
         return (encode(api.key, call.version, response),)
+
+    def _take_body(self) -> memoryview:
+        """A long poll must not keep the memory of its request."""
+        body, self.body = self.body, NO_BODY
+        return body
 
     def response_header(self, response: ResponseChunks) -> bytes:
         """What is written before a response."""

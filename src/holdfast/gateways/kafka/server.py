@@ -28,6 +28,7 @@ from holdfast.security.tls import CurrentContext
 from holdfast.security.tls_listener import TlsListener
 from holdfast.vocabulary.histogram import Histogram, Latencies
 from holdfast.vocabulary.settings import KIB, MIB
+from holdfast.vocabulary.sockets import hung_up
 from holdfast.vocabulary.tasks import LoopTurns, Notify, background_tasks
 
 _log: Final = logging.getLogger(__name__)
@@ -165,6 +166,13 @@ class KafkaServer:
                 reason = connection.close_reason(now_ms)
                 if reason is not None:
                     connection.abort(reason)
+            self.close_gone()
+
+    def close_gone(self) -> None:
+        """Close connections whose clients have hung up while they were not read, which is why nobody was told."""
+        unread = {fd: each for each in self.connections if (fd := each.unread_fd) is not None}
+        for fd in hung_up(unread):
+            unread[fd].abort("its client is gone")
 
     async def end_revoked(self) -> None:
         """Close connections whose credentials are no longer good, also those that wait for records, until cancelled.
@@ -196,7 +204,7 @@ class KafkaServer:
                 await clock.sleep_ms(_POLL_MS)
 
     async def close_stalled(self) -> None:
-        """Close connections whose requests have stalled while others wait for their memory, until cancelled."""
+        """Close connections whose requests make no progress while others wait for their memory, until cancelled."""
         clock = self.backend.clock
         while True:
             await self._memory_wanted.wait()
@@ -204,7 +212,7 @@ class KafkaServer:
                 excess_bytes = self.used_bytes - self.bytes_max
                 for connection in self._stalled.find(self.connections, excess_bytes, clock.boot_ms()):
                     connection.close_unread(
-                        f"its request has stalled, {self.used_bytes} of at most {self.bytes_max} bytes in use"
+                        f"its requests make no progress, {self.used_bytes} of at most {self.bytes_max} bytes in use"
                     )
                 await clock.sleep_ms(_STALLED_POLL_MS)
 

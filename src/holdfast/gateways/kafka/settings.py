@@ -22,14 +22,15 @@ class KafkaSettings:
 
     `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests without records.
     `requests_in_flight_max` and `in_flight_bytes_max`: reading from a connection pauses at so many unanswered requests. One of them
-    at most is a fetch that waits.
+    at most is a fetch that waits. `queued_bytes_max`: the same for requests that have to wait for those before them.
     `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
     `write_ms`: how long a client may leave responses unread. `buffered_bytes_max`: a connection with so many unread response bytes
     starts no further request: it holds that and one response at most.
     `responses_bytes_max`: the same for all connections: fetches wait while unread responses hold so much memory. `unread_ms`: while
     they wait, a connection that has read nothing for so long is closed, the slowest first.
     `requests_bytes_max`: reading pauses when requests of all connections, arriving or in flight, hold so much memory. `stalled_ms`:
-    while large ones wait for it, a connection whose request has not gone on arriving for so long is closed, the slowest first.
+    while large ones wait for it, a connection whose request has not gone on arriving for so long is closed, the slowest first; then
+    those whose requests wait for so long behind others, for records, or in a pause for a quota, the largest first.
     `slabs_bytes_max`: memory kept for large requests, in use until the log has published their records.
     `auto_create_topics`: whether a request for a missing topic creates it, with `auto_create_partitions`.
     `default_replication_factor`: of topics that are created without one and without a durability; 1 follows the durability.
@@ -59,6 +60,7 @@ class KafkaSettings:
     connections_max: int = 10_000
     requests_in_flight_max: int = 64
     in_flight_bytes_max: int = 32 * MIB
+    queued_bytes_max: int = MIB
     idle_ms: int = 600_000
     frame_ms: int = 60_000
     write_ms: int = 120_000
@@ -113,6 +115,7 @@ class KafkaSettings:
             "connections_max",
             "requests_in_flight_max",
             "in_flight_bytes_max",
+            "queued_bytes_max",
             "idle_ms",
             "frame_ms",
             "write_ms",
