@@ -67,7 +67,7 @@ BEFORE = {
 COUNT = 'holdfast clickhouse query "SELECT count() FROM orders"'
 REMOVE_ORDERS = "holdfast pipeline stop orders; until holdfast pipeline delete orders --yes; do sleep 1; done"
 AFTER = {
-    "README.md": "holdfast topic delete orders greetings --yes",
+    "README.md": "holdfast topic delete orders --yes\nholdfast topic delete greetings --yes  # kcat has created it",
     "docs/cli.md": f"{REMOVE_ORDERS}; holdfast topic delete orders --yes",
     "docs/pipelines.md": REMOVE_ORDERS,
     "docs/how-to/backup-and-restore.md": "tar tzf holdfast-backup.tar.gz | grep holdfast-data/store.db",
