@@ -1,9 +1,12 @@
 """Requests that wait, behind others or for records, keep the memory of the server from nobody for long."""
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.support.certificates import certificate
 from tests.support.kafka_wire import (
     FETCH,
     PRODUCE,
@@ -150,14 +153,26 @@ async def test_a_request_that_has_begun_to_arrive_before_a_pause_is_read_on_or_f
         assert await is_served(gateway)
 
 
-async def test_a_client_that_is_gone_is_noticed_though_it_is_not_read(tmp_path: Path) -> None:
-    async with gateway_on(tmp_path, topics=ORDERS) as gateway:
-        client, waiting = await gateway.client(), await gateway.client()
-        for each in (client, waiting):
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+async def test_a_client_that_is_gone_is_noticed_though_it_is_not_read(tmp_path: Path, tls: bool) -> None:
+    settings: dict[str, str] = {}
+    context: ssl.SSLContext | None = None
+    if tls:
+        trusted, key = certificate(tmp_path, "node")
+        settings = {"tls_cert": str(trusted), "tls_key": str(key)}
+        context = ssl.create_default_context(cafile=str(trusted))
+    async with gateway_on(tmp_path, topics=ORDERS, **settings) as gateway:
+        clients = [WireClient(*await asyncio.open_connection("127.0.0.1", gateway.port, ssl=context)) for _ in range(2)]
+        for each in clients:
             await each.send_bytes(long_poll() + large_produce(2 * MIB) + large_produce(50_000))
         await async_until(lambda: unread(gateway) == 2)
-        client.close()
-        await gateway.backend.clock.sleep_ms(50)
         gateway.server.close_gone()
-        await async_until(lambda: len(gateway.server.connections) == 1)
+        clients[0].writer.transport.abort()
+
+        def left() -> int:
+            gateway.server.close_gone()
+            return len(gateway.server.connections)
+
+        await async_until(lambda: left() == 1)
         assert gateway.server.used_bytes < 3 * MIB
+        clients[1].close()

@@ -504,9 +504,10 @@ class KafkaConnection(FrameReceiver):
     @property
     def unread_fd(self) -> int | None:
         """The socket of a client that is not read, so that its end would go unnoticed; None: it is read."""
-        if not self._read_paused or self._closing or self._transport is None:
+        transport = self._transport
+        if not self._read_paused or self._closing or transport is None or transport.is_closing():
             return None
-        return int(self._transport.get_extra_info("socket").fileno())
+        return int(transport.get_extra_info("socket").fileno())
 
     @property
     def unsent_bytes(self) -> int:
