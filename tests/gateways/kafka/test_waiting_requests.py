@@ -155,7 +155,7 @@ async def test_a_request_that_has_begun_to_arrive_before_a_pause_is_read_on_or_f
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 async def test_a_client_that_is_gone_is_noticed_though_it_is_not_read(tmp_path: Path, tls: bool) -> None:
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     context: ssl.SSLContext | None = None
     if tls:
         trusted, key = certificate(tmp_path, "node")
