@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kombu.transport import virtual
 
+from holdfast.celery.broker import CeleryBroker
 from holdfast.celery.deliveries import ChannelDeliveries
 from holdfast.celery.exchanges import TemporaryQueue, matcher
 from holdfast.celery.messages import PRIORITY_MAX, delay_of, delivered, encode, priority_of, safe_name
@@ -60,7 +61,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
-        self._broker = connection.broker
         self._no_ack: set[str] = set()
         self._temporary_kinds: dict[str, bool] = {}
         self._settings = connection.settings
@@ -71,6 +71,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             on_message=self._on_message,
             on_lost=task_lost,
         )
+
+    @property
+    def _broker(self) -> CeleryBroker:
+        """Looked up each time: a fork has its own."""
+        broker: CeleryBroker = self.connection.broker
+        return broker
 
     # ── queues ──
 

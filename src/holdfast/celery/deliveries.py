@@ -2,7 +2,7 @@
 
 The rules: everything but the public methods runs on the thread of leases. At most `limit` messages are popped and not settled; of
 several queues that are popped at once, what is too much is given back, so that no message waits behind a busy worker. It outlives
-its channel: Celery acknowledges running tasks after it closed it.
+its channel: Celery acknowledges running tasks after it closed it. A fork has no part in it: the leases are its parent's.
 """
 
 import asyncio
@@ -59,6 +59,8 @@ class ChannelDeliveries:
 
     def cancel(self, queue: str) -> None:
         """Pop no more of a queue. Those on their way are given back."""
+        if self._heaps.loop.is_inherited:
+            return
         self._heaps.call(self._cancel(queue))
 
     def get(self, heap: str) -> Message | None:
@@ -82,6 +84,8 @@ class ChannelDeliveries:
 
     def close(self) -> None:
         """Pop no more, and give back what was not started."""
+        if self._heaps.loop.is_inherited:
+            return
         self._heaps.call(self._close(started_tags()))
 
     # ── the thread of leases ──

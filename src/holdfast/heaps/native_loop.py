@@ -1,7 +1,8 @@
 """An event loop on an operating system's thread, one per process, for frameworks that run tasks: Celery, Dramatiq, taskiq.
 
 Leases are renewed here. The rules: nothing that a task does keeps this thread from running, but code that holds the interpreter's
-lock; so it is a real thread also where gevent has replaced `threading`. It belongs to one process: a fork starts another one.
+lock; so it is a real thread also where gevent has replaced `threading`. It belongs to one process: a fork starts another one, and
+is refused by its parent's.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
+
+from holdfast.vocabulary.errors import UsageError
 
 T = TypeVar("T")
 
@@ -75,8 +78,20 @@ class NativeLoop:
         _original("_thread", "start_new_thread")(self._serve, (started,))
         started.wait(None)
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the loop's: the thread is not here."""
+        return self.process != os.getpid()
+
+    def check_process(self, work: Coroutine[Any, Any, object]) -> None:
+        """`UsageError`: this process is a fork, where the work would never be done."""
+        if self.is_inherited:
+            work.close()
+            raise UsageError("this was opened by the parent process: open another one after the fork")
+
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The result of work on the loop's thread, for a caller on another one. `TimeoutError`: it was cancelled then."""
+        self.check_process(work)
         waiter: _Waiter = _GreenletWaiter() if _cooperative() else _ThreadWaiter()
         outcome: list[asyncio.Task[T]] = []
 
@@ -96,6 +111,7 @@ class NativeLoop:
 
     def post(self, work: Coroutine[Any, Any, object]) -> None:
         """Start work on the loop's thread; what it raises is logged."""
+        self.check_process(work)
         self.loop.call_soon_threadsafe(self._start, work)
 
     def on_close(self, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
