@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.celery.inbox import Inbox
-from holdfast.celery.messages import delivery_tag
+from holdfast.celery.messages import delivery_tag, requeue_pause
 from holdfast.heaps import task_queue
 from holdfast.heaps.background import BackgroundHeaps
 from holdfast.heaps.message import Message
@@ -29,18 +29,29 @@ _WAIT_S: Final = 20.0
 _RETRY_MS: Final = 200
 _CLOCK: Final = RealClock()
 
+Declare = Callable[[str], Awaitable[object]]
 OnMessage = Callable[[str, Message], None]
 OnLost = Callable[[Message, str], None]
 
 
 class ChannelDeliveries:
-    """What one channel has leased. `on_message` and `on_lost` are called on Kombu's thread."""
+    """What one channel has leased. `declare` a queue that is not there; `on_message` and `on_lost` are called on Kombu's thread.
+
+    None of them may keep the channel from being collected: what pops for it lives on.
+    """
 
     def __init__(
-        self, heaps: BackgroundHeaps, inbox: Inbox, *, lease: float, on_message: OnMessage, on_lost: OnLost
+        self,
+        heaps: BackgroundHeaps,
+        inbox: Inbox,
+        *,
+        lease: float,
+        declare: Declare,
+        on_message: OnMessage,
+        on_lost: OnLost,
     ) -> None:
         self._heaps, self._inbox, self._lease = heaps, inbox, lease
-        self._on_message, self._on_lost = on_message, on_lost
+        self._declare, self._on_message, self._on_lost = declare, on_message, on_lost
         self._limit = 0
         self._out: dict[str, Message] = {}
         self._handed: set[str] = set()
@@ -72,11 +83,15 @@ class ChannelDeliveries:
         self._heaps.post(self._settle(tag, lambda message: message.ack()))
 
     def reject(self, tag: str, *, requeue: bool) -> None:
-        """The message failed: it is tried again at once, at most `max_retries` times, or becomes a dead letter."""
+        """The message failed: it is tried again, at most `max_retries` times, or becomes a dead letter."""
         if requeue:
-            self._heaps.post(self._settle(tag, lambda message: message.nack(backoff=0, reason="requeued")))
+            self._heaps.post(self._settle(tag, _requeue))
         else:
-            self._heaps.post(self._settle(tag, lambda message: message.move_to_dead_letters("rejected")))
+            self.move_to_dead_letters(tag, "rejected")
+
+    def move_to_dead_letters(self, tag: str, reason: str) -> None:
+        """Nobody can work on the message."""
+        self._heaps.post(self._settle(tag, lambda message: message.move_to_dead_letters(reason)))
 
     def release(self, tag: str) -> None:
         """The message was not worked on."""
@@ -117,8 +132,8 @@ class ChannelDeliveries:
                 continue
             share = max(1, min(room // len(self._pops), _POP_MAX))
             try:
-                popped = await self._heaps.client.pop(heap, max_messages=share, visibility=self._lease, wait=_WAIT_S)
-            except (UnavailableError, OutcomeUnknownError, UnknownTopicError):
+                popped = await self._popped(queue, heap, share)
+            except (UnavailableError, OutcomeUnknownError):
                 await _CLOCK.sleep_ms(_RETRY_MS)
                 continue
             except HoldfastError as error:
@@ -130,6 +145,15 @@ class ChannelDeliveries:
             for message in popped[:room]:
                 self._inbox.put(partial(self._hand_over, queue, message))
             await self._heaps.client.release(popped[room:])
+
+    async def _popped(self, queue: str, heap: str, count: int) -> list[Message]:
+        try:
+            return await self._heaps.client.pop(heap, max_messages=count, visibility=self._lease, wait=_WAIT_S)
+        except UnknownTopicError:  # with RabbitMQ, Celery declares it again when its consumer is cancelled
+            _log.warning("queue %s was deleted, declaring it again", queue)
+            await self._declare(queue)
+            await _CLOCK.sleep_ms(_RETRY_MS)
+            return []
 
     def _keep(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -159,6 +183,10 @@ class ChannelDeliveries:
         self._handed.discard(tag)
         self._changed.notify()
 
+    async def abandon(self) -> None:
+        """The channel was collected, with all that could settle its messages: they are given back."""
+        await self._close(frozenset())
+
     async def _close(self, started: frozenset[str]) -> None:
         for queue in list(self._pops):
             await self._cancel(queue)
@@ -178,6 +206,10 @@ class ChannelDeliveries:
 
     async def _note_handed(self) -> None:
         self._changed.notify()
+
+
+def _requeue(message: Message) -> Awaitable[None]:
+    return message.nack(backoff=requeue_pause(message.attempts), reason="requeued")
 
 
 def started_tags() -> frozenset[str]:

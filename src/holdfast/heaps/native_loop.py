@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
@@ -118,6 +119,10 @@ class NativeLoop:
         """Call `closer` before the process ends, after what was posted is done."""
         self._closers.append(closer)
 
+    def on_collected(self, owner: object, end: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Start `end`, which must not refer to `owner`, once nobody else does."""
+        weakref.finalize(owner, self._collected, end).atexit = False
+
     def close(self) -> None:
         """Finish what was posted, close what is open, stop."""
         try:
@@ -125,6 +130,10 @@ class NativeLoop:
         except Exception as error:
             _log.warning("heap clients did not close: %s", error)
         self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def _collected(self, end: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if not self.is_inherited:
+            self.loop.call_soon_threadsafe(lambda: self._start(end()))
 
     def _start(self, work: Coroutine[Any, Any, object]) -> None:
         task = self.loop.create_task(work)
