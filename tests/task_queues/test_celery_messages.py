@@ -83,8 +83,10 @@ def test_configure_sets_what_is_needed_and_leaves_and_names_what_was_set_otherwi
         b"null",
         b"[1]",
         b"{}",
-        b'{"properties": {}, "headers": [1]}',
-        b'{"properties": {"delivery_info": 1}}',
+        b'{"properties": {}}',
+        b'{"properties": {}, "body": null}',
+        b'{"properties": {}, "body": "x", "headers": [1]}',
+        b'{"properties": {"delivery_info": 1}, "body": "x"}',
         b'{"properties": {"body_encoding": "rot13"}, "body": "x"}',
         b'{"properties": {"body_encoding": "base64"}, "body": "x"}',
         b'{"properties": {"body_encoding": 64}, "body": "x"}',
@@ -96,7 +98,8 @@ def test_what_is_no_message_of_kombus_is_refused(payload: bytes) -> None:
 
 
 def test_what_a_message_lacks_is_empty() -> None:
-    assert decode(b'{"properties": {}, "headers": null}') == {
+    assert decode(b'{"body": "", "properties": {}, "headers": null}') == {
+        "body": "",
         "properties": {"delivery_info": {}, "delivery_tag": ""},
         "headers": {},
     }

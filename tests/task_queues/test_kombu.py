@@ -302,3 +302,14 @@ def test_what_one_delivery_says_of_itself_is_not_sent_along_with_the_next_one(co
     assert second.headers["mine"] == 1
     assert second.headers["holdfast_message_id"] != first.headers["holdfast_message_id"]
     assert "holdfast_eta" not in second.headers
+
+
+def test_a_message_whose_consumer_raised_counts_as_failed_when_its_channel_is_closed(connection: Connection) -> None:
+    Producer(connection.default_channel).publish("x", routing_key="poison", declare=[Queue("poison")])
+    with connection.clone() as other, Consumer(other.default_channel, [Queue("poison")], callbacks=[int]):
+        with pytest.raises(TypeError):
+            other.drain_events(timeout=30)
+    again = Queue("poison")(connection.default_channel).get()
+    assert again is not None
+    assert again.headers["holdfast_attempts"] == 1, "a message that stops every worker is a dead letter in the end"
+    again.ack()

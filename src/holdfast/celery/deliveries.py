@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -55,6 +56,7 @@ class ChannelDeliveries:
         self._limit = 0
         self._out: dict[str, Message] = {}
         self._handed: set[str] = set()
+        self._raised: set[str] = set()
         self._pops: dict[str, asyncio.Task[None]] = {}
         self._changed = Notify()
 
@@ -181,6 +183,7 @@ class ChannelDeliveries:
     def _forget(self, tag: str) -> None:
         self._out.pop(tag, None)
         self._handed.discard(tag)
+        self._raised.discard(tag)
         self._changed.notify()
 
     async def abandon(self) -> None:
@@ -190,10 +193,14 @@ class ChannelDeliveries:
     async def _close(self, started: frozenset[str]) -> None:
         for queue in list(self._pops):
             await self._cancel(queue)
-        idle = [message for tag, message in self._out.items() if tag not in started and not message.settled]
-        for message in idle:
+        idle = {tag: message for tag, message in self._out.items() if tag not in started and not message.settled}
+        failed = [idle.pop(tag) for tag in self._raised & idle.keys()]
+        for message in (*idle.values(), *failed):
             self._forget(delivery_tag(message))
-        await self._heaps.client.release(idle)
+        await self._heaps.client.release(list(idle.values()))
+        for message in failed:
+            with suppress(HoldfastError):
+                await _requeue(message)
 
     # ── Kombu's thread ──
 
@@ -201,7 +208,11 @@ class ChannelDeliveries:
         tag = delivery_tag(message)
         if tag in self._out:  # it may have been lost or given back meanwhile
             self._handed.add(tag)
-            self._on_message(queue, message)
+            try:
+                self._on_message(queue, message)
+            except Exception:  # given back without an attempt, it would stop one worker after the other for ever
+                self._raised.add(tag)
+                raise
             self._heaps.post(self._note_handed())
 
     async def _note_handed(self) -> None:

@@ -71,13 +71,14 @@ def decode(payload: bytes) -> dict[str, Any]:
     """Kombu's message. `InvalidError`: it is not one, and would stop the worker that Kombu gives it to."""
     try:
         found: dict[str, Any] = loads(payload.decode())
-        properties = found["properties"]
+        properties, body = found["properties"], found["body"]
         found["headers"] = dict(found.get("headers") or {})
         properties["delivery_info"] = dict(properties.get("delivery_info") or {})
         properties.setdefault("delivery_tag", "")
         encoding = properties.get("body_encoding") or "utf-8"
-        if found.get("body") and encoding.lower() != "utf-8":
-            virtual.Channel.codecs[encoding].decode(found["body"])
+        if encoding.lower() != "utf-8":
+            body = virtual.Channel.codecs[encoding].decode(body)
+        len(body)  # as Celery does of one that it does not know
     except Exception as error:  # what is registered with Kombu to decode JSON may raise anything
         raise UsageError(f"not a message of Kombu: {type(error).__name__}: {error}") from error
     return found
