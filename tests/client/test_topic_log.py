@@ -15,7 +15,7 @@ class ScriptedLog(TopicLog):
         super().__init__("127.0.0.1:1")
         self._results = results
 
-    async def topic(self, name: str) -> TopicInfo:
+    async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
         return TopicInfo(name, "0" * 32, 1)
 
     async def fetch(
