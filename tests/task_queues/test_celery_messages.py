@@ -8,7 +8,7 @@ from kombu import Connection
 
 import holdfast.celery
 from holdfast.celery.exchanges import matcher
-from holdfast.celery.messages import delay_of, priority_of, safe_name
+from holdfast.celery.messages import decode, delay_of, priority_of, requeue_pause, safe_name
 from holdfast.celery.settings import transport_settings
 from holdfast.celery.transport import bootstrap_of
 from holdfast.vocabulary.errors import InvalidError
@@ -73,3 +73,41 @@ def test_configure_sets_what_is_needed_and_leaves_and_names_what_was_set_otherwi
     assert app.conf.worker_prefetch_multiplier == 8
     assert app.conf.broker_transport_options["lease"] == 10
     assert "worker_prefetch_multiplier is 8 and should be 1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xff",
+        b"{",
+        b"null",
+        b"[1]",
+        b"{}",
+        b'{"properties": {}}',
+        b'{"properties": {}, "body": null}',
+        b'{"properties": {}, "body": "x", "headers": [1]}',
+        b'{"properties": {"delivery_info": 1}, "body": "x"}',
+        b'{"properties": {"body_encoding": "rot13"}, "body": "x"}',
+        b'{"properties": {"body_encoding": "base64"}, "body": "x"}',
+        b'{"properties": {"body_encoding": 64}, "body": "x"}',
+    ],
+)
+def test_what_is_no_message_of_kombus_is_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidError):
+        decode(payload)
+
+
+def test_what_a_message_lacks_is_empty() -> None:
+    assert decode(b'{"body": "", "properties": {}, "headers": null}') == {
+        "body": "",
+        "properties": {"delivery_info": {}, "delivery_tag": ""},
+        "headers": {},
+    }
+
+
+def test_a_message_that_is_requeued_comes_at_once_and_then_later_each_time_up_to_a_minute() -> None:
+    pauses = [requeue_pause(attempts) for attempts in range(20)]
+    assert pauses[:4] == [0, 0.1, 0.2, 0.4]
+    assert (max(pauses), pauses[-1]) == (60, 60)
+    assert sum(pauses) > 600, "an outage of ten minutes leaves no dead letters"
+    assert requeue_pause(1_000_000) == 60

@@ -1,15 +1,21 @@
 """Kombu's own connections on heaps and topics: queues, exchanges, replies, acknowledgements."""
 
+import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka.admin import AdminClient
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from tests.support.server_process import ServeProcess
 from tests.support.waiting import until
 
 import holdfast.celery
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
 assert holdfast.celery.__all__  # the import makes `holdfast://` known
@@ -26,6 +32,10 @@ def unsettled(connection: Connection, queue: str) -> int:
     transport = connection.transport
     stats = transport.heaps.call(transport.heaps.client.stats(transport.settings.prefix + queue))
     return sum(each.ready + each.delayed + each.inflight for each in stats)
+
+
+def ready(connection: Connection, queue: str) -> int:
+    return int(Queue(queue)(connection.default_channel).queue_declare(passive=True).message_count)
 
 
 def received(connection: Connection, *queues: Queue, count: int, **options: Any) -> list[Any]:
@@ -127,3 +137,181 @@ def test_a_server_that_is_not_there_is_a_connection_error() -> None:
     with pytest.raises(connection.connection_errors) as raised:
         connection.connect()
     assert isinstance(raised.value, UnavailableError | TimeoutError)
+
+
+@pytest.mark.parametrize("payload", [b"\xff", b"[1]", b'{"properties": {"body_encoding": "rot13"}, "body": "x"}'])
+def test_a_message_that_is_not_kombus_is_a_dead_letter_and_those_behind_it_are_delivered(
+    connection: Connection, payload: bytes
+) -> None:
+    queue = Queue("mixed")
+    queue(connection.default_channel).declare()
+    heaps, name = connection.transport.heaps, connection.transport.settings.prefix + "mixed"
+    producer = Producer(connection.default_channel)
+    for _ in range(2):
+        heaps.call(heaps.client.enqueue(name, payload, priority=9))
+        producer.publish("x", routing_key="mixed")
+    got = queue(connection.default_channel).get()
+    assert got is not None
+    got.ack()
+    assert received(connection, queue, count=1) == ["x"]
+    until(lambda: unsettled(connection, "mixed") == 0)
+    letters = until(lambda: len(found := heaps.call(heaps.client.dead_letters(name))) == 2 and found)
+    assert letters
+    assert [letter.payload for letter in letters] == [payload] * 2
+
+
+def test_a_record_that_is_not_kombus_ends_no_temporary_queue(connection: Connection, node: ServeProcess) -> None:
+    fanout = Exchange("control", type="fanout")
+    queue = Queue("ann", fanout, auto_delete=True)
+    queue(connection.default_channel).declare()
+    sent = KafkaProducer({"bootstrap.servers": node.kafka})
+    for key, value in ((b"", b"{"), (b"\xff", b"{}"), (b"", b"{}"), (b"", b'{"properties": null}')):
+        sent.produce(f"{connection.transport.settings.prefix}control.exchange", value, key)
+    assert sent.flush(30) == 0
+    Producer(connection.default_channel).publish("x", exchange=fanout)
+    assert received(connection, queue, count=1, no_ack=True) == ["x"]
+
+
+def test_a_temporary_queue_goes_on_when_the_topic_of_its_exchange_is_deleted_and_created_again(
+    connection: Connection, node: ServeProcess
+) -> None:
+    fanout = Exchange("control", type="fanout")
+    queue = Queue("ann", fanout, auto_delete=True)
+    queue(connection.default_channel).declare()
+    producer = Producer(connection.default_channel)
+    producer.publish("before", exchange=fanout)
+    assert received(connection, queue, count=1, no_ack=True) == ["before"]
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    for deleted in admin.delete_topics([f"{connection.transport.settings.prefix}control.exchange"]).values():
+        deleted.result()
+    producer.publish("after", exchange=fanout)
+    assert received(connection, queue, count=1, no_ack=True) == ["after"]
+
+
+def delete_elsewhere(connection: Connection, queue: str) -> None:
+    heaps, name = connection.transport.heaps, connection.transport.settings.prefix + queue
+    token = heaps.call(heaps.client.confirm("heap.delete", name))
+    heaps.call(heaps.client.delete(name, confirmation_token=token))
+
+
+def test_a_queue_that_was_deleted_elsewhere_is_created_by_its_next_declaration(connection: Connection) -> None:
+    queue = Queue("anew")(connection.default_channel)
+    queue.declare()
+    delete_elsewhere(connection, "anew")
+    with pytest.raises(connection.channel_errors):
+        queue.queue_declare(passive=True)
+    queue.declare()
+    assert queue.queue_declare(passive=True).message_count == 0
+
+
+def test_a_queue_that_was_deleted_elsewhere_is_created_by_its_producer(connection: Connection) -> None:
+    queue, producer = Queue("sent"), Producer(connection.default_channel)
+    producer.publish("before", routing_key="sent", declare=[queue])
+    delete_elsewhere(connection, "sent")
+    producer.publish("after", routing_key="sent", declare=[queue])  # Kombu remembers that it was declared
+    got = queue(connection.default_channel).get()
+    assert got is not None
+    got.ack()
+    assert got.payload == "after"
+
+
+def test_a_queue_that_was_deleted_elsewhere_is_created_by_its_consumer(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies: list[Any] = []
+    queue = Queue("consumed")
+    with Consumer(connection.default_channel, [queue], on_message=lambda message: bodies.append(message.payload)):
+        delete_elsewhere(connection, "consumed")
+        until(lambda: "was deleted" in caplog.text)
+        with connection.clone() as other:
+            found = Queue("consumed")(other.default_channel)
+            until(lambda: other.default_channel._has_queue("consumed"))
+            assert found.queue_declare(passive=True).consumer_count == 0
+            Producer(other.default_channel).publish("x", routing_key="consumed")
+        connection.drain_events(timeout=30)
+    assert bodies == ["x"]
+
+
+def test_a_consumer_that_deletes_its_queue_does_not_create_it_again(connection: Connection) -> None:
+    queue = Queue("gone")
+    with Consumer(connection.default_channel, [queue]):
+        queue(connection.default_channel).delete()
+        transport = connection.transport
+        heaps, name = transport.heaps, transport.settings.prefix + "gone"
+        with pytest.raises(UnknownTopicError):
+            heaps.call(heaps.client.pop(name, wait=1))
+
+
+def test_a_connection_that_nobody_refers_to_gives_its_messages_back(connection: Connection, tmp_path: Path) -> None:
+    fanout = Exchange("control", type="fanout")
+    queue, temporary = Queue("hoarded"), Queue("ann", fanout, auto_delete=True)
+
+    def consume_and_forget() -> None:
+        other = connection.clone()
+        bodies: list[Any] = []
+        consumer = Consumer(other.default_channel, [queue, temporary], callbacks=[lambda body, _: bodies.append(body)])
+        consumer.qos(prefetch_count=10)
+        consumer.consume()
+        other.drain_events(timeout=30)
+        assert bodies
+
+    def readers() -> int:
+        async def count() -> int:
+            return sum("Exchanges._read" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+        return int(connection.transport.heaps.call(count()))
+
+    producer = Producer(connection.default_channel)
+    for at in range(3):
+        producer.publish(at, routing_key="hoarded", declare=[queue])
+    before = readers()
+    consume_and_forget()
+    gc.collect()
+    until(lambda: ready(connection, "hoarded") == 3)
+    until(lambda: readers() == before)
+    producer.publish(3, routing_key="hoarded")
+    assert sorted(received(connection, queue, count=4)) == [0, 1, 2, 3]
+
+
+def test_a_message_that_is_requeued_again_and_again_waits_longer_each_time(connection: Connection) -> None:
+    queue = Queue("patient")(connection.default_channel)
+    queue.declare()
+    Producer(connection.default_channel).publish("x", routing_key="patient")
+    waited_ms = []
+    for _ in range(6):
+        began_ms = RealClock().boot_ms()
+        message = until(queue.get)
+        waited_ms.append(RealClock().boot_ms() - began_ms)
+        assert message is not None
+        message.requeue()
+    assert waited_ms[5] >= 700, "0.8 s after the fifth failure"
+
+
+def test_what_one_delivery_says_of_itself_is_not_sent_along_with_the_next_one(connection: Connection) -> None:
+    queue = Queue("retried")(connection.default_channel)
+    queue.declare()
+    producer = Producer(connection.default_channel)
+    producer.publish("x", routing_key="retried", headers={"mine": 1, "eta": "2020-01-01T00:00:00"})
+    first = queue.get()
+    assert first is not None
+    assert {"holdfast_eta", "holdfast_lease", "holdfast_attempts", "holdfast_message_id"} < set(first.headers)
+    producer.publish("y", routing_key="retried", headers=first.headers)
+    first.ack()
+    second = queue.get()
+    assert second is not None
+    second.ack()
+    assert second.headers["mine"] == 1
+    assert second.headers["holdfast_message_id"] != first.headers["holdfast_message_id"]
+    assert "holdfast_eta" not in second.headers
+
+
+def test_a_message_whose_consumer_raised_counts_as_failed_when_its_channel_is_closed(connection: Connection) -> None:
+    Producer(connection.default_channel).publish("x", routing_key="poison", declare=[Queue("poison")])
+    other = connection.clone()
+    with Consumer(other.default_channel, [Queue("poison")], callbacks=[int]), pytest.raises(TypeError):
+        other.drain_events(timeout=30)
+    other.close()
+    again = Queue("poison")(connection.default_channel).get()
+    assert again is not None
+    assert again.headers["holdfast_attempts"] == 1, "a message that stops every worker is a dead letter in the end"
+    again.ack()

@@ -1,7 +1,7 @@
 """The cluster as a broker, in one process: which queues there are, and what is asked about them.
 
-The one rule: what is known of a queue is forgotten when it is deleted here; one that was deleted elsewhere is found missing when it
-is used, and created by the next declaration.
+The one rule: only who publishes relies on what is known of a queue, and finds out when it was deleted elsewhere; who declares it,
+or asks whether there is one, asks the cluster.
 """
 
 from holdfast.celery.exchanges import Exchanges
@@ -27,14 +27,17 @@ class CeleryBroker:
         """Whether the cluster answers. `TimeoutError`, `UnavailableError`."""
         self.heaps.call(self._check(), timeout)
 
-    def queue(self, queue: str, settings: TransportSettings, *, create: bool) -> HeapDescription | None:
+    def declare(self, queue: str, settings: TransportSettings) -> HeapDescription:
+        """The heap of a queue, created if there is none."""
+        return self.heaps.call(self.declared(queue, settings))
+
+    def find(self, queue: str, settings: TransportSettings) -> HeapDescription | None:
         """The heap of a queue; None: there is none."""
-        found = self._queues.get(queue)
-        if found is None:
-            found = self.heaps.call(self._queue(queue, settings, create))
-            if found is not None:
-                self._queues[queue] = found
-        return found
+        return self.heaps.call(self._find(queue, settings))
+
+    def known(self, queue: str, settings: TransportSettings) -> HeapDescription | None:
+        """The heap of a queue, which may have been deleted since; None: there is none."""
+        return self._queues.get(queue) or self.find(queue, settings)
 
     def delete_queue(self, queue: str, settings: TransportSettings) -> None:
         """Delete the heap of a queue, if there is one."""
@@ -49,26 +52,30 @@ class CeleryBroker:
         """Remove what waits; how many there were."""
         return self.heaps.call(self._purge(safe_name(settings.prefix, queue)))
 
+    async def declared(self, queue: str, settings: TransportSettings) -> HeapDescription:
+        """See `declare`; on the thread of leases."""
+        found = self._queues[queue] = await self.heaps.client.create(
+            safe_name(settings.prefix, queue),
+            partitions=settings.partitions,
+            config=settings.heap_config,
+            log=settings.queue_log,
+            exist_ok=True,
+        )
+        return found
+
     async def _check(self) -> None:
         try:
             await self.heaps.client.describe("celery")
         except UnknownTopicError:
             return
 
-    async def _queue(self, queue: str, settings: TransportSettings, create: bool) -> HeapDescription | None:
-        name, client = safe_name(settings.prefix, queue), self.heaps.client
-        if create:
-            return await client.create(
-                name,
-                partitions=settings.partitions,
-                config=settings.heap_config,
-                log=settings.queue_log,
-                exist_ok=True,
-            )
+    async def _find(self, queue: str, settings: TransportSettings) -> HeapDescription | None:
         try:
-            return await client.describe(name)
+            found = self._queues[queue] = await self.heaps.client.describe(safe_name(settings.prefix, queue))
         except UnknownTopicError:
+            self._queues.pop(queue, None)
             return None
+        return found
 
     async def _delete(self, heap: str) -> None:
         try:

@@ -5,24 +5,36 @@ that a worker has started: its lease is renewed, and its ack still works.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from queue import Empty
 from typing import Any, Final
+from weakref import WeakMethod
 
 from kombu.transport import virtual
 
+from holdfast.celery.broker import CeleryBroker
 from holdfast.celery.deliveries import ChannelDeliveries
 from holdfast.celery.exchanges import TemporaryQueue, matcher
-from holdfast.celery.messages import PRIORITY_MAX, delay_of, delivered, encode, priority_of, safe_name
+from holdfast.celery.messages import (
+    PRIORITY_MAX,
+    delay_of,
+    delivered,
+    delivery_tag,
+    encode,
+    priority_of,
+    safe_name,
+)
 from holdfast.celery.signals import task_lost
+from holdfast.heap.administration import HeapDescription
 from holdfast.heaps.message import Message
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
 _CLOCK: Final = RealClock()
-_PURGE_MAX: Final = 500
 _TRANSIENT: Final = 1
 
 
@@ -30,6 +42,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]
     """Settles leases. Safe from any thread, and after the channel closed."""
 
     restore_at_shutdown = False
+
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
+        super().__init__(channel, prefetch_count)
+        self._on_collect.cancel()  # nothing is restored at the exit, and its registry keeps the channel from being collected
 
     def ack(self, delivery_tag: str) -> None:
         """The message is done."""
@@ -60,7 +76,6 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
-        self._broker = connection.broker
         self._no_ack: set[str] = set()
         self._temporary_kinds: dict[str, bool] = {}
         self._settings = connection.settings
@@ -68,9 +83,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             connection.heaps,
             connection.inbox,
             lease=self._settings.lease,
-            on_message=self._on_message,
+            declare=partial(self._broker.declared, settings=self._settings),
+            on_message=_weak(self._on_message),
             on_lost=task_lost,
         )
+        connection.heaps.loop.on_collected(self, self.deliveries.abandon)
+
+    @property
+    def _broker(self) -> CeleryBroker:
+        """Looked up each time: a fork has its own."""
+        broker: CeleryBroker = self.connection.broker
+        return broker
 
     # ── queues ──
 
@@ -90,12 +113,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection.temporary.setdefault(queue, TemporaryQueue(queue))
             self._broker.exchanges.bind(self.connection.temporary[queue], "", queue, matcher("direct", queue, None))
         else:
-            self._broker.queue(queue, self._settings, create=True)
+            self._broker.declare(queue, self._settings)
 
     def _has_queue(self, queue: str, **options: Any) -> bool:
         if queue in self.connection.temporary:
             return True
-        return self._broker.queue(queue, self._settings, create=False) is not None
+        return self._broker.find(queue, self._settings) is not None
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         temporary = self.connection.temporary.get(queue)
@@ -117,6 +140,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if temporary is not None:
             self._broker.exchanges.delete(temporary)
         else:
+            self.deliveries.cancel(queue)  # its consumer would declare it again
             self._broker.delete_queue(queue, self._settings)
 
     def _size(self, queue: str) -> int:
@@ -151,16 +175,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._broker.exchanges.publish(exchange, routing_key, message, wait=wait)
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
-        found = self._broker.queue(queue, self._settings, create=False)
+        found = self._broker.known(queue, self._settings)
         if found is None:  # a temporary one, of this process or another
             self._broker.exchanges.publish("", queue, message, wait=True)
             return
-        priority = priority_of(message)
-        self._broker.heaps.call(
-            self._broker.heaps.client.enqueue(
-                found.name,
+        try:
+            self._enqueue(found, message)
+        except UnknownTopicError:  # it was deleted elsewhere; Kombu remembers that it was declared
+            self._enqueue(self._broker.declare(queue, self._settings), message)
+
+    def _enqueue(self, queue: HeapDescription, message: dict[str, Any]) -> None:
+        heaps, priority = self._broker.heaps, priority_of(message)
+        heaps.call(
+            heaps.client.enqueue(
+                queue.name,
                 encode(message),
-                priority=priority if found.config.mode == "max" else -priority,
+                priority=priority if queue.config.mode == "max" else -priority,
                 delay=delay_of(message, _CLOCK.now_ms()),
             )
         )
@@ -179,8 +209,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._no_ack.add(queue)
         temporary = self.connection.temporary.get(queue)
         if temporary is not None:
-            inbox = self.connection.inbox
-            temporary.on_ready = lambda: inbox.put(lambda: self._take(temporary))
+            temporary.on_ready = partial(self.connection.inbox.put, partial(_weak(self._take), temporary))
             for _ in range(len(temporary.buffered)):
                 temporary.on_ready()
         else:
@@ -206,12 +235,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             message: dict[str, Any] = temporary.buffered.popleft()
             return message
         try:
-            found = self.deliveries.get(self._heap(queue))
+            while (found := self.deliveries.get(self._heap(queue))) is not None:
+                if (raw := self._delivered(queue, found)) is not None:
+                    return raw
         except UnknownTopicError:
             raise Empty from None
-        if found is None:
-            raise Empty
-        return delivered(found)
+        raise Empty
 
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> Any:
         """One message, or None."""
@@ -225,14 +254,25 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection._deliver(queue.buffered.popleft(), queue.name)
 
     def _on_message(self, queue: str, message: Message) -> None:
-        raw = delivered(message)
-        tag = raw["properties"]["delivery_tag"]
+        tag = delivery_tag(message)
         if self.closed or queue not in self.connection._callbacks:
             self.deliveries.release(tag)  # the consumer was cancelled meanwhile
+            return
+        raw = self._delivered(queue, message)
+        if raw is None:
             return
         if queue in self._no_ack:
             self.deliveries.ack(tag)
         self.connection._deliver(raw, queue)
+
+    def _delivered(self, queue: str, message: Message) -> dict[str, Any] | None:
+        """Kombu's message; None: it is not one, and a dead letter."""
+        try:
+            return delivered(message)
+        except InvalidError as error:
+            _log.error("message %s of queue %s is moved to the dead letters: %s", message.id, queue, error)
+            self.deliveries.move_to_dead_letters(delivery_tag(message), str(error))
+            return None
 
     def _heap(self, queue: str) -> str:
         return safe_name(self._settings.prefix, queue)
@@ -242,3 +282,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if not self.closed:
             super().close()
             self.deliveries.close()
+
+
+def _weak(method: Callable[..., None]) -> Callable[..., None]:
+    """Call a method, unless its object was collected."""
+    found = WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        if (bound := found()) is not None:
+            bound(*args)
+
+    return call

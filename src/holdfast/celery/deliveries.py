@@ -2,18 +2,19 @@
 
 The rules: everything but the public methods runs on the thread of leases. At most `limit` messages are popped and not settled; of
 several queues that are popped at once, what is too much is given back, so that no message waits behind a busy worker. It outlives
-its channel: Celery acknowledges running tasks after it closed it.
+its channel: Celery acknowledges running tasks after it closed it. A fork has no part in it: the leases are its parent's.
 """
 
 import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from holdfast.celery.inbox import Inbox
-from holdfast.celery.messages import delivery_tag
+from holdfast.celery.messages import delivery_tag, requeue_pause
 from holdfast.heaps import task_queue
 from holdfast.heaps.background import BackgroundHeaps
 from holdfast.heaps.message import Message
@@ -29,21 +30,33 @@ _WAIT_S: Final = 20.0
 _RETRY_MS: Final = 200
 _CLOCK: Final = RealClock()
 
+Declare = Callable[[str], Awaitable[object]]
 OnMessage = Callable[[str, Message], None]
 OnLost = Callable[[Message, str], None]
 
 
 class ChannelDeliveries:
-    """What one channel has leased. `on_message` and `on_lost` are called on Kombu's thread."""
+    """What one channel has leased. `declare` a queue that is not there; `on_message` and `on_lost` are called on Kombu's thread.
+
+    None of them may keep the channel from being collected: what pops for it lives on.
+    """
 
     def __init__(
-        self, heaps: BackgroundHeaps, inbox: Inbox, *, lease: float, on_message: OnMessage, on_lost: OnLost
+        self,
+        heaps: BackgroundHeaps,
+        inbox: Inbox,
+        *,
+        lease: float,
+        declare: Declare,
+        on_message: OnMessage,
+        on_lost: OnLost,
     ) -> None:
         self._heaps, self._inbox, self._lease = heaps, inbox, lease
-        self._on_message, self._on_lost = on_message, on_lost
+        self._declare, self._on_message, self._on_lost = declare, on_message, on_lost
         self._limit = 0
         self._out: dict[str, Message] = {}
         self._handed: set[str] = set()
+        self._raised: set[str] = set()
         self._pops: dict[str, asyncio.Task[None]] = {}
         self._changed = Notify()
 
@@ -59,6 +72,8 @@ class ChannelDeliveries:
 
     def cancel(self, queue: str) -> None:
         """Pop no more of a queue. Those on their way are given back."""
+        if self._heaps.loop.is_inherited:
+            return
         self._heaps.call(self._cancel(queue))
 
     def get(self, heap: str) -> Message | None:
@@ -70,11 +85,15 @@ class ChannelDeliveries:
         self._heaps.post(self._settle(tag, lambda message: message.ack()))
 
     def reject(self, tag: str, *, requeue: bool) -> None:
-        """The message failed: it is tried again at once, at most `max_retries` times, or becomes a dead letter."""
+        """The message failed: it is tried again, at most `max_retries` times, or becomes a dead letter."""
         if requeue:
-            self._heaps.post(self._settle(tag, lambda message: message.nack(backoff=0, reason="requeued")))
+            self._heaps.post(self._settle(tag, _requeue))
         else:
-            self._heaps.post(self._settle(tag, lambda message: message.move_to_dead_letters("rejected")))
+            self.move_to_dead_letters(tag, "rejected")
+
+    def move_to_dead_letters(self, tag: str, reason: str) -> None:
+        """Nobody can work on the message."""
+        self._heaps.post(self._settle(tag, lambda message: message.move_to_dead_letters(reason)))
 
     def release(self, tag: str) -> None:
         """The message was not worked on."""
@@ -82,6 +101,8 @@ class ChannelDeliveries:
 
     def close(self) -> None:
         """Pop no more, and give back what was not started."""
+        if self._heaps.loop.is_inherited:
+            return
         self._heaps.call(self._close(started_tags()))
 
     # ── the thread of leases ──
@@ -113,8 +134,8 @@ class ChannelDeliveries:
                 continue
             share = max(1, min(room // len(self._pops), _POP_MAX))
             try:
-                popped = await self._heaps.client.pop(heap, max_messages=share, visibility=self._lease, wait=_WAIT_S)
-            except (UnavailableError, OutcomeUnknownError, UnknownTopicError):
+                popped = await self._popped(queue, heap, share)
+            except (UnavailableError, OutcomeUnknownError):
                 await _CLOCK.sleep_ms(_RETRY_MS)
                 continue
             except HoldfastError as error:
@@ -126,6 +147,15 @@ class ChannelDeliveries:
             for message in popped[:room]:
                 self._inbox.put(partial(self._hand_over, queue, message))
             await self._heaps.client.release(popped[room:])
+
+    async def _popped(self, queue: str, heap: str, count: int) -> list[Message]:
+        try:
+            return await self._heaps.client.pop(heap, max_messages=count, visibility=self._lease, wait=_WAIT_S)
+        except UnknownTopicError:  # with RabbitMQ, Celery declares it again when its consumer is cancelled
+            _log.warning("queue %s was deleted, declaring it again", queue)
+            await self._declare(queue)
+            await _CLOCK.sleep_ms(_RETRY_MS)
+            return []
 
     def _keep(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -153,15 +183,24 @@ class ChannelDeliveries:
     def _forget(self, tag: str) -> None:
         self._out.pop(tag, None)
         self._handed.discard(tag)
+        self._raised.discard(tag)
         self._changed.notify()
+
+    async def abandon(self) -> None:
+        """The channel was collected, with all that could settle its messages: they are given back."""
+        await self._close(frozenset())
 
     async def _close(self, started: frozenset[str]) -> None:
         for queue in list(self._pops):
             await self._cancel(queue)
-        idle = [message for tag, message in self._out.items() if tag not in started and not message.settled]
-        for message in idle:
+        idle = {tag: message for tag, message in self._out.items() if tag not in started and not message.settled}
+        failed = [idle.pop(tag) for tag in self._raised & idle.keys()]
+        for message in (*idle.values(), *failed):
             self._forget(delivery_tag(message))
-        await self._heaps.client.release(idle)
+        await self._heaps.client.release(list(idle.values()))
+        for message in failed:
+            with suppress(HoldfastError):
+                await _requeue(message)
 
     # ── Kombu's thread ──
 
@@ -169,11 +208,19 @@ class ChannelDeliveries:
         tag = delivery_tag(message)
         if tag in self._out:  # it may have been lost or given back meanwhile
             self._handed.add(tag)
-            self._on_message(queue, message)
+            try:
+                self._on_message(queue, message)
+            except Exception:  # given back without an attempt, it would stop one worker after the other for ever
+                self._raised.add(tag)
+                raise
             self._heaps.post(self._note_handed())
 
     async def _note_handed(self) -> None:
         self._changed.notify()
+
+
+def _requeue(message: Message) -> Awaitable[None]:
+    return message.nack(backoff=requeue_pause(message.attempts), reason="requeued")
 
 
 def started_tags() -> frozenset[str]:

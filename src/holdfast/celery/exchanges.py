@@ -1,20 +1,32 @@
 """Exchanges as topics, and temporary queues as their readers: how announcements, replies and events travel.
 
 The rules: a temporary queue (auto-delete, exclusive, or one that expires) is no heap but a position in the topics of its exchanges:
-it begins at their end, keeps what its bindings match, and nothing remains of it when its process is gone. Topics forget by time.
+it begins at their end, keeps what its bindings match, and nothing remains of it when its process is gone, or nobody refers to it. A
+reader goes on whatever it meets: a worker without it obeys no command. Topics forget by time.
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+from weakref import ref
 
 from holdfast.celery.messages import decode, encode, safe_name
-from holdfast.client.topic_log import TopicLog
+from holdfast.client.topic_log import LogEntry, TopicLog
 from holdfast.heaps.background import BackgroundHeaps
 from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.tasks import raise_if_cancelled
 
+_log: Final = logging.getLogger(__name__)
+
+_CLOCK: Final = RealClock()
+_RETRY_MS: Final = 1_000
 _CONFIG: Final = {"retention.ms": str(3_600_000)}
 _BUFFERED_MAX: Final = 10_000
 _SUFFIX: Final = ".exchange"
@@ -37,6 +49,15 @@ class TemporaryQueue:
         self.buffered.append(message)
         if self.on_ready is not None:
             self.on_ready()
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where a reader is. A topic that was deleted and created again has another id."""
+
+    topic: str
+    topic_id: str
+    offset: int
 
 
 class Exchanges:
@@ -64,7 +85,8 @@ class Exchanges:
 
     def delete(self, queue: TemporaryQueue) -> None:
         """Read no more."""
-        self._heaps.call(self._delete(queue))
+        readers, queue.readers = list(queue.readers.values()), {}
+        self._heaps.call(_end(readers))
 
     def _load(self) -> None:
         if not self._loaded:
@@ -91,25 +113,55 @@ class Exchanges:
     async def _bind(self, queue: TemporaryQueue, exchange: str, routing_key: str, matches: Matches) -> None:
         topic = self._topic(exchange)
         await self._ensure(topic)
-        end = await self._heaps.log.end(topic)
-        reading = self._read(queue, topic, end, matches)
-        queue.readers[exchange, routing_key] = asyncio.ensure_future(reading)
+        found = await self._heaps.log.topic(topic)
+        position = _Position(topic, found.id, await self._heaps.log.end(topic))
+        reader = asyncio.ensure_future(self._read(position, matches, ref(queue)))
+        queue.readers[exchange, routing_key] = reader
+        self._heaps.loop.on_collected(queue, partial(_end, [reader]))
 
-    async def _read(self, queue: TemporaryQueue, topic: str, offset: int, matches: Matches) -> None:
+    async def _read(self, position: _Position, matches: Matches, queue: "ref[TemporaryQueue]") -> None:
+        while True:
+            try:
+                await self._follow(position, matches, queue)
+            except Exception as error:
+                raise_if_cancelled()
+                self._known.discard(position.topic)
+                _log.warning("topic %s cannot be read, trying again: %r", position.topic, error)
+            await _CLOCK.sleep_ms(_RETRY_MS)
+
+    async def _follow(self, position: _Position, matches: Matches, queue: "ref[TemporaryQueue]") -> None:
         log = TopicLog(self._heaps.bootstrap)
         try:
-            async for entry in log.follow(topic, offset):
-                if matches(entry.key.decode()):
-                    queue.put(decode(entry.value))
+            await self._ensure(position.topic)
+            found = await log.topic(position.topic)
+            if found.id != position.topic_id:  # nothing of it was read
+                position.topic_id, position.offset = found.id, 0
+            async for entry in log.follow(position.topic, position.offset):
+                position.offset = entry.offset + 1
+                _take(position.topic, entry, matches, queue)
         finally:
             await log.close()
 
-    async def _delete(self, queue: TemporaryQueue) -> None:
-        readers, queue.readers = list(queue.readers.values()), {}
-        for reader in readers:
-            reader.cancel()
-        if readers:
-            await asyncio.wait(readers)
+
+def _take(topic: str, entry: LogEntry, matches: Matches, queue: "ref[TemporaryQueue]") -> None:
+    found = queue()
+    if found is None:
+        return
+    try:
+        if matches(entry.key.decode()):
+            found.put(decode(entry.value))
+    except (UnicodeDecodeError, InvalidError) as error:
+        _log.warning("record %d of topic %s is skipped: %s", entry.offset, topic, error)
+
+
+async def _end(readers: list[asyncio.Task[None]]) -> None:
+    here = [
+        reader for reader in readers if reader.get_loop() is asyncio.get_running_loop()
+    ]  # not those of a parent process
+    for reader in here:
+        reader.cancel()
+    if here:
+        await asyncio.wait(here)
 
 
 def matcher(kind: str, routing_key: str, pattern: str | None) -> Matches:

@@ -29,9 +29,7 @@ class Inbox:
     def put(self, call: Callable[[], None]) -> None:
         """From any thread."""
         self._calls.append(call)
-        with suppress(OSError):  # full: it is readable
-            if self.close.alive:
-                os.write(self._sender, b"\0")
+        self._wake()
 
     def run(self) -> int:
         """Make the calls; how many there were."""
@@ -39,9 +37,13 @@ class Inbox:
             while os.read(self._receiver, 4096):
                 pass
         count = 0
-        while self._calls:
-            self._calls.popleft()()
-            count += 1
+        try:
+            while self._calls:
+                self._calls.popleft()()
+                count += 1
+        finally:
+            if self._calls:  # one of them raised: it stays readable
+                self._wake()
         return count
 
     def run_one(self, timeout: float | None) -> bool:
@@ -54,6 +56,11 @@ class Inbox:
             return False
         self._calls.popleft()()
         return True
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # full: it is readable
+            if self.close.alive:
+                os.write(self._sender, b"\0")
 
     def _readable(self, timeout: float | None) -> bool:
         with DefaultSelector() as selector:  # looked up now: gevent's lets other greenlets run

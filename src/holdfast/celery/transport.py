@@ -1,9 +1,11 @@
 """Kombu's transport: `holdfast://host:9092`, or several nodes as `holdfast://a:9092;holdfast://b:9092`.
 
 The rules: connections to nodes are made, lost and made again below it, on the thread of leases; to Kombu, a connection is lost only
-if nothing answers when it is made. It wakes the worker's loop through a file descriptor, and polls nothing.
+if nothing answers when it is made. It wakes the worker's loop through a file descriptor, and polls nothing. In a fork it publishes,
+and can be closed: what it consumes is its parent's.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -42,6 +44,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self.inbox = Inbox()
         self.temporary: dict[str, TemporaryQueue] = {}
         self._hub: Any = None
+        self._process = os.getpid()
 
     @property
     def heaps(self) -> BackgroundHeaps:
@@ -66,13 +69,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     def close_connection(self, connection: Any) -> None:
         """Close it. What was not started is given back."""
-        if self._hub is not None:
+        is_inherited = self._process != os.getpid()  # a fork shares its parent's epoll, and has none of its readers
+        if self._hub is not None and not is_inherited:
             self._hub.remove_reader(self.inbox.fileno())
-            self._hub = None
-        exchanges = self.broker.exchanges
+        self._hub = None
         super().close_connection(connection)
-        for queue in self.temporary.values():
-            exchanges.delete(queue)
+        if self.temporary and not is_inherited:
+            exchanges = self.broker.exchanges
+            for queue in self.temporary.values():
+                exchanges.delete(queue)
         self.temporary.clear()
         self.inbox.close()
 

@@ -6,7 +6,7 @@ The one rule: an append is at least once. It is for messages whose readers do no
 not there: announcements, replies, events.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -16,13 +16,13 @@ from holdfast.kafka.codec import prepare
 from holdfast.kafka.enums import Acks
 from holdfast.kafka.error_codes import ErrorCode, error_name
 from holdfast.kafka.special_offsets import LATEST
-from holdfast.log.batches import Record, decode, encode
+from holdfast.log.batches import Record, decode, encode, parse_header
+from holdfast.log.batches.header import HEADER_BYTES
 from holdfast.log.errors import OffsetOutOfRangeError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 _WAIT_MS: Final = 1_000
-_PREFIX_BYTES: Final = 12  # of a batch: its offset, and how many bytes follow
 
 
 class LogEntry(NamedTuple):
@@ -72,15 +72,20 @@ class TopicLog(BrokerClient):
         while True:
             try:
                 fetched = await self.fetch(info, 0, offset, wait_ms=_WAIT_MS)
-            except OffsetOutOfRangeError as error:  # retention removed what was not read in time
-                offset = error.start
+            except (
+                OffsetOutOfRangeError
+            ) as error:  # retention removed what was not read in time, or the log has lost its end
+                offset = error.start if offset < error.start else error.end
                 continue
             except UnavailableError:
                 continue  # it was tried for long enough to be no busy loop
-            for entry in _entries(fetched.records):
-                if entry.offset >= offset:
-                    offset = entry.offset + 1
-                    yield entry
+            for end, entries in _batches(fetched.records):
+                for entry in entries:
+                    if entry.offset >= offset:
+                        yield entry
+                offset = max(
+                    offset, end
+                )  # a batch may cover more than it has: a gap after a takeover has no record at all
 
     async def _create(self, name: str, config: Mapping[str, str]) -> None:
         from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -123,15 +128,12 @@ class TopicLog(BrokerClient):
         return info
 
 
-def _entries(fetched: memoryview) -> list[LogEntry]:
-    """The records of whole batches."""
-    entries: list[LogEntry] = []
-    at = 0
-    while at + _PREFIX_BYTES <= len(fetched):
-        size = _PREFIX_BYTES + int.from_bytes(fetched[at + 8 : at + _PREFIX_BYTES], "big")
-        if at + size > len(fetched):
-            break
-        batch = fetched[at : at + size]
-        entries += [LogEntry(each.offset, each.key or b"", each.value or b"") for each in decode(batch)]
-        at += size
-    return entries
+def _batches(fetched: memoryview) -> Iterator[tuple[int, list[LogEntry]]]:
+    """The end of each whole batch, and its records."""
+    while len(fetched) >= HEADER_BYTES:
+        header = parse_header(fetched)
+        if header.size_bytes > len(fetched):
+            return
+        records = () if header.is_control else decode(fetched[: header.size_bytes])
+        yield header.last_offset + 1, [LogEntry(each.offset, each.key or b"", each.value or b"") for each in records]
+        fetched = fetched[header.size_bytes :]

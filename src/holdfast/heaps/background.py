@@ -38,6 +38,7 @@ class BackgroundHeaps:
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a call of `client`, for a caller on another event loop. It is not cancelled with its caller."""
+        self.loop.check_process(work)
         return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop.loop)))
 
     async def pop(self, heap: str, **options: Any) -> list[Message]:

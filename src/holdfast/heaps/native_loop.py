@@ -1,7 +1,8 @@
 """An event loop on an operating system's thread, one per process, for frameworks that run tasks: Celery, Dramatiq, taskiq.
 
 Leases are renewed here. The rules: nothing that a task does keeps this thread from running, but code that holds the interpreter's
-lock; so it is a real thread also where gevent has replaced `threading`. It belongs to one process: a fork starts another one.
+lock; so it is a real thread also where gevent has replaced `threading`. It belongs to one process: a fork starts another one, and
+is refused by its parent's.
 """
 
 import asyncio
@@ -9,9 +10,12 @@ import atexit
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
+
+from holdfast.vocabulary.errors import UsageError
 
 T = TypeVar("T")
 
@@ -75,8 +79,20 @@ class NativeLoop:
         _original("_thread", "start_new_thread")(self._serve, (started,))
         started.wait(None)
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the loop's: the thread is not here."""
+        return self.process != os.getpid()
+
+    def check_process(self, work: Coroutine[Any, Any, object]) -> None:
+        """`UsageError`: this process is a fork, where the work would never be done."""
+        if self.is_inherited:
+            work.close()
+            raise UsageError("this was opened by the parent process: open another one after the fork")
+
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The result of work on the loop's thread, for a caller on another one. `TimeoutError`: it was cancelled then."""
+        self.check_process(work)
         waiter: _Waiter = _GreenletWaiter() if _cooperative() else _ThreadWaiter()
         outcome: list[asyncio.Task[T]] = []
 
@@ -96,11 +112,16 @@ class NativeLoop:
 
     def post(self, work: Coroutine[Any, Any, object]) -> None:
         """Start work on the loop's thread; what it raises is logged."""
+        self.check_process(work)
         self.loop.call_soon_threadsafe(self._start, work)
 
     def on_close(self, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Call `closer` before the process ends, after what was posted is done."""
         self._closers.append(closer)
+
+    def on_collected(self, owner: object, end: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Start `end`, which must not refer to `owner`, once nobody else does."""
+        weakref.finalize(owner, self._collected, end).atexit = False
 
     def close(self) -> None:
         """Finish what was posted, close what is open, stop."""
@@ -109,6 +130,10 @@ class NativeLoop:
         except Exception as error:
             _log.warning("heap clients did not close: %s", error)
         self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def _collected(self, end: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if not self.is_inherited:
+            self.loop.call_soon_threadsafe(lambda: self._start(end()))
 
     def _start(self, work: Coroutine[Any, Any, object]) -> None:
         task = self.loop.create_task(work)
