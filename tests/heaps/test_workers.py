@@ -1,0 +1,133 @@
+"""Workers and other programs that keep threads busy: leases are renewed, nothing is left behind when work is cancelled."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.kafka_wire import KafkaGateway
+from tests.support.replicas import admins_of
+from tests.support.waiting import WAIT_S, async_until
+
+from holdfast import heaps
+from holdfast.heaps import sync
+
+_THREADS_MAX = 32  # of a loop's default executor, on any machine
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[KafkaGateway]:
+    async with admins_of(tmp_path, "ann") as admins:
+        gateway = admins[0].gateway
+        await gateway.node.agent.heaps.administration.create("jobs")
+        await async_until(lambda: gateway.node.agent.heaps.serves("jobs", 0))
+        yield gateway
+
+
+@pytest_asyncio.fixture
+async def client(node: KafkaGateway) -> AsyncIterator[heaps.HeapClient]:
+    async with heaps.connect(f"127.0.0.1:{node.port}") as client:
+        yield client
+
+
+async def inflight(client: heaps.HeapClient) -> int:
+    return sum(each.inflight for each in await client.stats("jobs"))
+
+
+async def use_while_its_threads_are_busy(bootstrap: str, **options: Any) -> None:
+    """Enqueue by a client on a loop of its own, all threads of whose default executor are busy."""
+    go = threading.Event()
+
+    async def keep_busy() -> None:
+        for _ in range(_THREADS_MAX):
+            asyncio.get_running_loop().run_in_executor(None, go.wait)
+
+    def use() -> None:
+        with sync.connect(bootstrap, timeout=8.0, **options) as client:
+            client.submit(keep_busy()).result(WAIT_S)
+            try:
+                client.enqueue("jobs", b"x")
+            finally:
+                go.set()
+
+    await asyncio.to_thread(use)
+
+
+async def test_a_node_is_connected_by_its_name_while_a_program_keeps_all_threads_of_its_loop_busy(
+    node: KafkaGateway,
+) -> None:
+    """Its leases would be lost: a name was looked up on one of these threads."""
+    await use_while_its_threads_are_busy(f"localhost:{node.port}")
+
+
+async def test_plain_functions_run_as_many_at_a_time_as_was_asked_for(client: heaps.HeapClient) -> None:
+    count = 2 * _THREADS_MAX
+    together, failed = threading.Barrier(count), threading.Event()
+
+    @heaps.worker("jobs", concurrency=count)
+    def handle(message: heaps.Message) -> None:
+        try:
+            together.wait(15)
+        except threading.BrokenBarrierError:
+            failed.set()
+
+    await client.enqueue_many("jobs", [heaps.NewMessage(payload=b"x")] * count)
+    serving = asyncio.ensure_future(handle.serve(client))
+
+    async def all_acknowledged() -> bool:
+        return sum(each.acked for each in await client.stats("jobs")) == count
+
+    await async_until(all_acknowledged)
+    handle.stop()
+    await serving
+    assert not failed.is_set()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_worker_that_is_cancelled_leaves_nothing_leased(client: heaps.HeapClient, busy: bool) -> None:
+    began = asyncio.Event()
+
+    @heaps.worker("jobs", concurrency=2)
+    async def handle(message: heaps.Message) -> None:
+        began.set()
+        await asyncio.get_running_loop().create_future()
+
+    if busy:
+        await client.enqueue("jobs", b"x")
+    serving = asyncio.ensure_future(handle.serve(client))
+    if busy:
+        await began.wait()
+    await async_until(lambda: len(client._nodes._alone) > 0)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    await client.enqueue("jobs", b"y")
+    assert await inflight(client) == 0
+
+
+async def test_a_message_that_comes_when_a_worker_is_cancelled_is_given_back(client: heaps.HeapClient) -> None:
+    @heaps.worker("jobs")
+    async def handle(message: heaps.Message) -> None:
+        raise AssertionError(message)
+
+    popped = asyncio.Event()
+    serving: list[asyncio.Future[None]] = []
+    pop = client.pop
+
+    async def cancelled_with_its_answer(*given: object, **options: object) -> list[heaps.Message]:
+        found = await pop(*given, **options)  # type: ignore[arg-type]
+        serving[0].cancel()
+        popped.set()
+        return found
+
+    client.pop = cancelled_with_its_answer  # type: ignore[method-assign,assignment]
+    serving.append(asyncio.ensure_future(handle.serve(client)))
+    await client.enqueue("jobs", b"x")
+    await popped.wait()
+    with pytest.raises(asyncio.CancelledError):
+        await serving[0]
+    assert await inflight(client) == 0
+    assert client._leases.held == 0
