@@ -255,7 +255,7 @@ def test_every_call_has_a_blocking_form() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")} | {"__enter__"}
 
-    assert public(heaps.HeapClient) <= public(sync.HeapClient) | {"name"}
+    assert public(heaps.HeapClient) <= public(sync.HeapClient) | {"name", "abandon"}
 
 
 async def test_a_heap_is_made_used_and_removed_without_an_event_loop(nodes: list[KafkaGateway]) -> None:

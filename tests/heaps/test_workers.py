@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,50 @@ async def test_a_message_that_comes_when_a_worker_is_cancelled_is_given_back(cli
         await serving[0]
     assert await inflight(client) == 0
     assert client._leases.held == 0
+
+
+class _Interruptible:
+    """A future at whose result a thread waits until Ctrl-C is pressed."""
+
+    def __init__(self, future: "Future[Any]", pressed: threading.Event) -> None:
+        self._future, self._pressed, self.cancel = future, pressed, future.cancel
+
+    def result(self) -> Any:
+        while not self._future.done():
+            if self._pressed.wait(0.01):
+                self._pressed.clear()
+                raise KeyboardInterrupt
+        return self._future.result()
+
+
+@pytest.mark.parametrize("popped", [False, True])
+async def test_an_interrupted_blocking_stream_ends_and_leaves_nothing_leased(
+    node: KafkaGateway, client: heaps.HeapClient, popped: bool
+) -> None:
+    pressed, streaming = threading.Event(), threading.Event()
+
+    def use() -> None:
+        with sync.connect(f"127.0.0.1:{node.port}") as blocking:
+            submit, pop = blocking.submit, blocking.asynchronous.pop
+
+            async def popping(*given: Any, **options: Any) -> list[heaps.Message]:
+                streaming.set()
+                found = await pop(*given, **options)
+                pressed.set()  # in the very moment in which there is a message
+                return found
+
+            blocking.submit = lambda work: _Interruptible(submit(work), pressed)  # type: ignore[method-assign,assignment,return-value]
+            blocking.asynchronous.pop = popping  # type: ignore[method-assign,assignment]
+            with pytest.raises(KeyboardInterrupt):
+                for message in blocking.pop_stream("jobs"):
+                    raise AssertionError(message)
+
+    using = asyncio.ensure_future(asyncio.to_thread(use))
+    await async_until(streaming.is_set)
+    if popped:
+        await client.enqueue("jobs", b"x")
+    else:
+        pressed.set()
+    await using
+    await client.enqueue("jobs", b"y")
+    assert await inflight(client) == 0

@@ -176,6 +176,14 @@ class HeapClient:
         """Give messages back that were not worked on, together. What cannot be given back comes back when its lease is over."""
         await self._leases.release_all([each for each in messages if not each.settled])
 
+    async def abandon(self, popping: "asyncio.Future[Message] | asyncio.Future[list[Message]]") -> None:
+        """End a pop that nobody waits for any more. What it has got is given back."""
+        popping.cancel()
+        await asyncio.wait((popping,))
+        if not popping.cancelled() and popping.exception() is None:
+            found = popping.result()
+            await self.release(found if isinstance(found, list) else [found])
+
     async def pop_stream(
         self, topic: str, *, prefetch: int = 1, visibility: float | None = None
     ) -> AsyncGenerator[Message, None]:

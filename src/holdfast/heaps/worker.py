@@ -120,17 +120,10 @@ async def _next(
         if following.done():
             return following.result()
     except asyncio.CancelledError:
-        await _abandon(client, following)
+        await client.abandon(following)
         raise
-    await _abandon(client, following)
+    await client.abandon(following)
     return None
-
-
-async def _abandon(client: HeapClient, following: "asyncio.Future[Message]") -> None:
-    following.cancel()
-    await asyncio.wait((following,))
-    if not following.cancelled() and following.exception() is None:
-        await client.release([following.result()])
 
 
 def worker(topic: str, *, concurrency: int = 1, visibility: float | None = None) -> Callable[[Handler], Worker]:
