@@ -200,7 +200,7 @@ async def test_a_body_that_raises_is_a_failed_attempt_and_one_that_returns_an_ac
     [message] = await client.pop("bodies")
     with pytest.raises(ZeroDivisionError):
         async with message:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("\ud800")
     [again] = await client.pop("bodies", wait=10)
     assert (again.id, again.attempts) == (message.id, 1)
     async with again:
