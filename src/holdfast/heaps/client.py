@@ -40,7 +40,7 @@ from holdfast.vocabulary.runtime import Runtime
 from holdfast.vocabulary.settings import MIB
 
 _WAIT_MS: Final = 20_000
-_VISIBILITY_MS: Final = 30_000
+_VISIBILITY_MS: Final = 30_000  # a heap's default
 
 
 class HeapClient:
@@ -149,8 +149,11 @@ class HeapClient:
     async def pop(
         self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0
     ) -> list[Message]:
-        """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled."""
-        visibility_ms = _VISIBILITY_MS if visibility is None else round(visibility * 1000)
+        """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled.
+
+        `visibility`: seconds until a consumer that is gone loses them; as the heap is configured by default.
+        """
+        visibility_ms = None if visibility is None else round(visibility * 1000)
         await self._nodes.places.find(topic)
         asked_ms = self._nodes.clock.boot_ms()
         if wait > 0:
@@ -168,6 +171,8 @@ class HeapClient:
             await self._give_back(topic, found)
             raise ClosedError("heap client")
         leases = self._leases
+        if visibility_ms is None:
+            visibility_ms = found[0].visibility_ms or await self._visibility_ms(topic) if found else 0
         popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms, asked_ms) for each in found]
         self._leases.keep(popped)
         return popped
@@ -336,6 +341,13 @@ class HeapClient:
         await self._popping.close()
         await self._leases.close()
         self._nodes.close()
+
+    async def _visibility_ms(self, topic: str) -> int:
+        """How long a heap leases messages, where its nodes are of an older release and do not say so in their answers."""
+        try:
+            return (await self.describe(topic)).config.visibility_timeout_ms
+        except HoldfastError:
+            return _VISIBILITY_MS
 
     async def _give_back(self, topic: str, popped: Sequence[PoppedMessage]) -> None:
         with suppress(HoldfastError):  # what cannot be given back comes back when its lease is over
