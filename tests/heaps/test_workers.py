@@ -14,6 +14,7 @@ from tests.support.replicas import admins_of
 from tests.support.waiting import WAIT_S, async_until
 
 from holdfast import heaps
+from holdfast.heap.wire import PopRequest
 from holdfast.heaps import sync
 
 _THREADS_MAX = 32  # of a loop's default executor, on any machine
@@ -178,3 +179,38 @@ async def test_an_interrupted_blocking_stream_ends_and_leaves_nothing_leased(
     await using
     await client.enqueue("jobs", b"y")
     assert await inflight(client) == 0
+
+
+async def test_a_worker_waits_while_its_consumer_has_all_the_leases_it_may_have(
+    node: KafkaGateway, client: heaps.HeapClient
+) -> None:
+    await client.update("jobs", config={"leases_per_consumer_max": 1})
+    began, done, go = list[bytes](), list[bytes](), asyncio.Event()
+
+    @heaps.worker("jobs", concurrency=2)
+    async def handle(message: heaps.Message) -> None:
+        began.append(message.payload)
+        await go.wait()
+        done.append(message.payload)
+
+    await client.enqueue_many("jobs", [heaps.NewMessage(payload=b"%d" % at, priority=at) for at in range(3)])
+    refused = asyncio.Event()
+    pop = client._nodes.pop
+
+    async def noted(request: PopRequest) -> Any:
+        try:
+            return await pop(request)
+        except heaps.ResourceExhaustedError:
+            refused.set()
+            raise
+
+    client._nodes.pop = noted  # type: ignore[method-assign]
+    serving = asyncio.ensure_future(handle.serve(client))
+    await asyncio.wait((serving, asyncio.ensure_future(refused.wait())), return_when=asyncio.FIRST_COMPLETED)
+    assert not serving.done()
+    assert began == [b"0"]
+    go.set()
+    await async_until(lambda: serving.done() or len(done) == 3)
+    handle.stop()
+    await serving
+    assert done == [b"0", b"1", b"2"]

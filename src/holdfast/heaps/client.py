@@ -1,6 +1,7 @@
 """A client of heaps: enqueue, pop, and what operators do."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.administration import HeapDescription
 from holdfast.heap.dead_letters import DeadLetterReport
+from holdfast.heap.errors import ResourceExhaustedError
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.wire import (
@@ -39,7 +41,10 @@ from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError,
 from holdfast.vocabulary.runtime import Runtime
 from holdfast.vocabulary.settings import MIB
 
+_log: Final = logging.getLogger(__name__)
+
 _WAIT_MS: Final = 20_000
+_EXHAUSTED_MS: Final = 1_000  # after which a consumer with all the leases it may have asks again
 _VISIBILITY_MS: Final = 30_000  # a heap's default
 
 
@@ -194,8 +199,8 @@ class HeapClient:
     ) -> AsyncGenerator[Message, None]:
         """Messages for as long as it is iterated, through every failover.
 
-        At most `prefetch` of them are leased and not settled at any time: more hide what is more urgent from other consumers. What
-        was not handed out when it ends is given back.
+        At most `prefetch` of them are leased and not settled at any time: more hide what is more urgent from other consumers. Where
+        the heap allows a consumer less, it waits for a lease to end. What was not handed out when it ends is given back.
         """
         if prefetch < 1:
             raise InvalidError("prefetch", prefetch, "at least 1")
@@ -222,6 +227,11 @@ class HeapClient:
                     raise
                 except (NotLeaderError, UnavailableError, OutcomeUnknownError):
                     await self._nodes.pause(attempt)  # a failover: leases whose answer was lost come back by themselves
+                    attempt += 1
+                except ResourceExhaustedError as error:  # leases of this consumer end here, or in another process
+                    if not attempt:
+                        _log.warning("pops of heap %s wait for a lease to end: %s", topic, error)
+                    await self._leases.changed.wait_ms(self._nodes.clock, _EXHAUSTED_MS)
                     attempt += 1
         finally:
             await asyncio.shield(self._leases.release_all(waiting))
