@@ -14,6 +14,7 @@ from tests.support.replicas import admins_of
 from tests.support.waiting import WAIT_S, async_until
 
 from holdfast import heaps
+from holdfast.client.heap_connection import HeapConnection
 from holdfast.heap.wire import PopRequest
 from holdfast.heaps import sync
 
@@ -125,7 +126,7 @@ async def test_a_message_that_comes_when_a_worker_is_cancelled_is_given_back(cli
         popped.set()
         return found
 
-    client.pop = cancelled_with_its_answer  # type: ignore[method-assign,assignment]
+    client.pop = cancelled_with_its_answer  # type: ignore[method-assign]
     serving.append(asyncio.ensure_future(handle.serve(client)))
     await client.enqueue("jobs", b"x")
     await popped.wait()
@@ -166,7 +167,7 @@ async def test_an_interrupted_blocking_stream_ends_and_leaves_nothing_leased(
                 return found
 
             blocking.submit = lambda work: _Interruptible(submit(work), pressed)  # type: ignore[method-assign,assignment,return-value]
-            blocking.asynchronous.pop = popping  # type: ignore[method-assign,assignment]
+            blocking.asynchronous.pop = popping  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 next(iter(blocking.pop_stream("jobs")))
 
@@ -214,3 +215,54 @@ async def test_a_worker_waits_while_its_consumer_has_all_the_leases_it_may_have(
     handle.stop()
     await serving
     assert done == [b"0", b"1", b"2"]
+
+
+async def cancelled_with_its_answer_on_the_way(client: heaps.HeapClient) -> None:
+    """A pop is cancelled after a message was leased for it, and before the client has read so."""
+    popping = asyncio.ensure_future(client.pop("jobs", wait=20))
+    await async_until(lambda: any(each.pending for each in alone(client)))
+    [connection] = [each for each in alone(client) if each.pending]
+    assert connection._transport is not None
+    await async_until(lambda: not connection._unsent)
+    connection._transport.pause_reading()
+    await client.enqueue("jobs", b"x")
+
+    async def leased() -> bool:
+        return await inflight(client) == 1
+
+    async def waits_again() -> bool:
+        return await inflight(client) == 0
+
+    await async_until(leased)
+    popping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+    if not connection._transport.is_closing():
+        connection._transport.resume_reading()
+    await async_until(waits_again, within_s=10)
+    assert connection not in alone(client)
+    [message] = await client.pop("jobs")
+    await message.ack()
+
+
+def alone(client: heaps.HeapClient) -> list[HeapConnection]:
+    return [each for several in client._nodes._alone.values() for each in several]
+
+
+async def test_a_pop_that_is_cancelled_while_its_answer_is_on_the_way_leaves_nothing_leased(
+    client: heaps.HeapClient,
+) -> None:
+    await cancelled_with_its_answer_on_the_way(client)
+
+
+async def test_a_client_that_is_closed_gives_back_what_its_last_pop_gets(
+    node: KafkaGateway, client: heaps.HeapClient
+) -> None:
+    async with heaps.connect(f"127.0.0.1:{node.port}") as closing:
+        popping = asyncio.ensure_future(closing.pop("jobs", wait=20))
+        await async_until(lambda: any(each.pending for each in alone(closing)))
+        [connection] = alone(closing)
+        await async_until(lambda: not connection._unsent)
+        await client.enqueue("jobs", b"x")
+        popping.cancel()
+    assert await inflight(client) == 0

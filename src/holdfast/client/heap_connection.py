@@ -118,6 +118,12 @@ class HeapConnection(asyncio.Protocol):
         self._unsent += frame
         return answer
 
+    def end_requests(self) -> None:
+        """Send nothing more: the node gives up what waits there, and closes. What it has answered still arrives. Not with TLS."""
+        self._flush()
+        if self.lost is None and self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+
     def close(self) -> None:
         """Close it. What was sent has an unknown outcome."""
         self._end("the connection was closed")
@@ -126,7 +132,7 @@ class HeapConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self.lost is None and self._transport is not None:
+        if unsent and self.lost is None and self._transport is not None:
             self._transport.write(b"".join(unsent))
 
     # ── the transport's side ──

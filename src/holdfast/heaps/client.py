@@ -349,6 +349,7 @@ class HeapClient:
         self._closed = True
         await self._enqueuing.flush()
         await self._popping.close()
+        await self._nodes.end_pops()
         await self._leases.close()
         self._nodes.close()
 

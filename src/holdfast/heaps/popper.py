@@ -68,6 +68,8 @@ class Popper:
                 task = asyncio.ensure_future(self._pop(topic, visibility_ms, lane, chosen))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+        if not lane.waiting and not lane.in_flight and self._lanes.get((topic, visibility_ms)) is lane:
+            del self._lanes[topic, visibility_ms]  # its heap may be gone
 
     async def _pop(self, topic: str, visibility_ms: int | None, lane: _Lane, chosen: list[_Waiting]) -> None:
         try:
