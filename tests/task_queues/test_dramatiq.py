@@ -12,6 +12,7 @@ from tests.support.waiting import WAIT_S, until
 
 from holdfast.dramatiq import HoldfastBroker
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import UnavailableError
 
 
 @pytest.fixture
@@ -143,4 +144,30 @@ def test_a_message_of_a_queue_that_is_deleted_meanwhile_is_given_up(broker: Hold
         until(lambda: not heaps.loop._running)
     finally:
         go.set()
+        worker.stop()
+
+
+def test_a_message_whose_retry_cannot_be_enqueued_is_tried_again(
+    broker: HoldfastBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dramatiq enqueues it anew, logs that it could not, and acknowledges the first one."""
+    tried: list[int] = []
+
+    @dramatiq.actor(broker=broker, actor_name="second_time", min_backoff=1, max_backoff=1)
+    def second_time() -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ZeroDivisionError
+
+    async def away(*given: object, **options: object) -> None:
+        raise UnavailableError("node", "for the test")
+
+    second_time.send()
+    monkeypatch.setattr(broker.heaps.client, "enqueue", away)
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    try:
+        until(lambda: len(tried) == 2, within_s=10)
+        broker.join("default", timeout=round(WAIT_S * 1000))
+    finally:
         worker.stop()

@@ -67,12 +67,17 @@ class HoldfastBroker(Broker):  # type: ignore[misc]
 
     def enqueue(self, message: Message, *, delay: int | None = None) -> Message:
         """Enqueue a message, to be delivered after `delay` milliseconds; returns when it is durable."""
-        heap = self._created(message.queue_name)
-        self.emit_before("enqueue", message, delay)
-        client = self.heaps.client
-        self.heaps.call(
-            client.enqueue(heap, message.encode(), priority=self._priority(message), delay=(delay or 0) / 1000)
-        )
+        try:
+            heap = self._created(message.queue_name)
+            self.emit_before("enqueue", message, delay)
+            client = self.heaps.client
+            self.heaps.call(
+                client.enqueue(heap, message.encode(), priority=self._priority(message), delay=(delay or 0) / 1000)
+            )
+        except HoldfastError:
+            if isinstance(message, LeasedMessage):
+                message.is_retry_lost = True
+            raise
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -151,8 +156,9 @@ class HeapConsumer(Consumer):  # type: ignore[misc]
             return None
 
     def ack(self, message: "LeasedMessage") -> None:
-        """The message is done."""
-        self._settle(message.leased, message.slots, heap_message.Message.ack)
+        """The message is done, or enqueued again. Dramatiq only logs that it could not be: then this one is tried again."""
+        settle = _not_enqueued if message.is_retry_lost else heap_message.Message.ack
+        self._settle(message.leased, message.slots, settle)
 
     def nack(self, message: "LeasedMessage") -> None:
         """Dramatiq gave it up: it is a dead letter."""
@@ -180,3 +186,8 @@ class LeasedMessage(MessageProxy):  # type: ignore[misc]
     def __init__(self, leased: heap_message.Message, slots: threading.Semaphore) -> None:
         super().__init__(Message.decode(leased.payload))
         self.leased, self.slots = leased, slots
+        self.is_retry_lost = False
+
+
+async def _not_enqueued(leased: heap_message.Message) -> None:
+    await leased.nack(reason="it failed, and could not be enqueued again")

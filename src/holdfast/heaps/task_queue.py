@@ -54,13 +54,23 @@ async def settle(message: Message, settle: Callable[[Message], Awaitable[None]])
             if message.is_unknown:  # to ask again would get the same answer
                 _log.warning("message %s of %s is done, or a dead letter: %s", message.id, message.topic, error)
                 return True
-            if attempt & (attempt + 1) == 0:  # the first, second, fourth, eighth … time
+            if is_logged(attempt):
                 _log.warning("message %s of %s is not settled, trying again: %s", message.id, message.topic, error)
             message.resume()
         else:
             return True
-        await _CLOCK.sleep_ms(backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=_RANDOM))
+        await pause(attempt)
         attempt += 1
+
+
+async def pause(attempt: int) -> None:
+    """The pause after a try that failed; the first one is number 0."""
+    await _CLOCK.sleep_ms(backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=_RANDOM))
+
+
+def is_logged(attempt: int) -> bool:
+    """Whether a try that failed is logged: the first, second, fourth, eighth … one."""
+    return attempt & (attempt + 1) == 0
 
 
 def log_refused(message: Message) -> None:
