@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.support.waiting import WAIT_S, async_until
 
 from holdfast import heaps
 from holdfast.client.heap_connection import HeapConnection
-from holdfast.heap.wire import PopRequest
+from holdfast.gateways.heap.calls import HeapCalls
+from holdfast.heap.wire import HeapRequest, PopRequest
 from holdfast.heaps import sync
 
 _THREADS_MAX = 32  # of a loop's default executor, on any machine
@@ -266,3 +268,32 @@ async def test_a_client_that_is_closed_gives_back_what_its_last_pop_gets(
         await client.enqueue("jobs", b"x")
         popping.cancel()
     assert await inflight(client) == 0
+
+
+async def test_what_a_node_has_leased_when_a_pop_is_cancelled_is_given_back(
+    client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node learns that its client is gone in the moment in which it answers: it is told so, and gives it back."""
+    call, leased = HeapCalls.call, asyncio.Event()
+
+    async def answered_in_this_moment(calls: HeapCalls, request: HeapRequest) -> Any:
+        found = await call(calls, request)
+        if isinstance(request, PopRequest) and found:
+            leased.set()
+            with suppress(asyncio.CancelledError):  # as if it had returned already
+                await asyncio.get_running_loop().create_future()
+        return found
+
+    monkeypatch.setattr(HeapCalls, "call", answered_in_this_moment)
+    popping = asyncio.ensure_future(client.pop("jobs", wait=20))
+    await client.enqueue("jobs", b"x")
+    await leased.wait()
+    popping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+
+    async def waits_again() -> bool:
+        [stats] = await client.stats("jobs")
+        return (stats.ready, stats.inflight) == (1, 0)
+
+    await async_until(waits_again, within_s=10)
