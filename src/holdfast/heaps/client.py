@@ -158,6 +158,8 @@ class HeapClient:
 
         `visibility`: seconds until a consumer that is gone loses them; as the heap is configured by default.
         """
+        if self._closed:
+            raise ClosedError("heap client")
         visibility_ms = None if visibility is None else round(visibility * 1000)
         await self._nodes.places.find(topic)
         asked_ms = self._nodes.clock.boot_ms()
