@@ -297,3 +297,15 @@ async def test_what_a_node_has_leased_when_a_pop_is_cancelled_is_given_back(
         return (stats.ready, stats.inflight) == (1, 0)
 
     await async_until(waits_again, within_s=10)
+
+
+async def test_a_client_that_is_closed_gives_back_what_its_streams_have_not_handed_out(
+    node: KafkaGateway, client: heaps.HeapClient
+) -> None:
+    """A loop that is left by `break` closes its stream when it is collected, which may be later."""
+    await client.enqueue_many("jobs", [heaps.NewMessage(payload=b"x")] * 3)
+    async with heaps.connect(f"127.0.0.1:{node.port}") as closing:
+        async for message in closing.pop_stream("jobs", prefetch=3):
+            await message.ack()
+            break
+    assert await inflight(client) == 0

@@ -56,6 +56,7 @@ class HeapClient:
         self._leases = Leases(nodes)
         self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
         self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
+        self._prefetched: list[list[Message]] = []  # of each stream: what it has not handed out
         self._closed = False
 
     async def create(
@@ -207,6 +208,7 @@ class HeapClient:
         if prefetch < 1:
             raise InvalidError("prefetch", prefetch, "at least 1")
         waiting: list[Message] = []
+        self._prefetched.append(waiting)
         out: list[Message] = []
         attempt = 0
         try:
@@ -223,7 +225,7 @@ class HeapClient:
                     await self._leases.changed.wait()
                     continue
                 try:
-                    waiting = await self.pop(topic, max_messages=room, visibility=visibility, wait=_WAIT_MS / 1000)
+                    waiting += await self.pop(topic, max_messages=room, visibility=visibility, wait=_WAIT_MS / 1000)
                     attempt = 0
                 except LoginRefusedError:
                     raise
@@ -236,6 +238,7 @@ class HeapClient:
                     await self._leases.changed.wait_ms(self._nodes.clock, _EXHAUSTED_MS)
                     attempt += 1
         finally:
+            self._prefetched = [each for each in self._prefetched if each is not waiting]
             await asyncio.shield(self._leases.release_all(waiting))
 
     async def peek(self, topic: str, *, limit: int = 10) -> list[PeekedMessage]:
@@ -347,11 +350,12 @@ class HeapClient:
         await self._enqueuing.flush()
 
     async def close(self) -> None:
-        """Finish what is on its way, and close. What a pop gets meanwhile is given back."""
+        """Finish what is on its way, and close. What a pop gets meanwhile, and streams have not handed out, is given back."""
         self._closed = True
         await self._enqueuing.flush()
         await self._popping.close()
         await self._nodes.end_pops()
+        await self._leases.release_all([each for waiting in self._prefetched for each in waiting])
         await self._leases.close()
         self._nodes.close()
 
