@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.support.kafka_wire import KafkaGateway
@@ -16,7 +17,7 @@ from holdfast import heaps
 from holdfast.agent.heap_network import HeapNetwork
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.heap.model import NewMessage
-from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest
+from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest, PopRequest
 from holdfast.heaps import sync
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.log.topics import PartitionCountError, TopicExistsError, UnknownTopicError
@@ -157,6 +158,27 @@ async def test_a_lease_is_renewed_until_it_is_settled(nodes: list[KafkaGateway],
     assert sum(each.expired for each in await client.stats("slow")) == 0
 
 
+@pytest.mark.parametrize("wait", [0, 10])
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_heap_decides_how_long_its_messages_are_leased(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch, wait: float, older: bool
+) -> None:
+    await create(nodes, "quick", visibility_timeout_ms=3_000, lease_ms_max=10_000)
+    await client.enqueue("quick", b"x")
+    if older:  # a node that does not say in its answer how long
+        answered = HeapNodes.pop
+
+        async def pop(nodes: HeapNodes, request: PopRequest) -> Any:
+            return [msgspec.structs.replace(each, visibility_ms=0) for each in await answered(nodes, request)]
+
+        monkeypatch.setattr(HeapNodes, "pop", pop)
+    [message] = await client.pop("quick", wait=wait)
+    assert (message.visibility_ms, message.leased_ms) == (3_000, 3_000)
+    before = message.lease_deadline_ms
+    await async_until(lambda: message.lease_deadline_ms > before + 1_000)
+    await message.ack()
+
+
 async def test_a_lease_that_was_lost_is_said_to_its_message(
     nodes: list[KafkaGateway], client: heaps.HeapClient
 ) -> None:
@@ -200,7 +222,7 @@ async def test_a_body_that_raises_is_a_failed_attempt_and_one_that_returns_an_ac
     [message] = await client.pop("bodies")
     with pytest.raises(ZeroDivisionError):
         async with message:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("\ud800")
     [again] = await client.pop("bodies", wait=10)
     assert (again.id, again.attempts) == (message.id, 1)
     async with again:
@@ -255,7 +277,7 @@ def test_every_call_has_a_blocking_form() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")} | {"__enter__"}
 
-    assert public(heaps.HeapClient) <= public(sync.HeapClient) | {"name"}
+    assert public(heaps.HeapClient) <= public(sync.HeapClient) | {"name", "abandon"}
 
 
 async def test_a_heap_is_made_used_and_removed_without_an_event_loop(nodes: list[KafkaGateway]) -> None:

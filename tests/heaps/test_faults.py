@@ -26,7 +26,7 @@ from holdfast.heaps.places import AnsweredPlaces
 from holdfast.heaps.task_queue import settle
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import FakeClock
-from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.runtime import Runtime
 
@@ -212,6 +212,56 @@ async def test_an_ack_of_unknown_outcome_is_not_tried_for_ever_by_workers() -> N
 
     assert await settle(message, ack)
     assert len(tried) == 2
+
+
+@pytest.mark.parametrize(
+    "gone", [UnknownTopicError("jobs"), heaps.NotAHeapError("jobs"), heaps.MessageNotFoundError("jobs", "id")]
+)
+async def test_a_message_of_a_heap_that_is_gone_is_lost_to_its_worker(gone: HoldfastError) -> None:
+    """Its ack was tried for ever, as fast as it was refused."""
+    leases = Leases(_Nodes())  # type: ignore[arg-type]
+    message = _message(leases, 0, 1_000)
+    tried: list[int] = []
+
+    async def ack(message: heaps.Message) -> None:
+        tried.append(1)
+        await asyncio.sleep(0)  # noqa: TID251
+        raise gone if len(tried) < 100 else AssertionError
+
+    assert not await settle(message, ack)
+    assert (len(tried), message.is_lost, message.lost_reason) == (1, True, str(gone))
+
+
+async def test_an_ack_that_is_refused_at_once_is_tried_again_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    leases = Leases(_Nodes())  # type: ignore[arg-type]
+    message = _message(leases, 0, 1_000)
+    tried: list[int] = []
+
+    async def ack(message: heaps.Message) -> None:
+        tried.append(1)
+        await asyncio.sleep(0)  # noqa: TID251
+        raise UnavailableError("node", "for the test")
+
+    settling = asyncio.ensure_future(settle(message, ack))
+    await asyncio.wait((settling,), timeout=1.5)
+    settling.cancel()
+    assert 2 <= len(tried) <= 8
+    assert len(caplog.records) <= 3
+    assert leases.held == 1, "it is renewed meanwhile"
+    await leases.close()
+
+
+async def test_leases_of_a_heap_that_is_gone_are_lost() -> None:
+    nodes = _Nodes()
+    leases = Leases(nodes)  # type: ignore[arg-type]
+    message = _message(leases, 0, 900)
+    leases.keep([message])
+    nodes.failure = UnknownTopicError("jobs")
+    await _turns()
+    nodes.clock.advance_ms(300)
+    await _turns()
+    assert (message.is_lost, leases.held) == (True, 0)
+    await leases.close()
 
 
 class _Nodes:

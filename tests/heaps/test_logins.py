@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.heaps.test_workers import cancelled_with_its_answer_on_the_way, use_while_its_threads_are_busy
 from tests.support.certificates import certificate
 from tests.support.kafka_security import PASSWORD, ROOT
 from tests.support.kafka_wire import KafkaGateway
@@ -77,6 +78,16 @@ async def test_an_api_key_is_enough(nodes: SecuredNodes) -> None:
     await async_until(lambda: security.control.key(made.key.prefix) is not None)
     async with heaps.connect(nodes.addresses[0], api_key=made.secret, tls_ca=nodes.ca) as client:
         await client.enqueue("jobs", b"x")
+
+
+async def test_a_client_logs_in_while_a_program_keeps_all_threads_of_its_loop_busy(nodes: SecuredNodes) -> None:
+    await use_while_its_threads_are_busy(nodes.addresses[0], **ACCOUNT, tls_ca=nodes.ca)
+
+
+async def test_a_pop_with_tls_that_is_cancelled_leaves_nothing_leased(nodes: SecuredNodes) -> None:
+    """Such a connection cannot be closed for one direction."""
+    async with heaps.connect(nodes.addresses[0], **ACCOUNT, tls_ca=nodes.ca) as client:
+        await cancelled_with_its_answer_on_the_way(client)
 
 
 async def test_a_login_that_is_refused_is_not_tried_again(nodes: SecuredNodes) -> None:

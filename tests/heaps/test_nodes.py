@@ -10,19 +10,21 @@ from holdfast import heaps
 from holdfast.client.addresses import BrokerAddress
 from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.lease_token import LeaseToken
-from holdfast.heap.model import PoppedMessage
+from holdfast.heap.model import Enqueued, PoppedMessage
 from holdfast.heap.wire import (
     AckRequest,
     DeadLettersRequest,
+    EnqueueRequest,
     HeapRequest,
     PlacesRequest,
     PopRequest,
+    ReleaseRequest,
     SpineRequest,
     StatsRequest,
 )
 from holdfast.heaps.client import HeapClient
 from holdfast.heaps.node_health import ANSWER_MS, ANSWER_PARTS, CHECK_MS, SHUNNED_MAX_MS, SHUNNED_MS
-from holdfast.heaps.nodes import HeapNodes
+from holdfast.heaps.nodes import IDLE_MS, HeapNodes
 from holdfast.heaps.places import KNOWN_MS
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import FakeClock
@@ -77,6 +79,9 @@ class Connection:
             self.network.clock.advance_ms(self.network.held_up_ms)
             await _turns()
 
+    def end_requests(self) -> None:
+        self.close()
+
     def close(self) -> None:
         self.lost = "closed"
         for each in self.waiting:
@@ -100,6 +105,7 @@ class Network:
             PopRequest: [],
             StatsRequest: [],
             AckRequest: [None],
+            ReleaseRequest: [None],
             DeadLettersRequest: DeadLetterReport(0, 0),
         }
         self.opened: list[Connection] = []
@@ -276,7 +282,8 @@ async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_open(
     nodes = network.client()
     work = nodes.pop(POP) if request_of_client is POP else nodes.call(STATS, again=True)
     asking = asyncio.ensure_future(work)
-    await asyncio.sleep(0)  # noqa: TID251
+    while not network.tried:
+        await asyncio.sleep(0)  # noqa: TID251
     nodes.close()
     with pytest.raises(ClosedError):
         await asking
@@ -296,6 +303,7 @@ async def test_what_a_pop_gets_while_the_client_is_closed_is_not_kept(network: N
     await client.close()
     with pytest.raises(ClosedError):
         await popping
+    assert network.served(ReleaseRequest)
     assert client._leases.held == 0
     renewed = heaps.Message(waiting.result()[0], 1_000, client._leases)
     client._leases.keep([renewed])
@@ -366,3 +374,38 @@ async def test_nothing_is_kept_of_nodes_that_have_left(network: Network) -> None
     health = nodes._health
     kept = (nodes._connections, nodes._opening, nodes._alone, health._pings, health._asking)
     assert [len(each) < 6 for each in kept] == [True] * 5, [len(each) for each in kept]
+
+
+async def test_connections_of_a_burst_of_pops_are_closed_after_a_while(network: Network) -> None:
+    nodes = network.client("ann:1")
+    network.stuck = (PopRequest,)
+    burst = [asyncio.ensure_future(nodes.pop(POP)) for _ in range(5)]
+    await _turns()
+    for connection in network.opened:
+        [waiting] = connection.waiting
+        waiting.set_result([])
+        connection.waiting.clear()
+    await asyncio.gather(*burst)
+    network.stuck = ()
+    for _ in range(3):
+        await network.clock.run_for_ms(IDLE_MS // 2)
+        await nodes.pop(POP)
+    assert [each.lost for each in network.opened] == [None, *["closed"] * 4]
+    await network.clock.run_for_ms(IDLE_MS + 2 * CHECK_MS)
+    assert not nodes.connections
+    assert not nodes._idle_since
+    await nodes.pop(POP)
+
+
+async def test_nothing_is_kept_of_heaps_that_are_not_used_any_more(network: Network) -> None:
+    client = HeapClient(network.client("ann:1"), name="c", buffered_bytes_max=1 << 20)
+    network.results[EnqueueRequest] = [Enqueued("id", False, 0)]
+    token = LeaseToken(0, 1, 0, 1).encode()
+    for at in range(20):
+        await client.enqueue(f"jobs-{at}", b"x")
+        network.results[PopRequest] = [PoppedMessage("id", f"jobs-{at}", 0, b"", 0, 0, token, 0, 0, 0, None, None, ())]
+        [message] = await client.pop(f"jobs-{at}", visibility=30)
+        await message.ack()
+    await _turns()
+    assert (len(client._enqueuing._lanes), len(client._popping._lanes), len(client._leases._lanes)) == (0, 0, 0)
+    await client.close()

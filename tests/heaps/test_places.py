@@ -7,7 +7,7 @@ import pytest
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.wire import PopRequest, StatsRequest
-from holdfast.heaps.places import KNOWN_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
+from holdfast.heaps.places import FORGOTTEN_MS, KNOWN_MS, UNKNOWN_MS, AnsweredPlaces, HeapPlaces
 from holdfast.vocabulary.clock import FakeClock
 from holdfast.vocabulary.errors import ClosedError, UnavailableError
 
@@ -63,6 +63,19 @@ async def test_a_leader_that_is_known_is_asked_for_again_now_and_then() -> None:
     places.of(OF_FIRST)
     await turns()
     assert places.of(OF_FIRST) == BOB
+
+
+async def test_nothing_is_kept_of_heaps_that_nobody_has_used_for_long() -> None:
+    clock, cluster = FakeClock(), Cluster("ann:1")
+    places = HeapPlaces(cluster.ask, clock)
+    for at in range(20):
+        await places.find(f"reply-{at}")
+    await places.find("jobs")
+    for _ in range(FORGOTTEN_MS // KNOWN_MS + 2):
+        assert places.of(POP) == ANN
+        await turns()
+        clock.advance_ms(KNOWN_MS)
+    assert list(places._heaps) == ["jobs"]
 
 
 async def test_a_node_that_does_not_say_is_not_asked_all_the_time() -> None:

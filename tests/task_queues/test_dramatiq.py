@@ -12,6 +12,7 @@ from tests.support.waiting import WAIT_S, until
 
 from holdfast.dramatiq import HoldfastBroker
 from holdfast.vocabulary.clock import RealClock
+from holdfast.vocabulary.errors import UnavailableError
 
 
 @pytest.fixture
@@ -70,3 +71,103 @@ def test_a_message_that_is_given_up_is_a_dead_letter(broker: HoldfastBroker) -> 
 def test_a_queue_that_was_not_declared_is_refused(broker: HoldfastBroker) -> None:
     with pytest.raises(QueueNotFound):
         broker.consume("nowhere")
+
+
+def test_a_queue_is_flushed(broker: HoldfastBroker) -> None:
+    heaps = broker.heaps
+    for queue in ("default", "other"):
+        broker.declare_queue(queue)
+        for _ in range(3):
+            broker.enqueue(dramatiq.Message(queue, "nobody", (), {}, {}))
+    broker.flush("default")
+    assert [each.ready for each in heaps.call(heaps.client.stats(broker.heap("default")))] == [0]
+    assert [each.ready for each in heaps.call(heaps.client.stats(broker.heap("other")))] == [3]
+    broker.flush_all()
+    assert [each.ready for each in heaps.call(heaps.client.stats(broker.heap("other")))] == [0]
+
+
+def test_a_message_that_cannot_be_decoded_is_a_dead_letter_and_takes_no_slot(broker: HoldfastBroker) -> None:
+    broker.declare_queue("default")
+    consumer = broker.consume("default", prefetch=1, timeout=20_000)
+    heap, heaps = broker.heap("default"), broker.heaps
+    bad = [b"\xff no message", b'{"\\ud800": 1, "args": []}', b"1"]
+    for payload in bad:
+        heaps.call(heaps.client.enqueue(heap, payload, priority=1))
+    broker.enqueue(dramatiq.Message("default", "nobody", (), {}, {}))
+    assert [next(consumer) for _ in bad] == [None] * 3
+    message = next(consumer)
+    assert message.actor_name == "nobody"
+    consumer.ack(message)
+
+    def letters() -> list[bytes]:
+        return [each.payload for each in heaps.call(heaps.client.dead_letters(heap, reason_contains="not decoded"))]
+
+    until(lambda: sorted(letters()) == sorted(bad))
+    broker.join("default", timeout=round(WAIT_S * 1000))
+
+
+def test_after_a_reconnection_no_more_is_prefetched_than_before(broker: HoldfastBroker) -> None:
+    broker.declare_queue("default")
+    for _ in range(4):
+        broker.enqueue(dramatiq.Message("default", "nobody", (), {}, {}))
+    before = broker.consume("default", prefetch=1, timeout=100)
+    old = next(before)
+    after = broker.consume("default", prefetch=1, timeout=100)
+    new = next(after)
+    after.ack(old)  # as Dramatiq does, with what it worked on while it connected again
+    assert next(after) is None
+    after.ack(new)
+    last = next(after)
+    assert last is not None
+    after.requeue([last])
+    assert next(after) is not None
+
+
+def test_a_message_of_a_queue_that_is_deleted_meanwhile_is_given_up(broker: HoldfastBroker) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    @dramatiq.actor(broker=broker, actor_name="work")
+    def work() -> None:
+        began.set()
+        go.wait(WAIT_S)
+
+    work.send()
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    heap, heaps = broker.heap("default"), broker.heaps
+    try:
+        assert began.wait(WAIT_S)
+        token = heaps.call(heaps.client.confirm("heap.delete", heap))
+        heaps.call(heaps.client.delete(heap, confirmation_token=token))
+        go.set()
+        until(lambda: heap not in {topic for topic, *_ in heaps.client._leases._renewals._held})
+        until(lambda: not heaps.loop._running)
+    finally:
+        go.set()
+        worker.stop()
+
+
+def test_a_message_whose_retry_cannot_be_enqueued_is_tried_again(
+    broker: HoldfastBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dramatiq enqueues it anew, logs that it could not, and acknowledges the first one."""
+    tried: list[int] = []
+
+    @dramatiq.actor(broker=broker, actor_name="second_time", min_backoff=1, max_backoff=1)
+    def second_time() -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ZeroDivisionError
+
+    async def away(*given: object, **options: object) -> None:
+        raise UnavailableError("node", "for the test")
+
+    second_time.send()
+    monkeypatch.setattr(broker.heaps.client, "enqueue", away)
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    try:
+        until(lambda: len(tried) == 2, within_s=10)
+        broker.join("default", timeout=round(WAIT_S * 1000))
+    finally:
+        worker.stop()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from taskiq import AckableMessage
 from taskiq.receiver import Receiver
+from taskiq.utils import maybe_awaitable
 from tests.support.server_process import ServeProcess
 from tests.support.waiting import async_until
 
@@ -84,3 +86,35 @@ async def test_a_label_that_is_no_number_is_refused(broker: HoldfastBroker) -> N
     with pytest.raises(Exception) as raised:
         await task.kicker().with_labels(priority="urgent").kiq()
     assert isinstance(raised.value.__cause__, InvalidError)
+
+
+async def test_a_listener_of_a_queue_that_is_deleted_pauses_longer_and_longer_and_goes_on_with_a_new_one(
+    broker: HoldfastBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, heaps = broker.heaps.client, broker.heaps
+    listening = broker.listen()
+    first = asyncio.ensure_future(anext(listening))
+    token = await heaps.run(client.confirm("heap.delete", broker.queue))
+    await heaps.run(client.delete(broker.queue, confirmation_token=token))
+    await asyncio.wait((first,), timeout=3.0)
+    assert not first.done()
+    assert 1 <= len([each for each in caplog.records if "cannot be consumed" in each.message]) <= 3
+    await broker.startup()
+    await heaps.run(client.enqueue(broker.queue, b"x"))
+    message = await first
+    assert isinstance(message, AckableMessage)
+    assert message.data == b"x"
+    await maybe_awaitable(message.ack())
+    await listening.aclose()
+
+
+async def test_an_ack_of_a_queue_that_is_deleted_meanwhile_returns(broker: HoldfastBroker) -> None:
+    client, heaps = broker.heaps.client, broker.heaps
+    await heaps.run(client.enqueue(broker.queue, b"x"))
+    listening = broker.listen()
+    message = await anext(listening)
+    assert isinstance(message, AckableMessage)
+    token = await heaps.run(client.confirm("heap.delete", broker.queue))
+    await heaps.run(client.delete(broker.queue, confirmation_token=token))
+    await asyncio.wait_for(maybe_awaitable(message.ack()), 30)
+    await listening.aclose()

@@ -3,12 +3,12 @@
 The one rule: where there is TLS, nothing is sent to a broker before its certificate was checked.
 """
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.client.own_thread import on_own_thread
 from holdfast.client.token_endpoint import fetch_token
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.security.scram import ScramMechanism
@@ -75,7 +75,7 @@ class BrokerLogin:
 
     async def context(self) -> ssl.SSLContext | None:
         """The TLS of a connection; None: it has none. Files are read for each, so that new ones count."""
-        return await asyncio.to_thread(self._context) if self.ca else None
+        return await on_own_thread(self._context) if self.ca else None
 
     def _context(self) -> ssl.SSLContext:
         try:
@@ -109,10 +109,10 @@ class BrokerLogin:
             await say(f"\0{self.user}\0{self.password}".encode())
             return
         if self.mechanism == OAUTHBEARER:
-            token = await asyncio.to_thread(fetch_token, self.token_url, self.user, self.password)
+            token = await on_own_thread(fetch_token, self.token_url, self.user, self.password)
             await say(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
             return
         nonce = self.random.token() + self.random.token()
         exchange = ScramExchange(ScramMechanism(self.mechanism), self.user, self.password, nonce=nonce)
         challenge = await say(exchange.first())
-        exchange.verify(await say(await asyncio.to_thread(exchange.final, challenge)))
+        exchange.verify(await say(await on_own_thread(exchange.final, challenge)))

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
+from holdfast.client.own_thread import ip_addresses
 from holdfast.heap.wire import HeapRequest, PopRequest, decode_response, encode_request
 from holdfast.kafka import codec as kafka_codec
 from holdfast.kafka.api_keys import ApiKey
@@ -117,6 +118,12 @@ class HeapConnection(asyncio.Protocol):
         self._unsent += frame
         return answer
 
+    def end_requests(self) -> None:
+        """Send nothing more: the node gives up what waits there, and closes. What it has answered still arrives. Not with TLS."""
+        self._flush()
+        if self.lost is None and self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+
     def close(self) -> None:
         """Close it. What was sent has an unknown outcome."""
         self._end("the connection was closed")
@@ -125,7 +132,7 @@ class HeapConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if self.lost is None and self._transport is not None:
+        if unsent and self.lost is None and self._transport is not None:
             self._transport.write(b"".join(unsent))
 
     # ── the transport's side ──
@@ -194,13 +201,10 @@ async def open_heap_connection(
 
     `UnavailableError`: the node cannot be reached. `LoginRefusedError`: it refuses the login, or its certificate is not trusted.
     """
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
             tls = await login.context() if login is not None else None
-            _, connection = await loop.create_connection(
-                lambda: HeapConnection(address), address.host, address.port, ssl=tls
-            )
+            connection = await _connected(address, tls)
             if login is not None:
                 try:
                     await connection.log_in(login)
@@ -214,3 +218,22 @@ async def open_heap_connection(
     except OSError as error:
         raise UnavailableError(f"node {address}", str(error)) from None
     return connection
+
+
+async def _connected(address: BrokerAddress, tls: ssl.SSLContext | None) -> HeapConnection:
+    """At the first address of the host that can be reached. `OSError`."""
+    loop, name = asyncio.get_running_loop(), address.host if tls is not None else None
+    failure: OSError | None = None
+    for host in await ip_addresses(*address):
+        try:
+            _, connection = await loop.create_connection(
+                lambda: HeapConnection(address), host, address.port, ssl=tls, server_hostname=name
+            )
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            failure = error
+        else:
+            return connection
+    assert failure is not None
+    raise failure

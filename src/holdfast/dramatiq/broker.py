@@ -1,21 +1,24 @@
 """A broker for Dramatiq: priorities and delays are the broker's, and a message is leased from its delivery to its acknowledgement.
 
-The rules: there are no delay queues, and no ETA in a message: it is delivered when it is due. A message that Dramatiq gives up is a
-dead letter of its heap.
+The rules: there are no delay queues, and no ETA in a message: it is delivered when it is due. A message that Dramatiq gives up, or
+cannot decode, is a dead letter of its heap.
 """
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dramatiq import Broker, Consumer, Message, MessageProxy, Middleware
-from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
+from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
 
 from holdfast.heaps import message as heap_message
 from holdfast.heaps import task_queue
 from holdfast.heaps.background import BackgroundHeaps, background_heaps
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
+
+_log: Final = logging.getLogger(__name__)
 
 _CLOCK: Final = RealClock()
 _JOIN_MS: Final = 50
@@ -64,12 +67,17 @@ class HoldfastBroker(Broker):  # type: ignore[misc]
 
     def enqueue(self, message: Message, *, delay: int | None = None) -> Message:
         """Enqueue a message, to be delivered after `delay` milliseconds; returns when it is durable."""
-        heap = self._created(message.queue_name)
-        self.emit_before("enqueue", message, delay)
-        client = self.heaps.client
-        self.heaps.call(
-            client.enqueue(heap, message.encode(), priority=self._priority(message), delay=(delay or 0) / 1000)
-        )
+        try:
+            heap = self._created(message.queue_name)
+            self.emit_before("enqueue", message, delay)
+            client = self.heaps.client
+            self.heaps.call(
+                client.enqueue(heap, message.encode(), priority=self._priority(message), delay=(delay or 0) / 1000)
+            )
+        except HoldfastError:
+            if isinstance(message, LeasedMessage):
+                message.is_retry_lost = True
+            raise
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -79,7 +87,7 @@ class HoldfastBroker(Broker):  # type: ignore[misc]
 
     def flush(self, queue_name: str) -> None:
         """Drop all messages of a queue, those that are worked on, too."""
-        self.heaps.call(self.heaps.client.purge(self._created(queue_name)))
+        self.heaps.call(self._purge(self._created(queue_name)))
 
     def flush_all(self) -> None:
         """Drop all messages of all declared queues."""
@@ -110,6 +118,10 @@ class HoldfastBroker(Broker):  # type: ignore[misc]
             return int(options["broker_priority"])
         return -actor.priority if actor is not None else 0
 
+    async def _purge(self, heap: str) -> None:
+        client = self.heaps.client
+        await client.purge(heap, confirmation_token=await client.confirm("heap.purge", heap))
+
     async def _empty(self, heap: str) -> None:
         while any(each.ready + each.delayed + each.inflight for each in await self.heaps.client.stats(heap)):
             await _CLOCK.sleep_ms(_JOIN_MS)
@@ -134,23 +146,34 @@ class HeapConsumer(Consumer):  # type: ignore[misc]
         if not popped:
             self._slots.release()
             return None
-        return LeasedMessage(popped[0])
+        [leased] = popped
+        try:
+            return LeasedMessage(leased, self._slots)
+        except DecodeError as error:
+            _log.error("message %s of %s is not decoded, and a dead letter: %s", leased.id, leased.topic, error.error)
+            reason = f"not decoded: {error.error}"
+            self._settle(leased, self._slots, lambda message: message.move_to_dead_letters(reason))
+            return None
 
     def ack(self, message: "LeasedMessage") -> None:
-        """The message is done."""
-        self._settle(message, heap_message.Message.ack)
+        """The message is done, or enqueued again. Dramatiq only logs that it could not be: then this one is tried again."""
+        settle = _not_enqueued if message.is_retry_lost else heap_message.Message.ack
+        self._settle(message.leased, message.slots, settle)
 
     def nack(self, message: "LeasedMessage") -> None:
         """Dramatiq gave it up: it is a dead letter."""
-        self._settle(message, lambda leased: leased.move_to_dead_letters("rejected"))
+        self._settle(message.leased, message.slots, lambda leased: leased.move_to_dead_letters("rejected"))
 
     def requeue(self, messages: "Iterable[LeasedMessage]") -> None:
         """They were not worked on."""
-        self._heaps.call(self._heaps.client.release([message.leased for message in messages]))
+        idle = list(messages)
+        self._heaps.call(self._heaps.client.release([message.leased for message in idle]))
+        for message in idle:
+            message.slots.release()
 
-    def _settle(self, message: "LeasedMessage", settle: Any) -> None:
-        self._slots.release()
-        self._heaps.post(self._settled(message.leased, settle))
+    def _settle(self, leased: heap_message.Message, slots: threading.Semaphore, settle: Any) -> None:
+        slots.release()
+        self._heaps.post(self._settled(leased, settle))
 
     async def _settled(self, leased: heap_message.Message, settle: Any) -> None:
         if not await task_queue.settle(leased, settle):
@@ -158,8 +181,13 @@ class HeapConsumer(Consumer):  # type: ignore[misc]
 
 
 class LeasedMessage(MessageProxy):  # type: ignore[misc]
-    """A message of Dramatiq and its lease."""
+    """A message of Dramatiq and its lease. `slots`: of the consumer that it takes one of, which may be another one by now."""
 
-    def __init__(self, leased: heap_message.Message) -> None:
+    def __init__(self, leased: heap_message.Message, slots: threading.Semaphore) -> None:
         super().__init__(Message.decode(leased.payload))
-        self.leased = leased
+        self.leased, self.slots = leased, slots
+        self.is_retry_lost = False
+
+
+async def _not_enqueued(leased: heap_message.Message) -> None:
+    await leased.nack(reason="it failed, and could not be enqueued again")

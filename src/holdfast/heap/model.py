@@ -48,6 +48,7 @@ class PoppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `rank_bound`: its rank among the heap's messages that were ready is at most this. 0: the caller chose the partition.
     `limited`: the heap has limits of keys or rates, and the bound is among the messages that none of them held back.
+    `visibility_ms`: how long it is leased; 0: an older release does not say.
     """
 
     message_id: str
@@ -66,6 +67,7 @@ class PoppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rank_bound: int = 0
     fairness_key: str | None = None
     limited: bool = False
+    visibility_ms: int = 0
 
 
 class PeekedMessage(NamedTuple):

@@ -213,6 +213,7 @@ class HeapPartition(InspectedPartition):
             *(repeat(grant.deadline_ms), attempts),
             [own if limit == NO_RETRIES_OF_ITS_OWN else limit for limit in retries],
             *(producers, partition_keys, headers, repeat(0), fairness_keys, repeat(self.state.fair_rules.has_limits)),
+            repeat(pop.visibility_ms),
         )
         return list(each)
 

@@ -1,6 +1,7 @@
 """A client of heaps: enqueue, pop, and what operators do."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.administration import HeapDescription
 from holdfast.heap.dead_letters import DeadLetterReport
+from holdfast.heap.errors import ResourceExhaustedError
 from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.wire import (
@@ -39,8 +41,11 @@ from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError,
 from holdfast.vocabulary.runtime import Runtime
 from holdfast.vocabulary.settings import MIB
 
+_log: Final = logging.getLogger(__name__)
+
 _WAIT_MS: Final = 20_000
-_VISIBILITY_MS: Final = 30_000
+_EXHAUSTED_MS: Final = 1_000  # after which a consumer with all the leases it may have asks again
+_VISIBILITY_MS: Final = 30_000  # a heap's default
 
 
 class HeapClient:
@@ -51,6 +56,7 @@ class HeapClient:
         self._leases = Leases(nodes)
         self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
         self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
+        self._prefetched: list[list[Message]] = []  # of each stream: what it has not handed out
         self._closed = False
 
     async def create(
@@ -149,8 +155,13 @@ class HeapClient:
     async def pop(
         self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0
     ) -> list[Message]:
-        """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled."""
-        visibility_ms = _VISIBILITY_MS if visibility is None else round(visibility * 1000)
+        """Lease messages, the best first. `wait`: seconds for the first one. They are renewed until they are settled.
+
+        `visibility`: seconds until a consumer that is gone loses them; as the heap is configured by default.
+        """
+        if self._closed:
+            raise ClosedError("heap client")
+        visibility_ms = None if visibility is None else round(visibility * 1000)
         await self._nodes.places.find(topic)
         asked_ms = self._nodes.clock.boot_ms()
         if wait > 0:
@@ -168,6 +179,8 @@ class HeapClient:
             await self._give_back(topic, found)
             raise ClosedError("heap client")
         leases = self._leases
+        if visibility_ms is None:
+            visibility_ms = found[0].visibility_ms or await self._visibility_ms(topic) if found else 0
         popped = [Message(each, visibility_ms, leases, each.lease_deadline_ms, asked_ms) for each in found]
         self._leases.keep(popped)
         return popped
@@ -176,17 +189,26 @@ class HeapClient:
         """Give messages back that were not worked on, together. What cannot be given back comes back when its lease is over."""
         await self._leases.release_all([each for each in messages if not each.settled])
 
+    async def abandon(self, popping: "asyncio.Future[Message] | asyncio.Future[list[Message]]") -> None:
+        """End a pop that nobody waits for any more. What it has got is given back."""
+        popping.cancel()
+        await asyncio.wait((popping,))
+        if not popping.cancelled() and popping.exception() is None:
+            found = popping.result()
+            await self.release(found if isinstance(found, list) else [found])
+
     async def pop_stream(
         self, topic: str, *, prefetch: int = 1, visibility: float | None = None
     ) -> AsyncGenerator[Message, None]:
         """Messages for as long as it is iterated, through every failover.
 
-        At most `prefetch` of them are leased and not settled at any time: more hide what is more urgent from other consumers. What
-        was not handed out when it ends is given back.
+        At most `prefetch` of them are leased and not settled at any time: more hide what is more urgent from other consumers. Where
+        the heap allows a consumer less, it waits for a lease to end. What was not handed out when it ends is given back.
         """
         if prefetch < 1:
             raise InvalidError("prefetch", prefetch, "at least 1")
         waiting: list[Message] = []
+        self._prefetched.append(waiting)
         out: list[Message] = []
         attempt = 0
         try:
@@ -203,14 +225,20 @@ class HeapClient:
                     await self._leases.changed.wait()
                     continue
                 try:
-                    waiting = await self.pop(topic, max_messages=room, visibility=visibility, wait=_WAIT_MS / 1000)
+                    waiting += await self.pop(topic, max_messages=room, visibility=visibility, wait=_WAIT_MS / 1000)
                     attempt = 0
                 except LoginRefusedError:
                     raise
                 except (NotLeaderError, UnavailableError, OutcomeUnknownError):
                     await self._nodes.pause(attempt)  # a failover: leases whose answer was lost come back by themselves
                     attempt += 1
+                except ResourceExhaustedError as error:  # leases of this consumer end here, or in another process
+                    if not attempt:
+                        _log.warning("pops of heap %s wait for a lease to end: %s", topic, error)
+                    await self._leases.changed.wait_ms(self._nodes.clock, _EXHAUSTED_MS)
+                    attempt += 1
         finally:
+            self._prefetched = [each for each in self._prefetched if each is not waiting]
             await asyncio.shield(self._leases.release_all(waiting))
 
     async def peek(self, topic: str, *, limit: int = 10) -> list[PeekedMessage]:
@@ -322,12 +350,21 @@ class HeapClient:
         await self._enqueuing.flush()
 
     async def close(self) -> None:
-        """Finish what is on its way, and close. What a pop gets meanwhile is given back."""
+        """Finish what is on its way, and close. What a pop gets meanwhile, and streams have not handed out, is given back."""
         self._closed = True
         await self._enqueuing.flush()
         await self._popping.close()
+        await self._nodes.end_pops()
+        await self._leases.release_all([each for waiting in self._prefetched for each in waiting])
         await self._leases.close()
         self._nodes.close()
+
+    async def _visibility_ms(self, topic: str) -> int:
+        """How long a heap leases messages, where its nodes are of an older release and do not say so in their answers."""
+        try:
+            return (await self.describe(topic)).config.visibility_timeout_ms
+        except HoldfastError:
+            return _VISIBILITY_MS
 
     async def _give_back(self, topic: str, popped: Sequence[PoppedMessage]) -> None:
         with suppress(HoldfastError):  # what cannot be given back comes back when its lease is over

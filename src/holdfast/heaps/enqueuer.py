@@ -166,6 +166,8 @@ class Enqueuer:
             task = asyncio.ensure_future(self._deliver(topic, partition, lane, chosen))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if not lane.waiting and not lane.in_flight and self._lanes.get((topic, partition)) is lane:
+            del self._lanes[topic, partition]  # its heap may be gone
 
     async def _deliver(self, topic: str, partition: int, lane: _Lane, chosen: list[_Waiting]) -> None:
         try:

@@ -169,6 +169,8 @@ class Leases:
             task = asyncio.ensure_future(self._settle_acks(topic, partition, lane, chosen))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if not lane.waiting and not lane.in_flight and self._lanes.get((topic, partition)) is lane:
+            del self._lanes[topic, partition]  # its heap may be gone
 
     async def _acked(self, topic: str, partition: int, messages: "Sequence[Message]") -> "Sequence[AckOutcome]":
         """Acks are sent again when an answer is lost; `repeated_ack` says what it means that a message is gone then."""

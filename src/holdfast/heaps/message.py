@@ -152,7 +152,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
             partition=self.partition,
             tokens=[self.lease_token],
             backoff_ms=backoff_ms,
-            reason=reason,
+            reason=_utf8(reason),
         )
         await self._settle(self._leases.settle(request))
 
@@ -165,7 +165,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
     async def move_to_dead_letters(self, reason: str = "") -> None:
         """The work cannot be done: it becomes a dead letter now, or is gone where there are none."""
         self.begin_settling()
-        await self._settle(self._leases.move(self, reason))
+        await self._settle(self._leases.move(self, _utf8(reason)))
 
     def resume(self) -> None:
         """Hold the lease further, after an ack, nack or release that failed for another reason than a lost lease."""
@@ -245,3 +245,8 @@ class Message(msgspec.Struct, gc=False, eq=False):
     async def _given_back(self) -> None:
         if self._why is None:
             await self.release()
+
+
+def _utf8(text: str) -> str:
+    """A text that can be sent: what an exception says may have half a surrogate pair."""
+    return text.encode(errors="replace").decode()

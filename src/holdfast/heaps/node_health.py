@@ -36,6 +36,9 @@ class Nodes(Protocol):
     def give_up(self, address: BrokerAddress) -> None:
         """Close the connections to a node."""
 
+    def close_idle(self) -> None:
+        """Close connections that nothing has used for a while."""
+
     async def connect(self, address: BrokerAddress, *, timeout_s: float) -> HeapConnection:
         """A connection. `UnavailableError`."""
         ...
@@ -100,6 +103,7 @@ class NodeHealth:
             before, oldest = oldest, {each: each.oldest for each in self._nodes.connections if each.oldest is not None}
             waits_at = {each.address for each, number in oldest.items() if before.get(each) == number}
             await gather_or_cancel(*map(self._check, waits_at))
+            self._nodes.close_idle()
             self._forget_gone()
 
     def _forget_gone(self) -> None:

@@ -7,11 +7,14 @@ for again (`places`). Nodes that do not answer are left out (`node_health`).
 
 Responses come in order, so what may wait has connections of its own: pops, what is done with many dead letters, and heaps whose
 partitions have no leader, or no spine (`lane_of`). How long a request takes says nothing of its node, which is asked instead.
+
+A pop that is cancelled may have an answer on the way. Its node is told to answer nothing more, and what it leased is given back.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from holdfast.client.addresses import BrokerAddress, parse_bootstrap
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
@@ -22,6 +25,7 @@ from holdfast.heap.wire import (
     HeapRequest,
     PlacesRequest,
     PopRequest,
+    ReleaseRequest,
     SpineRequest,
     lane_of,
 )
@@ -29,17 +33,29 @@ from holdfast.heaps.node_health import NodeHealth
 from holdfast.heaps.places import AnsweredPlaces, HeapPlaces
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import UnknownTopicError
-from holdfast.vocabulary.errors import ClosedError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
 from holdfast.vocabulary.runtime import Runtime
 
+IDLE_MS: Final = 30_000
+"""After which a connection on which something waited alone is closed."""
+
 _CONNECT_S: Final = 5.0
+_LAST_ANSWER_S: Final = 0.5  # in which the answer to a pop that was cancelled may still come
+_GIVE_BACK_MS: Final = 5_000
 _RETRY_MS: Final = 20
 _RETRY_MAX_MS: Final = 1_000
 _ALONE: Final = (PopRequest, DeadLettersRequest)  # each has a connection of its own for as long as it takes
 
 _Lane = tuple[BrokerAddress | None, int]
 """What one connection is for: a node, None: any; and which of its lanes (`lane_of`)."""
+
+
+class _Pop(NamedTuple):
+    """A pop that is on its way, and the connection that it uses, once it has one."""
+
+    topic: str
+    used: list[HeapConnection]
 
 
 class HeapNodes:
@@ -51,6 +67,9 @@ class HeapNodes:
         self._connections: dict[_Lane, HeapConnection] = {}
         self._opening: dict[_Lane, asyncio.Lock] = {}
         self._alone: dict[BrokerAddress | None, list[HeapConnection]] = {}
+        self._idle_since: dict[HeapConnection, int] = {}
+        self._pops: dict[asyncio.Task[Any], _Pop] = {}
+        self._abandoned: set[asyncio.Task[None]] = set()
         self.places = HeapPlaces(self._ask_places, self.clock)
         self._health = NodeHealth(self, self.clock)
         self._closed = False
@@ -85,14 +104,14 @@ class HeapNodes:
             attempt += 1
 
     async def pop(self, request: PopRequest) -> Any:
-        """The result of a pop that may wait, on a connection of its own."""
-        connection: HeapConnection | None = None
+        """The result of a pop that may wait, on a connection of its own. If this is cancelled, it is given back."""
+        pop = _Pop(request.topic, [])
+        popping = asyncio.ensure_future(self._pop(request, pop.used))
+        self._pops[popping] = pop
         try:
-            connection = await self._connection(request)
-            return await self._in_time(connection, request, request.wait_ms + self._timeout_ms)
+            return await asyncio.shield(popping)
         except asyncio.CancelledError:
-            if connection is not None:
-                connection.close()  # what it leases now would be nobody's: the node sees that its client is gone
+            self._abandon(popping, pop)
             raise
         except UnknownTopicError:
             self.places.forget(request.topic)
@@ -100,6 +119,15 @@ class HeapNodes:
         except (NotLeaderError, UnavailableError, OutcomeUnknownError):
             self._failed(request)
             raise
+        finally:
+            del self._pops[popping]
+
+    async def end_pops(self) -> None:
+        """End all pops; returns when what they got, and nobody received, is given back."""
+        for popping, pop in self._pops.items():
+            self._abandon(popping, pop)
+        while self._abandoned:
+            await asyncio.wait(self._abandoned)
 
     async def pause(self, attempt: int) -> None:
         """The pause before another try."""
@@ -112,6 +140,16 @@ class HeapNodes:
         self._health.close()
         for connection in self.connections:
             connection.close()
+
+    def close_idle(self) -> None:
+        """Close connections that something waited on alone, and that nothing has used for a while."""
+        now_ms = self.clock.boot_ms()
+        for connection in [each for several in self._alone.values() for each in several]:
+            if connection.pending:
+                self._idle_since.pop(connection, None)
+            elif now_ms - self._idle_since.setdefault(connection, now_ms) >= IDLE_MS:
+                connection.close()
+        self._forget_gone()
 
     @property
     def connections(self) -> Sequence[HeapConnection]:
@@ -138,6 +176,31 @@ class HeapNodes:
             connection.close()
             raise ClosedError("heap client")
         return connection
+
+    async def _pop(self, request: PopRequest, used: list[HeapConnection]) -> Any:
+        used.append(await self._connection(request))
+        return await self._in_time(used[0], request, request.wait_ms + self._timeout_ms)
+
+    def _abandon(self, popping: "asyncio.Task[Any]", pop: "_Pop") -> None:
+        abandoning = asyncio.ensure_future(self._give_back(popping, pop))
+        self._abandoned.add(abandoning)
+        abandoning.add_done_callback(self._abandoned.discard)
+
+    async def _give_back(self, popping: "asyncio.Task[Any]", pop: "_Pop") -> None:
+        """End a pop that nobody waits for any more. Its node sees that its client is gone, and leases nothing for it."""
+        for connection in pop.used:
+            for several in self._alone.values():
+                if connection in several:
+                    several.remove(connection)
+            connection.end_requests()
+            await asyncio.wait((popping,), timeout=_LAST_ANSWER_S)
+            connection.close()
+        popping.cancel()
+        await asyncio.wait((popping,))
+        if not popping.cancelled() and popping.exception() is None and (found := popping.result()):
+            request = ReleaseRequest(topic=pop.topic, tokens=[each.lease_token for each in found])
+            with suppress(HoldfastError):  # what cannot be given back comes back when its lease is over
+                await self.call(request, again=True, timeout_ms=_GIVE_BACK_MS)
 
     async def _ask_places(self, topic: str) -> AnsweredPlaces:
         leaders: list[str] = await self.call(PlacesRequest(topic=topic), again=True)
@@ -194,7 +257,9 @@ class HeapNodes:
         known = {None, *self._addresses, *self.places.nodes}
         self._connections = {lane: each for lane, each in self._connections.items() if each.lost is None}
         self._opening = {lane: each for lane, each in self._opening.items() if lane[0] in known or each.locked()}
-        self._alone = {at: several for at, several in self._alone.items() if any(each.lost is None for each in several)}
+        alone = {at: [each for each in several if each.lost is None] for at, several in self._alone.items()}
+        self._alone = {at: several for at, several in alone.items() if several}
+        self._idle_since = {each: since_ms for each, since_ms in self._idle_since.items() if each.lost is None}
 
     async def _idle(self, address: BrokerAddress | None) -> HeapConnection:
         """A connection on which nothing waits, to a node or, if that cannot be reached from here, to any other one."""
@@ -204,9 +269,9 @@ class HeapNodes:
             connection = await self._open_if_it_answers(address)
             if connection is None:
                 return await self._idle(None)
-            alive = [each for each in self._alone.get(address, ()) if each.lost is None]
-            self._alone[address] = [*alive, connection]
+            self._alone.setdefault(address, []).append(connection)
             self._forget_gone()
+        self._idle_since.pop(connection, None)
         return connection
 
     async def _open_if_it_answers(self, address: BrokerAddress | None) -> HeapConnection | None:

@@ -17,6 +17,7 @@ from holdfast.vocabulary.host_port import split_host_port
 
 UNKNOWN_MS: Final = 500  # after which an unknown place is asked for again
 KNOWN_MS: Final = 60_000  # after which a known one is
+FORGOTTEN_MS: Final = 3_600_000  # after which a heap that nobody has used is
 
 
 class AnsweredPlaces(NamedTuple):
@@ -146,7 +147,15 @@ class HeapPlaces:
                 *(self._clock.boot_ms(), len(leaders), leaders, spine, answer.spine is not None),
                 nodes=frozenset(each for each in (*leaders, spine) if each is not None),
             )
+            self._forget_unused()
         return len(answer.leaders)
+
+    def _forget_unused(self) -> None:
+        """Whatever is used is asked for again now and then."""
+        since_ms = self._clock.boot_ms() - FORGOTTEN_MS
+        self._heaps = {
+            topic: heap for topic, heap in self._heaps.items() if heap.asked_ms > since_ms or topic in self._asking
+        }
 
 
 def _address(text: str) -> BrokerAddress | None:

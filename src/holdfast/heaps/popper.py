@@ -37,11 +37,11 @@ class Popper:
 
     def __init__(self, nodes: HeapNodes, *, consumer: str, give_back: GiveBack) -> None:
         self._nodes, self._consumer, self._give_back = nodes, consumer, give_back
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, int | None], _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def pop(self, topic: str, count: int, visibility_ms: int) -> list[PoppedMessage]:
-        """Lease up to so many messages that are there now."""
+    async def pop(self, topic: str, count: int, visibility_ms: int | None) -> list[PoppedMessage]:
+        """Lease up to so many messages that are there now, for as long as the heap says if no `visibility_ms` is given."""
         lane = self._lanes.setdefault((topic, visibility_ms), _Lane())
         loop = asyncio.get_running_loop()
         if not lane.waiting:
@@ -55,7 +55,7 @@ class Popper:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _send(self, topic: str, visibility_ms: int, lane: _Lane) -> None:
+    def _send(self, topic: str, visibility_ms: int | None, lane: _Lane) -> None:
         while lane.waiting and lane.in_flight < _REQUESTS_MAX:
             chosen = [lane.waiting.popleft()]
             count = chosen[0].wanted
@@ -68,15 +68,17 @@ class Popper:
                 task = asyncio.ensure_future(self._pop(topic, visibility_ms, lane, chosen))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+        if not lane.waiting and not lane.in_flight and self._lanes.get((topic, visibility_ms)) is lane:
+            del self._lanes[topic, visibility_ms]  # its heap may be gone
 
-    async def _pop(self, topic: str, visibility_ms: int, lane: _Lane, chosen: list[_Waiting]) -> None:
+    async def _pop(self, topic: str, visibility_ms: int | None, lane: _Lane, chosen: list[_Waiting]) -> None:
         try:
             await self._together(topic, visibility_ms, chosen)
         finally:
             lane.in_flight -= 1
             self._send(topic, visibility_ms, lane)
 
-    async def _together(self, topic: str, visibility_ms: int, chosen: list[_Waiting]) -> None:
+    async def _together(self, topic: str, visibility_ms: int | None, chosen: list[_Waiting]) -> None:
         request = PopRequest(
             topic=topic,
             consumer=self._consumer,

@@ -12,8 +12,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from holdfast.heap.errors import NotAHeapError
 from holdfast.heap.wire import ExtendRequest, LostLease
 from holdfast.heaps.nodes import HeapNodes
+from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.tasks import Notify
 
@@ -93,6 +95,8 @@ class Renewals:
             found: list[Any] = await self._nodes.call(
                 request, again=True, timeout_ms=max(_RENEWAL_MS_MIN, visibility_ms // _RENEWALS)
             )
+        except (UnknownTopicError, NotAHeapError) as error:  # the heap is gone, and they with it
+            found = [LostLease(message.id, str(error)) for message in messages]
         except HoldfastError as error:
             _log.warning("leases of heap %s could not be renewed, trying again: %s", topic, error)
             return

@@ -3,6 +3,7 @@
 The one rule: the loop runs on a thread of its own, and belongs to the process that connected. A fork connects anew.
 """
 
+import asyncio
 import os
 from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import Future
@@ -143,7 +144,7 @@ class HeapClient:
         self, topic: str, *, max_messages: int = 1, visibility: float | None = None, wait: float = 0
     ) -> list[SyncMessage]:
         """See `holdfast.heaps.HeapClient.pop`."""
-        popped = self._run(self._client.pop(topic, max_messages=max_messages, visibility=visibility, wait=wait))
+        popped = self._take(self._client.pop(topic, max_messages=max_messages, visibility=visibility, wait=wait))
         return [SyncMessage(message, self) for message in popped]
 
     def pop_stream(self, topic: str, *, prefetch: int = 1, visibility: float | None = None) -> Iterator[SyncMessage]:
@@ -151,7 +152,7 @@ class HeapClient:
         stream = self._client.pop_stream(topic, prefetch=prefetch, visibility=visibility)
         try:
             while True:
-                yield SyncMessage(self._run(anext(stream)), self)
+                yield SyncMessage(self._take(anext(stream)), self)
         finally:
             self._run(stream.aclose())
 
@@ -192,6 +193,26 @@ class HeapClient:
         except BaseException:
             future.cancel()
             raise
+
+    def _take(self, popping: Awaitable[T]) -> T:
+        """What was popped. If the wait for it is interrupted (Ctrl-C), it has ended then, and what it got is given back."""
+        begun: list[asyncio.Future[Any]] = []
+
+        async def pop() -> T:
+            begun.append(asyncio.ensure_future(popping))
+            result: T = await begun[0]
+            return result
+
+        try:
+            return self._run(pop())
+        except BaseException:
+            if begun:
+                self._run(self._abandon(begun))
+            raise
+
+    async def _abandon(self, begun: "list[asyncio.Future[Any]]") -> None:
+        for each in begun:
+            await self._client.abandon(each)
 
     def __enter__(self) -> "HeapClient":
         return self

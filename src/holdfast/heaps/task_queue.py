@@ -1,18 +1,28 @@
 """Heaps as queues of tasks: how a queue is configured, and how a task's message is settled.
 
-The one rule: a worker that lives keeps its message. No cap ends the extensions of a lease; an ack is tried until it is answered.
+The one rule: a worker that lives keeps its message. No cap ends the extensions of a lease; an ack is tried until it is answered,
+or its heap is gone.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from holdfast.heap.errors import LeaseLostError
+from holdfast.heap.errors import LeaseLostError, MessageNotFoundError, NotAHeapError
+from holdfast.heap.wire import LostLease
 from holdfast.heaps.message import Message
+from holdfast.log.topics import UnknownTopicError
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.random import SystemRandom, backoff_ms
 
 _log: Final = logging.getLogger(__name__)
 
+_GONE: Final = (UnknownTopicError, NotAHeapError, MessageNotFoundError)
+_RETRY_MS: Final = 200
+_RETRY_MAX_MS: Final = 5_000
+_CLOCK: Final = RealClock()
+_RANDOM: Final = SystemRandom()
 _YEAR_MS: Final = 366 * 86_400_000
 
 QUEUE_CONFIG: Final[Mapping[str, object]] = {
@@ -30,20 +40,37 @@ def queue_config(lease: float, config: Mapping[str, object]) -> dict[str, object
 
 
 async def settle(message: Message, settle: Callable[[Message], Awaitable[None]]) -> bool:
-    """Settle a message, however long that takes; it is leased until then. False: its lease is lost."""
+    """Settle a message, however long that takes; it is leased until then. False: its lease is lost, or its heap is gone."""
+    attempt = 0
     while True:
         try:
             await settle(message)
         except LeaseLostError:
             return False
+        except _GONE as error:
+            message.mark_lost(LostLease(message.id, str(error)))
+            return False
         except HoldfastError as error:
             if message.is_unknown:  # to ask again would get the same answer
                 _log.warning("message %s of %s is done, or a dead letter: %s", message.id, message.topic, error)
                 return True
-            _log.warning("message %s of %s is not settled, trying again: %s", message.id, message.topic, error)
+            if is_logged(attempt):
+                _log.warning("message %s of %s is not settled, trying again: %s", message.id, message.topic, error)
             message.resume()
         else:
             return True
+        await pause(attempt)
+        attempt += 1
+
+
+async def pause(attempt: int) -> None:
+    """The pause after a try that failed; the first one is number 0."""
+    await _CLOCK.sleep_ms(backoff_ms(attempt, base_ms=_RETRY_MS, max_ms=_RETRY_MAX_MS, random=_RANDOM))
+
+
+def is_logged(attempt: int) -> bool:
+    """Whether a try that failed is logged: the first, second, fourth, eighth … one."""
+    return attempt & (attempt + 1) == 0
 
 
 def log_refused(message: Message) -> None:

@@ -1,16 +1,18 @@
 """Workers: a function that is called for each message, several at a time, until it is told to stop.
 
 The rules: a message is acknowledged when the function returns, and negatively when it raises. A worker that stops finishes what it
-has begun. When a lease is lost, a coroutine is cancelled: somebody else has the message. A plain function runs on a thread and
-cannot be stopped; its acknowledgement is refused.
+has begun; one that is cancelled gives everything back. When a lease is lost, a coroutine is cancelled: somebody else has the
+message. A plain function runs on a thread and cannot be stopped; its acknowledgement is refused. The threads are the worker's own:
+what the event loop needs for itself waits for none of them.
 """
 
 import asyncio
 import inspect
 import logging
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Final
 
 from holdfast.heap.errors import LeaseLostError
@@ -33,27 +35,18 @@ class Worker:
 
     async def __call__(self, message: Message) -> None:
         """Handle one message, as a worker does, without settling it."""
-        if inspect.iscoroutinefunction(self.handler):
-            await self.handler(message)
-        else:
-            await asyncio.to_thread(self.handler, message)
+        await self._call(message, None)
 
     async def serve(self, client: HeapClient) -> None:
         """Handle messages until `stop`, or until cancelled."""
         self._stop = stop = asyncio.Event()
         running: set[asyncio.Task[None]] = set()
+        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"worker-{self.topic}")
         stream = client.pop_stream(self.topic, prefetch=self._concurrency, visibility=self._visibility)
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            while not stop.is_set():
-                following = asyncio.ensure_future(anext(stream))
-                await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    following.cancel()
-                    with suppress(asyncio.CancelledError, StopAsyncIteration):
-                        await following
-                    break
-                task = asyncio.ensure_future(self._handle(following.result()))
+            while not stop.is_set() and (message := await _next(client, stream, stopping)) is not None:
+                task = asyncio.ensure_future(self._handle(message, threads))
                 running.add(task)
                 task.add_done_callback(running.discard)
             if running:
@@ -64,6 +57,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await stream.aclose()
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
         """Take no more messages; `serve` returns when those that were begun are finished."""
@@ -81,8 +75,15 @@ class Worker:
         async with connect(bootstrap, **options) as client:
             await self.serve(client)
 
-    async def _handle(self, message: Message) -> None:
-        work = asyncio.ensure_future(self._settled(message))
+    async def _call(self, message: Message, threads: Executor | None) -> None:
+        if inspect.iscoroutinefunction(self.handler):
+            await self.handler(message)
+        else:
+            call = copy_context().run
+            await asyncio.get_running_loop().run_in_executor(threads, call, self.handler, message)
+
+    async def _handle(self, message: Message, threads: Executor) -> None:
+        work = asyncio.ensure_future(self._settled(message, threads))
         lost = asyncio.ensure_future(message.lost.wait())
         try:
             await asyncio.wait((work, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -95,17 +96,34 @@ class Worker:
         finally:
             lost.cancel()
             work.cancel()
+            await asyncio.wait((work,))  # it gives the message back
 
-    async def _settled(self, message: Message) -> None:
+    async def _settled(self, message: Message, threads: Executor) -> None:
         try:
             async with message:
-                await self(message)
+                await self._call(message, threads)
         except LeaseLostError as error:
             _log.warning("%s", error)
         except HoldfastError as error:
             _log.warning("message %s of %s could not be settled: %s", message.id, message.topic, error)
         except Exception:
             _log.exception("message %s of %s failed", message.id, message.topic)
+
+
+async def _next(
+    client: HeapClient, stream: AsyncGenerator[Message, None], stopping: "asyncio.Future[Any]"
+) -> Message | None:
+    """The next message; None: there is to be none. One that comes in the moment in which this is cancelled is given back."""
+    following = asyncio.ensure_future(anext(stream))
+    try:
+        await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            return following.result()
+    except asyncio.CancelledError:
+        await client.abandon(following)
+        raise
+    await client.abandon(following)
+    return None
 
 
 def worker(topic: str, *, concurrency: int = 1, visibility: float | None = None) -> Callable[[Handler], Worker]:

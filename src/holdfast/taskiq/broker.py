@@ -12,14 +12,11 @@ from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessag
 from holdfast.heaps import task_queue
 from holdfast.heaps.background import BackgroundHeaps, background_heaps
 from holdfast.heaps.message import Message
-from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
 _WAIT_S: Final = 20.0
-_RETRY_MS: Final = 200
-_CLOCK: Final = RealClock()
 
 
 class HoldfastBroker(AsyncBroker):
@@ -66,13 +63,17 @@ class HoldfastBroker(AsyncBroker):
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Tasks for as long as it is iterated, one at a time: what is taken in advance hides what is more urgent."""
+        attempt = 0
         while True:
             try:
                 popped = await self.heaps.pop(self.queue, visibility=self._lease, wait=_WAIT_S)
             except HoldfastError as error:
-                _log.warning("queue %s cannot be consumed, trying again: %s", self.queue, error)
-                await _CLOCK.sleep_ms(_RETRY_MS)
+                if task_queue.is_logged(attempt):
+                    _log.warning("queue %s cannot be consumed, trying again: %s", self.queue, error)
+                await task_queue.pause(attempt)
+                attempt += 1
                 continue
+            attempt = 0
             for message in popped:
                 yield AckableMessage(data=message.payload, ack=self._acknowledging(message))
 

@@ -175,7 +175,19 @@ class KafkaConnection(FrameReceiver):
         self.__dict__.pop("get_buffer", None)
 
     def eof_received(self) -> bool:
-        return False
+        """The client sends nothing more. A pop ends; if it has leased something, the client is told so before this closes."""
+        request, transport = self._in_flight[0] if len(self._in_flight) == 1 else None, self._transport
+        if (
+            not (
+                isinstance(request, InFlightRequest) and request.api.key is ApiKey.HEAP_POP and request.task is not None
+            )
+            or transport is None
+            or not transport.can_write_eof()  # TLS is closed for both directions
+        ):
+            return False
+        request.task.cancel()
+        request.task.add_done_callback(lambda _: self.close())  # after `_task_done`, which sends the response
+        return True
 
     def pause_writing(self) -> None:
         self._disarm()
