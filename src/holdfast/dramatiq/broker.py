@@ -150,8 +150,8 @@ class HeapConsumer(Consumer):  # type: ignore[misc]
         try:
             return LeasedMessage(leased, self._slots)
         except DecodeError as error:
-            _log.error("message %s of %s is not decoded, and a dead letter: %s", leased.id, leased.topic, error.error)
-            reason = f"not decoded: {error.error}"
+            _log.error("message %s of %s is not decoded, and a dead letter: %r", leased.id, leased.topic, error.error)
+            reason = f"not decoded: {error.error!r}"
             self._settle(leased, self._slots, lambda message: message.move_to_dead_letters(reason))
             return None
 
