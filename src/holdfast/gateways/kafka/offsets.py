@@ -56,6 +56,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                     offset=each.committed_offset,
                     leader_epoch=getattr(each, "committed_leader_epoch", NO_EPOCH),
                     metadata=each.committed_metadata or "",
+                    topic_id="" if topic.topic_id == ZERO_UUID else topic.topic_id.hex,
                 )
     codes = await _commit(call, request, offsets)
     return {
