@@ -102,6 +102,7 @@ class GroupShard:
         prefix = groups_prefix(self.number)
         for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
             group = read_group(entry, self._settings, now_ms)
+            group.in_store = True
             self.groups[group.id] = group
             self._committed.versions[group.id] = entry.version
         for group_id in self._committed.groups():
@@ -292,7 +293,7 @@ class GroupShard:
     def _check_room(self, group_id: str, request: JoinRequest) -> None:
         if not self._committed.knows(group_id):
             try:
-                self._unsaved.check_room(new_member=not request.member_id)
+                self._unsaved.check_room(group_id, self._clock.boot_ms(), new_member=not request.member_id)
             except UnavailableError:
                 self._counters.joins_refused += 1
                 raise
@@ -313,7 +314,8 @@ class GroupShard:
     def _adopt(self, group_id: str) -> None:
         """A group without members exists once it has offsets."""
         if group_id not in self.groups and self._committed.knows(group_id):
-            self.groups[group_id] = Group(group_id, self._settings)
+            group = self.groups[group_id] = Group(group_id, self._settings)
+            group.in_store = True
 
     def _delete(self, group_id: str) -> Deletion:
         deletion = self._deleting[group_id] = self.writer.delete(group_id)
@@ -327,8 +329,23 @@ class GroupShard:
             if deletion.error is None and group_id in self.groups:
                 self._drop(group_id)
         self._adopt(group_id)
-        if self._committed.knows(group_id):
+        known = self._committed.knows(group_id)
+        if known:
             self._unsaved.discard(group_id)
+        if (group := self.groups.get(group_id)) is not None:
+            group.in_store = known
+
+    def _evict(self, group_id: str) -> None:
+        """Drop a group that is not in the store, unless it is being saved: its members join again."""
+        group = self.groups.get(group_id)
+        if group is None or group_id in self.writer.changing():
+            return
+        self._counters.groups_evicted += 1
+        group.close(
+            UnavailableError("group coordinator", "too many groups are not in the store"), self._clock.boot_ms()
+        )
+        self._deliver_replies(group)
+        self._drop(group_id)
 
     def _drop(self, group_id: str) -> None:
         self.groups.pop(group_id).state = GroupState.DEAD
@@ -366,7 +383,7 @@ class GroupShard:
             if group.state is GroupState.EMPTY and not group.generation and not group.pending_members:
                 self._drop(group.id)
                 return
-            self._unsaved.put(group)
+            self._unsaved.put(group, self._clock.boot_ms(), self._evict)
         else:
             self._unsaved.discard(group.id)
         if self._timers.set(group.id, group.next_deadline_ms()):
