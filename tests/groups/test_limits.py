@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from tests.support.group import GroupHarness, refused_with
+from tests.support.group import GroupHarness, protocols, refused_with
 from tests.support.group_coordinators import FAST_SETTINGS, Coordinator, CoordinatorWorld, held_back
 
 from holdfast.contracts.store import Store
@@ -168,6 +168,30 @@ def test_members_of_a_group_that_is_in_the_store_have_their_rebalance_timeout_to
     room.joined("ann")
     room.advance(199_000)
     assert room.state() is GroupState.COMPLETING
+
+
+async def test_a_member_has_so_many_protocols_at_most(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator(settings=replace(FAST_SETTINGS, protocols_max=2))
+    await ann.join("g", protocols=protocols("a", "b"))
+    with refused_with(GroupRefusal.TOO_LARGE):
+        await ann.join("h", protocols=protocols("a", "b", "c"))
+
+
+async def test_many_offsets_are_committed_in_batches_that_a_rebalance_may_come_between(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator()
+    member = await ann.member("g")
+    topics = [f"t{number}" for number in range(100)]
+    offsets = {(topic, number): 7 for topic in topics for number in range(50)}
+    await ann.commit("g", offsets, member)
+    assert await ann.committed("g") == offsets
+    with held_back(ann.store) as go:
+        committing = asyncio.ensure_future(ann.commit("g", dict.fromkeys(offsets, 8), member))
+        await world.clock.sleep_ms(1)
+        await ann.service.leave("g", [LeaveRequest(member.member_id)])
+        go.set()
+    with refused_with(GroupRefusal.UNKNOWN_MEMBER):
+        await committing
+    assert {*(await ann.committed("g")).values()} <= {7, 8}
 
 
 async def test_members_of_groups_that_are_not_in_the_store_are_in_the_budget(world: CoordinatorWorld) -> None:

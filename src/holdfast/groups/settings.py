@@ -18,6 +18,7 @@ class GroupSettings:
     rebalance timeout), before it assigns partitions. Long enough for the consumers of one process to join together, short enough
     that a single consumer does not notice.
     `session_min_ms`, `session_max_ms`: the range of a member's session timeout. `size_max`: members of a group.
+    `protocols_max`: assignment protocols of a member.
     `id_chars_max`: of a new group's id. `pending_member_ms`: how long a new member has to join with the id it was given.
     `unsaved_bytes_max`: memory for groups without a record or offsets, in one process; once half of it is in use, those that have
     been without for `unsaved_kept_ms` give way. `unsaved_sync_ms`: how long their members may take to join again and to sync.
@@ -32,6 +33,7 @@ class GroupSettings:
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
     size_max: int = 1_000
+    protocols_max: int = 100
     id_chars_max: int = 1_024
     pending_member_ms: int = 30_000
     unsaved_bytes_max: int = 64 * MIB
@@ -49,7 +51,7 @@ class GroupSettings:
         check_at_least("initial_delay_ms", self.initial_delay_ms, 0)
         check_at_least("session_min_ms", self.session_min_ms, 1)
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
-        for name in ("size_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
+        for name in ("size_max", "protocols_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
         check_at_least("pending_member_ms", self.pending_member_ms, 1_000)
         check_at_least("unsaved_kept_ms", self.unsaved_kept_ms, 1)

@@ -38,10 +38,11 @@ from holdfast.groups.unsaved import UnsavedGroups
 from holdfast.groups.writer import Deletion, ShardWriter
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
+from holdfast.vocabulary.batching import in_batches
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import LoopTurns, Notify, gather_limited
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ _log: Final = logging.getLogger(__name__)
 _REBALANCE_MIN_MS: Final = 1_000  # shorter ones expire before a client can join again
 _SWEEP_SOON_MS: Final = 1_000
 _SWEEP_BATCH_MAX: Final = 2_000  # groups and offsets, before other tasks run
+_BATCH_MAX: Final = 250  # offsets that are taken in one turn of the event loop
+_BATCHES_AT_ONCE: Final = 16
 _NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
@@ -77,6 +80,7 @@ class GroupShard:
         self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
+        self._turns = LoopTurns()
         self.writer = ShardWriter(
             lease,
             self._committed,
@@ -175,7 +179,26 @@ class GroupShard:
         generation: int,
         instance_id: str | None,
     ) -> OffsetResults:
-        """See `GroupService.commit_offsets`."""
+        """See `GroupService.commit_offsets`. Many are committed in batches: for each, the member has to be one still."""
+        if len(offsets) <= _BATCH_MAX:
+            return await self._commit_batch(group_id, offsets, member_id, generation, instance_id)
+
+        async def commit(batch: Sequence[TopicPartition]) -> OffsetResults:
+            await self._turns.next()
+            found = {each: offsets[each] for each in batch}
+            return await self._commit_batch(group_id, found, member_id, generation, instance_id)
+
+        batches = await gather_limited(commit, in_batches(offsets, _BATCH_MAX), _BATCHES_AT_ONCE)
+        return {partition: error for batch in batches for partition, error in batch.items()}
+
+    async def _commit_batch(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> OffsetResults:
         self._check(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
         if group is not None:

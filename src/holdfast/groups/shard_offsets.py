@@ -72,11 +72,10 @@ class ShardOffsets:
         """The committed offsets of these partitions, or of all."""
         committed = self._committed.offsets(group_id)
         wanted = committed if partitions is None else partitions
-        found = ((partition, committed[partition]) for partition in wanted if partition in committed)
+        found = {partition: committed[partition] for partition in wanted if partition in committed}
+        ids = {topic: self._topic_id(topic) for topic in {partition.topic for partition in found}}
         return {
-            partition: offset
-            for partition, offset in found
-            if belongs_to_topic(offset, self._topic_id(partition.topic))
+            partition: offset for partition, offset in found.items() if belongs_to_topic(offset, ids[partition.topic])
         }
 
     async def delete(self, group: Group, partitions: Collection[TopicPartition]) -> OffsetResults:
