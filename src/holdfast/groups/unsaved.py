@@ -1,8 +1,8 @@
 """A budget of memory for the groups of a process that are not in the store.
 
 Anybody may join groups under any names, so a client decides how many there are. The one rule: nobody keeps others out by joining
-alone. New members are refused from half of the budget on, so that groups under way get into the store, and out of here. Before that,
-groups that have not got there within `kept_ms` give way, the oldest first: consumers need a fraction of it.
+alone. New members are refused from half of the budget on, so that groups under way get into the store, and out of here. Before
+that, groups that have not got there within `kept_ms` give way, the oldest first: consumers need a fraction of it.
 """
 
 import logging

@@ -17,8 +17,8 @@ from tests.support.kafka_wire import KafkaGateway, gateway_on
 from tests.support.large_requests import arrays, large_request
 from tests.support.waiting import async_until
 
+from holdfast.gateways.kafka.api import ClientInfo, RequestContext
 from holdfast.gateways.kafka.api_table import KAFKA_APIS
-from holdfast.gateways.kafka.large_requests import LargeRequests
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import ENTRIES_MAX, MalformedRequestError, WireReader
 
@@ -154,13 +154,40 @@ async def test_what_is_named_twice_is_answered_once(tmp_path: Path) -> None:
         assert len(configs.results) == 1
 
 
-async def test_large_requests_are_handled_a_few_at_a_time() -> None:
-    large, inside = LargeRequests(entries_max=10, concurrency_max=2), 0
+async def test_a_request_that_waits_for_its_turn_ends_with_its_connection(tmp_path: Path) -> None:
+    async with coordinating(tmp_path, large_requests_max=1) as gateway:
+        large, call = gateway.backend.large_requests, context(gateway)
+        request = large_request(KEYS["DescribeGroups"], ("groups",), MANY)
+        async with large.slot(call, memoryview(request)):
+            for _ in range(3):
+                client = await gateway.client()
+                await client.send_bytes(request)
+            await async_until(lambda: len(handled()) == 3)
+            gateway.hang_up()
+            await async_until(lambda: not handled())
+
+
+def handled() -> list[Any]:
+    """The tasks of requests."""
+    return [task for task in asyncio.all_tasks() if "InFlightRequest.handle" in repr(task.get_coro())]
+
+
+def context(gateway: KafkaGateway) -> RequestContext:
+    return RequestContext(KAFKA_APIS[KEYS["DescribeGroups"]], 0, 0, "", ClientInfo("", 0), gateway.backend)
+
+
+async def test_large_requests_are_handled_a_few_at_a_time(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, large_requests_max=2) as gateway:
+        await handle_many(gateway)
+
+
+async def handle_many(gateway: KafkaGateway) -> None:
+    large, inside = gateway.backend.large_requests, 0
     most = 0
 
     async def handle(size: int) -> None:
         nonlocal inside, most
-        async with large.slot(memoryview(bytes(size))):
+        async with large.slot(context(gateway), memoryview(bytes(size))):
             inside += 1
             most = max(most, inside)
             await large.turns.next()

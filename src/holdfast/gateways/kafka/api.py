@@ -50,6 +50,7 @@ class RequestContext:
     `span`: of the request, if it is traced; `arrived_ns`: when, if traces are on.
     `access`: what its client may do; None: everything, because the listener has no authentication.
     `meter`: what it takes of its client's quotas; None: there are none.
+    `begun`: false while it waits to be read: it has had no effect yet.
     `turn_until_ns`: when its turn of the event loop should end.
     """
 
@@ -66,6 +67,7 @@ class RequestContext:
     span: Span | None = None
     arrived_ns: int = 0
     turn_until_ns: int = 0
+    begun: bool = True
 
     async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
         """The entries of the request or of its response one by one, with turns of the event loop for others in between."""

@@ -46,8 +46,8 @@ _WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceTy
 async def describe_configs(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Settings with their values, sources and documentation."""
     large = call.backend.large_requests
-    async with large.slot(body):
-        return await _describe_configs(call, await large.decode(call.api.key, call.version, body))
+    async with large.slot(call, body):
+        return await _describe_configs(call, await large.decode(call, body))
 
 
 async def _describe_configs(call: RequestContext, request: Any) -> ResponseChunks:

@@ -164,8 +164,8 @@ class KafkaConnection(FrameReceiver):
                 request.span.end("disconnected")
             if request.done:
                 self._give_back(request)
-            elif isinstance(request, InFlightRequest) and request.task is not None and request.api.long_poll:
-                request.task.cancel()  # the client is gone; other requests finish what they began
+            elif isinstance(request, InFlightRequest) and request.task is not None and request.ends_with_its_client:
+                request.task.cancel()
         self._server.released(self._bytes)
         self._queued.clear()
         if self._muted is not None:

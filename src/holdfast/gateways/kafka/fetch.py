@@ -54,7 +54,7 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
     large = call.backend.large_requests
     reader = WireReader(body, flexible=call.api.is_flexible(call.version), entries_max=large.entries_max)
-    request = await large.read(body, partial(_parse, call, reader))
+    request = await large.read(call, body, partial(_parse, call, reader))
     del body, reader  # a long poll must not hold the memory of its request
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(

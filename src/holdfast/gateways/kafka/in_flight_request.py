@@ -39,17 +39,22 @@ class InFlightRequest:
             return chunks if call.meter is None or chunks is None else _throttled(call, call.meter, chunks)
         if api.long_poll:  # waits for others, which may be in the places
             return await self._handle_control()
-        async with call.backend.large_requests.slot(self.body):
+        async with call.backend.large_requests.slot(call, self.body):
             return await self._handle_control()
 
     async def _handle_control(self) -> ResponseChunks:
         api, call, large = self.api, self.call, self.call.backend.large_requests
         assert api.control is not None
-        response = await api.control(call, await large.decode(api.key, call.version, self.body))
+        response = await api.control(call, await large.decode(call, self.body))
         if call.meter is not None:
             call.meter.charge_time()
             response = {**response, "throttle_time": call.throttle_ms}
         return (await large.encode(api.key, call.version, response),)
+
+    @property
+    def ends_with_its_client(self) -> bool:
+        """Whether it is given up once its client is gone: others finish what they have begun."""
+        return self.api.long_poll or not self.call.begun
 
     def response_header(self, response: ResponseChunks) -> bytes:
         """What is written before a response."""

@@ -5,15 +5,18 @@ faster. What large requests take of memory, far more than their bytes, is bounde
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.kafka.codec import decode, encode
 from holdfast.vocabulary.settings import KIB
 from holdfast.vocabulary.tasks import LoopTurns
+
+if TYPE_CHECKING:
+    from holdfast.gateways.kafka.api import RequestContext
 
 T = TypeVar("T")
 
@@ -31,17 +34,23 @@ class LargeRequests:
         self._thread: ThreadPoolExecutor | None = None
 
     @asynccontextmanager
-    async def slot(self, body: memoryview) -> AsyncIterator[None]:
+    async def slot(self, call: "RequestContext", body: memoryview) -> AsyncIterator[None]:
         """One of the places for large requests, for the body; small ones need none."""
         if len(body) <= _SMALL_BYTES:
             yield
             return
-        async with self._slots:
+        with _not_begun(call):
+            await self._slots.acquire()
+        try:
             yield
+        finally:
+            self._slots.release()
 
-    async def decode(self, key: int, version: int, body: memoryview) -> Any:
+    async def decode(self, call: "RequestContext", body: memoryview) -> Any:
         """See `codec.decode`."""
-        return await self.read(body, partial(decode, key, version, body, entries_max=self.entries_max))
+        return await self.read(
+            call, body, partial(decode, call.api.key, call.version, body, entries_max=self.entries_max)
+        )
 
     async def encode(self, key: int, version: int, response: Mapping[str, object]) -> bytes:
         """See `codec.encode`."""
@@ -49,9 +58,10 @@ class LargeRequests:
             partial(encode, key, version, response), large=_entries_left(response, _SMALL_ENTRIES) < 0
         )
 
-    async def read(self, body: memoryview, work: Callable[[], T]) -> T:
+    async def read(self, call: "RequestContext", body: memoryview, work: Callable[[], T]) -> T:
         """The result of reading a request. Raises what it raises."""
-        return await self.run(work, large=len(body) > _SMALL_BYTES)
+        with _not_begun(call):
+            return await self.run(work, large=len(body) > _SMALL_BYTES)
 
     async def run(self, work: Callable[[], T], *, large: bool) -> T:
         """The result of `work`, which touches nothing that belongs to the loop. Raises what it raises."""
@@ -65,6 +75,15 @@ class LargeRequests:
         """Let the thread end."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _not_begun(call: "RequestContext") -> Iterator[None]:
+    call.begun = False
+    try:
+        yield
+    finally:
+        call.begun = True
 
 
 def _entries_left(value: object, left: int) -> int:

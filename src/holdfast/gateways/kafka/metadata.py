@@ -83,7 +83,7 @@ async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     backend, version, large = call.backend, call.version, call.backend.large_requests
     flexible = call.api.is_flexible(version)
     read = partial(_read, version, body, flexible=flexible, entries_max=large.entries_max)
-    request = await large.read(body, read)
+    request = await large.read(call, body, read)
     if request.topics is None:
         listed = [MetadataTopic(topic) for topic in backend.cluster.topics if _may_describe(call, topic.name)]
     else:
