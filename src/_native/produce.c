@@ -1,6 +1,7 @@
-/* produce(body, flexible, by_id): a Produce request, cut into what it asks for, or None if anything about it is odd: then the reader
- * in Python says what. The answer is (transactional id, acks, timeout, [(topic, [(partition, start, end)])]); a topic is a str, or 16
- * bytes if `by_id`; records that are null have start -1. The twin is holdfast.gateways.kafka.produce's own reader. */
+/* produce(body, flexible, by_id, entries_max): a Produce request, cut into what it asks for, or None if anything about it is odd: then
+ * the reader in Python says what. More topics and partitions than `entries_max` are odd. The answer is (transactional id, acks,
+ * timeout, [(topic, [(partition, start, end)])]); a topic is a str, or 16 bytes if `by_id`; records that are null have start -1. The
+ * twin is holdfast.gateways.kafka.produce's own reader. */
 #include "request.h"
 
 static PyObject *partition(reader_t *r)
@@ -19,8 +20,13 @@ static PyObject *topic(reader_t *r, int by_id);
 static PyObject *listed(reader_t *r, int by_id, int topics)
 {
     PyObject *list = PyList_New(0), *each;
+    int64_t left = length(r, 4);
 
-    for (int64_t left = length(r, 4); list != NULL && left > 0; left--) {
+    if (left > r->entries_left)
+        r->odd = 1;
+    else if (left > 0)
+        r->entries_left -= left;
+    for (; list != NULL && !r->odd && left > 0; left--) {
         each = topics ? topic(r, by_id) : partition(r);
         if (each == NULL || PyList_Append(list, each) < 0)
             Py_CLEAR(list);
@@ -56,7 +62,7 @@ PyObject *produce(PyObject *module, PyObject *args)
     long acks = 0, timeout = 0;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*pp", &body, &r.flexible, &by_id))
+    if (!PyArg_ParseTuple(args, "y*ppL", &body, &r.flexible, &by_id, &r.entries_left))
         return NULL;
     r.start = r.at = body.buf;
     r.end = r.start + body.len;

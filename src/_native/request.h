@@ -7,6 +7,7 @@
 typedef struct {
     const uint8_t *start, *at, *end;
     int flexible, odd;
+    long long entries_left; /* of arrays, where they are counted */
 } reader_t;
 
 static inline int64_t number(reader_t *r, int size)

@@ -37,6 +37,18 @@ def test_of_changes_to_both_the_later_topic_counts() -> None:
     assert CommittedState(0).merged("g", changes) == {at(1): offset(1, topic_id="new", at_ms=2)}
 
 
+def test_the_topic_of_a_change_counts_whatever_the_clock_says() -> None:
+    ledger = CommittedState(0)
+    ledger.load("g", {at(0): offset(5, at_ms=1_000)})
+    changes = {at(1): offset(1, topic_id="new", at_ms=1)}
+    assert ledger.merged("g", changes) == changes
+
+
+def test_of_changes_to_two_topics_the_last_counts_whatever_the_clock_says() -> None:
+    changes = {at(0): offset(5, at_ms=1_000), at(1): offset(1, topic_id="new", at_ms=1)}
+    assert CommittedState(0).merged("g", changes) == {at(1): offset(1, topic_id="new", at_ms=1)}
+
+
 def test_a_group_without_offsets_is_unknown() -> None:
     ledger = CommittedState(0)
     ledger.load("g", {at(0): offset(5)})

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from tests.support.group import GroupHarness, refused_with
-from tests.support.group_coordinators import FAST_SETTINGS, Coordinator, CoordinatorWorld
+from tests.support.group import GroupHarness, protocols, refused_with
+from tests.support.group_coordinators import FAST_SETTINGS, Coordinator, CoordinatorWorld, held_back
 
 from holdfast.contracts.store import Store
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
-from holdfast.groups.model import LeaveRequest
+from holdfast.groups.model import GroupState, LeaveRequest
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.timers import DeadlineQueue
 from holdfast.vocabulary.errors import UnavailableError
@@ -100,6 +100,98 @@ async def test_whoever_got_an_id_joins_though_there_is_no_room_for_new_groups(wo
     flood = await fill(ann)
     group_id, member_id = flood.popitem()
     await ann.member(group_id, member_id=member_id)
+
+
+async def test_groups_that_never_sync_give_way_to_new_ones_the_oldest_first(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator(settings=replace(FAST_SETTINGS, unsaved_bytes_max=64 * KIB, unsaved_kept_ms=100))
+    await ann.member("stable", client_id="x" * 8 * KIB)
+    for number in range(4):
+        await ann.join(f"flood-{number}", client_id="x" * 8 * KIB, session_timeout_ms=1_800_000)
+    with pytest.raises(UnavailableError):
+        await ann.join("app")
+    async with asyncio.timeout(10):
+        while True:  # as consumers do
+            try:
+                member = await ann.join("app")
+                break
+            except UnavailableError:
+                await world.clock.sleep_ms(10)
+    await ann.sync("app", member, {member.member_id: b"everything"})
+    listed = {each.id for each in await ann.service.list()}
+    assert {"app", "stable", "flood-3"} <= listed
+    assert "flood-0" not in listed
+    assert ann.service.counters.groups_evicted >= 1
+
+
+async def test_whoever_waits_in_a_group_that_gives_way_tries_again(world: CoordinatorWorld) -> None:
+    settings = replace(FAST_SETTINGS, unsaved_bytes_max=64 * KIB, unsaved_kept_ms=1)
+    ann = await world.coordinator(settings=settings)
+    leader = await ann.join("slow")
+    waiting = asyncio.ensure_future(ann.join("slow", client_id="second"))
+    flood = [ann.join(f"flood-{number}", client_id="x" * 8 * KIB) for number in range(4)]
+    await asyncio.gather(*flood)
+    await ann.join("app", client_id="x" * 8 * KIB)
+    with pytest.raises(UnavailableError):
+        await waiting
+    with refused_with(GroupRefusal.UNKNOWN_MEMBER):
+        await ann.sync("slow", leader)
+
+
+async def test_a_group_that_is_being_saved_does_not_give_way(world: CoordinatorWorld) -> None:
+    settings = replace(FAST_SETTINGS, unsaved_bytes_max=16 * KIB, unsaved_kept_ms=1)
+    ann = await world.coordinator(settings=settings)
+    member = await ann.join("app", client_id="x" * 16 * KIB)
+    with held_back(ann.store):
+        syncing = asyncio.ensure_future(ann.sync("app", member, {member.member_id: b"everything"}))
+        await world.clock.sleep_ms(20)
+        with pytest.raises(UnavailableError):
+            await ann.join("other")
+    assert (await syncing).assignment == b"everything"
+
+
+def test_members_of_a_group_that_is_not_in_the_store_have_a_minute_to_sync() -> None:
+    room = GroupHarness(unsaved_sync_ms=60_000)
+    room.join("ann", rebalance_timeout_ms=2**31 - 1, session_timeout_ms=1_800_000)
+    room.advance(300)
+    room.joined("ann")
+    room.advance(59_000)
+    assert room.state() is GroupState.COMPLETING
+    room.advance(1_000)
+    assert room.state() is GroupState.EMPTY
+
+
+def test_members_of_a_group_that_is_in_the_store_have_their_rebalance_timeout_to_sync() -> None:
+    room = GroupHarness(unsaved_sync_ms=60_000)
+    room.group.in_store = True
+    room.join("ann", rebalance_timeout_ms=200_000, session_timeout_ms=1_800_000)
+    room.advance(300)
+    room.joined("ann")
+    room.advance(199_000)
+    assert room.state() is GroupState.COMPLETING
+
+
+async def test_a_member_has_so_many_protocols_at_most(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator(settings=replace(FAST_SETTINGS, protocols_max=2))
+    await ann.join("g", protocols=protocols("a", "b"))
+    with refused_with(GroupRefusal.TOO_LARGE):
+        await ann.join("h", protocols=protocols("a", "b", "c"))
+
+
+async def test_many_offsets_are_committed_in_batches_that_a_rebalance_may_come_between(world: CoordinatorWorld) -> None:
+    ann = await world.coordinator()
+    member = await ann.member("g")
+    topics = [f"t{number}" for number in range(100)]
+    offsets = {(topic, number): 7 for topic in topics for number in range(50)}
+    await ann.commit("g", offsets, member)
+    assert await ann.committed("g") == offsets
+    with held_back(ann.store) as go:
+        committing = asyncio.ensure_future(ann.commit("g", dict.fromkeys(offsets, 8), member))
+        await world.clock.sleep_ms(1)
+        await ann.service.leave("g", [LeaveRequest(member.member_id)])
+        go.set()
+    with refused_with(GroupRefusal.UNKNOWN_MEMBER):
+        await committing
+    assert {*(await ann.committed("g")).values()} <= {7, 8}
 
 
 async def test_members_of_groups_that_are_not_in_the_store_are_in_the_budget(world: CoordinatorWorld) -> None:

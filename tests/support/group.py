@@ -78,6 +78,7 @@ class GroupHarness:
         """All changes are saved."""
         for change in self.saving:
             self.group.saved(change, self.now_ms)
+            self.group.in_store = True
         self.saving = []
         self.settle()
 

@@ -28,6 +28,8 @@ def check_join(group: Joinable, request: JoinRequest) -> None:
     others = [member for member in group.members.values() if not _is(member, request)]
     if not settings.session_min_ms <= request.session_timeout_ms <= settings.session_max_ms:
         raise GroupRefusedError(group.id, GroupRefusal.INVALID_SESSION_TIMEOUT)
+    if len(request.protocols) > settings.protocols_max:
+        raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE)
     if not request.protocol_type or (others and request.protocol_type != group.protocol_type):
         raise GroupRefusedError(group.id, GroupRefusal.INCONSISTENT_PROTOCOL)
     if not has_common_protocol(others, request.protocols):

@@ -10,7 +10,7 @@ from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key
 from holdfast.groups.model import CommittedOffset
 from holdfast.vocabulary.types import TopicPartition
 
-OffsetChanges = Mapping[TopicPartition, CommittedOffset | None]  # None: delete it
+OffsetChanges = Mapping[TopicPartition, CommittedOffset | None]  # None: delete it; in the order of the commits
 
 
 class CommittedState:
@@ -38,19 +38,20 @@ class CommittedState:
         self._offsets.setdefault(group_id, {}).update(offsets)
 
     def merged(self, group_id: str, changes: OffsetChanges) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets of one key after `changes`, all of which belong to it.
+        """The offsets of one key after `changes`, all of which belong to it; the last change comes last.
 
-        Neighbours of a deleted topic with the same name are dropped with the first offset of the new one.
+        Neighbours of a deleted topic with the same name are dropped with the first offset of the new one. Which is the new one, the
+        last change says, not the time of the commits: clocks differ, and are set.
         """
         known = self.offsets(group_id)
         neighbours = {each: known[each] for each in _neighbours(changes) if each not in changes and each in known}
         merged = neighbours | {each: offset for each, offset in changes.items() if offset is not None}
-        if len({each.topic_id for each in merged.values() if each.topic_id}) > 1:
-            newest = max(
-                reversed(merged.values()), key=lambda each: each.committed_at_ms
-            )  # of equals the last, which is a change
-            return {partition: each for partition, each in merged.items() if each.topic_id in ("", newest.topic_id)}
-        return merged
+        topic_id = next(
+            (each.topic_id for each in reversed([*changes.values()]) if each is not None and each.topic_id), ""
+        )
+        if not topic_id:
+            return merged
+        return {partition: each for partition, each in merged.items() if each.topic_id in ("", topic_id)}
 
     def replace(self, group_id: str, changes: OffsetChanges, merged: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The key with the partitions of `changes` now contains `merged`."""

@@ -46,6 +46,7 @@ class Group:
         self.instances: dict[str, str] = {}  # instance id → member id
         self.pending_members: dict[str, int] = {}  # assigned ids that have not joined yet → their deadline
         self.empty_since_ms: int | None = None
+        self.in_store = False  # with a record or offsets: set by the caller
         self.changes = 0
         self._taken = 0  # of the changes, those that `take_change` has returned
         self.begun = self.expired = 0  # generations begun, members timed out: counted and reset by the caller
@@ -406,7 +407,8 @@ class Group:
         return SyncResult(self.protocol_type, self.protocol, member.assignment)
 
     def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        timeout_ms = max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return timeout_ms if self.in_store else min(timeout_ms, self.settings.unsaved_sync_ms)
 
     def _refused(self, refusal: GroupRefusal) -> GroupRefusedError:
         return GroupRefusedError(self.id, refusal)

@@ -45,7 +45,7 @@ class GroupShardLeaseHandler:
     ) -> None:
         self._store, self._session, self._clock, self._random = store, session, clock, random
         self._settings, self._counters, self._topic_id = settings, counters, topic_id
-        self.unsaved = UnsavedGroups(settings.unsaved_bytes_max)
+        self.unsaved = UnsavedGroups(settings.unsaved_bytes_max, settings.unsaved_kept_ms)
         self._notify = Notify()
         self._locks: dict[int, asyncio.Lock] = {}
         self._shards: dict[int, GroupShard] = {}

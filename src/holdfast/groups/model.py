@@ -113,7 +113,7 @@ class CommittedOffset:
     """A consumer's committed position in a partition. `leader_epoch`: optional.
 
     `committed_at_ms` and `topic_id` are set by the coordinator: an offset of a deleted topic has no meaning in a new topic of the
-    same name.
+    same name. A client that has named the topic by its id commits to no other.
     """
 
     offset: int

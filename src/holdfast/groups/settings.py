@@ -18,8 +18,10 @@ class GroupSettings:
     rebalance timeout), before it assigns partitions. Long enough for the consumers of one process to join together, short enough
     that a single consumer does not notice.
     `session_min_ms`, `session_max_ms`: the range of a member's session timeout. `size_max`: members of a group.
+    `protocols_max`: assignment protocols of a member.
     `id_chars_max`: of a new group's id. `pending_member_ms`: how long a new member has to join with the id it was given.
-    `unsaved_bytes_max`: memory for groups without a record or offsets, in one process.
+    `unsaved_bytes_max`: memory for groups without a record or offsets, in one process; once half of it is in use, those that have
+    been without for `unsaved_kept_ms` give way. `unsaved_sync_ms`: how long their members may take to join again and to sync.
     `members_bytes_max`, `assignment_bytes_max`: their limits in a group's record; together they fit into one commit.
     `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets are kept once their group is empty.
     `sweep_ms`: how often a shard looks for expired offsets.
@@ -31,9 +33,12 @@ class GroupSettings:
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
     size_max: int = 1_000
+    protocols_max: int = 100
     id_chars_max: int = 1_024
     pending_member_ms: int = 30_000
     unsaved_bytes_max: int = 64 * MIB
+    unsaved_kept_ms: int = 5_000
+    unsaved_sync_ms: int = 60_000
     members_bytes_max: int = 240 * KIB
     assignment_bytes_max: int = 240 * KIB
     metadata_chars_max: int = 4_096
@@ -46,9 +51,11 @@ class GroupSettings:
         check_at_least("initial_delay_ms", self.initial_delay_ms, 0)
         check_at_least("session_min_ms", self.session_min_ms, 1)
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
-        for name in ("size_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
+        for name in ("size_max", "protocols_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
         check_at_least("pending_member_ms", self.pending_member_ms, 1_000)
+        check_at_least("unsaved_kept_ms", self.unsaved_kept_ms, 1)
+        check_at_least("unsaved_sync_ms", self.unsaved_sync_ms, 1_000)
         # Sixteen offsets, which share a key, must fit into one commit.
         check_between("metadata_chars_max", self.metadata_chars_max, 0, 4_096)
         check_between("commit_bytes_max", self.commit_bytes_max, 400 * KIB, 500 * KIB)
@@ -66,6 +73,7 @@ class GroupCounters:
 
     joins: int = 0
     joins_refused: int = 0
+    groups_evicted: int = 0
     rebalances: int = 0
     members_expired: int = 0
     offset_commits: int = 0

@@ -38,10 +38,11 @@ from holdfast.groups.unsaved import UnsavedGroups
 from holdfast.groups.writer import Deletion, ShardWriter
 from holdfast.kernel.lease import Lease
 from holdfast.kernel.mirror import scan_all
+from holdfast.vocabulary.batching import in_batches
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify
+from holdfast.vocabulary.tasks import LoopTurns, Notify, gather_limited
 from holdfast.vocabulary.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ _log: Final = logging.getLogger(__name__)
 _REBALANCE_MIN_MS: Final = 1_000  # shorter ones expire before a client can join again
 _SWEEP_SOON_MS: Final = 1_000
 _SWEEP_BATCH_MAX: Final = 2_000  # groups and offsets, before other tasks run
+_BATCH_MAX: Final = 250  # offsets that are taken in one turn of the event loop
+_BATCHES_AT_ONCE: Final = 16
 _NAME_CHARS_MAX: Final = 128  # of a client's or instance's name, in a member's id
 
 
@@ -77,6 +80,7 @@ class GroupShard:
         self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
+        self._turns = LoopTurns()
         self.writer = ShardWriter(
             lease,
             self._committed,
@@ -102,6 +106,7 @@ class GroupShard:
         prefix = groups_prefix(self.number)
         for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
             group = read_group(entry, self._settings, now_ms)
+            group.in_store = True
             self.groups[group.id] = group
             self._committed.versions[group.id] = entry.version
         for group_id in self._committed.groups():
@@ -174,7 +179,26 @@ class GroupShard:
         generation: int,
         instance_id: str | None,
     ) -> OffsetResults:
-        """See `GroupService.commit_offsets`."""
+        """See `GroupService.commit_offsets`. Many are committed in batches: for each, the member has to be one still."""
+        if len(offsets) <= _BATCH_MAX:
+            return await self._commit_batch(group_id, offsets, member_id, generation, instance_id)
+
+        async def commit(batch: Sequence[TopicPartition]) -> OffsetResults:
+            await self._turns.next()
+            found = {each: offsets[each] for each in batch}
+            return await self._commit_batch(group_id, found, member_id, generation, instance_id)
+
+        batches = await gather_limited(commit, in_batches(offsets, _BATCH_MAX), _BATCHES_AT_ONCE)
+        return {partition: error for batch in batches for partition, error in batch.items()}
+
+    async def _commit_batch(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> OffsetResults:
         self._check(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
         if group is not None:
@@ -292,7 +316,7 @@ class GroupShard:
     def _check_room(self, group_id: str, request: JoinRequest) -> None:
         if not self._committed.knows(group_id):
             try:
-                self._unsaved.check_room(new_member=not request.member_id)
+                self._unsaved.check_room(group_id, self._clock.boot_ms(), new_member=not request.member_id)
             except UnavailableError:
                 self._counters.joins_refused += 1
                 raise
@@ -313,7 +337,8 @@ class GroupShard:
     def _adopt(self, group_id: str) -> None:
         """A group without members exists once it has offsets."""
         if group_id not in self.groups and self._committed.knows(group_id):
-            self.groups[group_id] = Group(group_id, self._settings)
+            group = self.groups[group_id] = Group(group_id, self._settings)
+            group.in_store = True
 
     def _delete(self, group_id: str) -> Deletion:
         deletion = self._deleting[group_id] = self.writer.delete(group_id)
@@ -327,8 +352,23 @@ class GroupShard:
             if deletion.error is None and group_id in self.groups:
                 self._drop(group_id)
         self._adopt(group_id)
-        if self._committed.knows(group_id):
+        known = self._committed.knows(group_id)
+        if known:
             self._unsaved.discard(group_id)
+        if (group := self.groups.get(group_id)) is not None:
+            group.in_store = known
+
+    def _evict(self, group_id: str) -> None:
+        """Drop a group that is not in the store, unless it is being saved: its members join again."""
+        group = self.groups.get(group_id)
+        if group is None or group_id in self.writer.changing():
+            return
+        self._counters.groups_evicted += 1
+        group.close(
+            UnavailableError("group coordinator", "too many groups are not in the store"), self._clock.boot_ms()
+        )
+        self._deliver_replies(group)
+        self._drop(group_id)
 
     def _drop(self, group_id: str) -> None:
         self.groups.pop(group_id).state = GroupState.DEAD
@@ -366,7 +406,7 @@ class GroupShard:
             if group.state is GroupState.EMPTY and not group.generation and not group.pending_members:
                 self._drop(group.id)
                 return
-            self._unsaved.put(group)
+            self._unsaved.put(group, self._clock.boot_ms(), self._evict)
         else:
             self._unsaved.discard(group.id)
         if self._timers.set(group.id, group.next_deadline_ms()):

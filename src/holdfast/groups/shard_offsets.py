@@ -16,7 +16,7 @@ from holdfast.groups.writer import ShardWriter
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import PARTITIONS_MAX, check_name
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, UnavailableError
 from holdfast.vocabulary.settings import check_between
 from holdfast.vocabulary.types import TopicPartition
 
@@ -51,11 +51,17 @@ class ShardOffsets:
                     check_name(partition.topic)
                     topic_ids[partition.topic] = self._topic_id(partition.topic) or ""
                 self._check(group_id, partition, offset)
+                if offset.topic_id not in ("", topic_ids[partition.topic]):
+                    raise _topic_changed(partition.topic)
             except HoldfastError as error:
                 results[partition] = error
                 continue
             valid[partition] = replace(offset, committed_at_ms=now_ms, topic_id=topic_ids[partition.topic])
         results.update(await self._writer.commit(group_id, valid))
+        for partition, offset in valid.items():
+            if results[partition] is None and self._topic_id(partition.topic) != offset.topic_id:
+                # This process was told too late: an offset of the deleted topic means nothing, and is about to be removed.
+                results[partition] = _topic_changed(partition.topic) if offset.topic_id else None
         self._counters.offset_commits += 1
         self._counters.offsets_committed += sum(error is None for error in results.values())
         return results
@@ -66,11 +72,10 @@ class ShardOffsets:
         """The committed offsets of these partitions, or of all."""
         committed = self._committed.offsets(group_id)
         wanted = committed if partitions is None else partitions
-        found = ((partition, committed[partition]) for partition in wanted if partition in committed)
+        found = {partition: committed[partition] for partition in wanted if partition in committed}
+        ids = {topic: self._topic_id(topic) for topic in {partition.topic for partition in found}}
         return {
-            partition: offset
-            for partition, offset in found
-            if belongs_to_topic(offset, self._topic_id(partition.topic))
+            partition: offset for partition, offset in found.items() if belongs_to_topic(offset, ids[partition.topic])
         }
 
     async def delete(self, group: Group, partitions: Collection[TopicPartition]) -> OffsetResults:
@@ -110,3 +115,7 @@ class ShardOffsets:
         if offset.offset < EARLIEST:  # kafkajs commits EARLIEST and LATEST as they are, to start there
             allowed = f"at least 0, or {LATEST} (latest) or {EARLIEST} (earliest)"
             raise InvalidError("offset", offset.offset, allowed)
+
+
+def _topic_changed(name: str) -> UnavailableError:
+    return UnavailableError(f"topic {name}", "it was deleted or created again: look it up, and commit again")

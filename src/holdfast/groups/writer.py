@@ -132,6 +132,7 @@ class ShardWriter:
             unit = units.get(place)
             if unit is None:
                 unit = units[place] = self._offsets_unit(group_id, partition)
+            unit.changes.pop(partition, None)  # the last change comes last
             unit.changes[partition] = offset
         return list(units.values())
 

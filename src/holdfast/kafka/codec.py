@@ -15,7 +15,7 @@ from uuid import UUID
 
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.length_checks import check_lengths, nested_entity
-from holdfast.kafka.wire import INT32, MalformedRequestError
+from holdfast.kafka.wire import ENTRIES_MAX, INT32, MalformedRequestError
 from holdfast.vocabulary.import_lock import hide_module, import_lock
 
 Convert = Callable[[Any], Any]
@@ -23,8 +23,8 @@ Convert = Callable[[Any], Any]
 ZERO_UUID = UUID(int=0)
 
 
-def decode(key: int, version: int, body: memoryview) -> Any:
-    """The request in `body`. `MalformedRequestError`.
+def decode(key: int, version: int, body: memoryview, *, entries_max: int = ENTRIES_MAX) -> Any:
+    """The request in `body`. `MalformedRequestError`, also if its arrays have more elements.
 
     Bytes after its last field are ignored, as in Kafka: librdkafka 2.16 sends some.
     """
@@ -32,7 +32,7 @@ def decode(key: int, version: int, body: memoryview) -> Any:
     from kio.serial.errors import SerialError
 
     kind, read = _reader(key, version)
-    check_lengths(kind, body)
+    check_lengths(kind, body, entries_max=entries_max)
     try:
         request, _ = read(bytes(body), 0)  # kio accepts immutable bytes only
     except (SerialError, ValueError, LookupError, OverflowError, TypeError, MemoryError) as error:

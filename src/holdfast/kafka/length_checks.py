@@ -1,7 +1,8 @@
 """Checks every length in a request against the bytes that follow it, before kio decodes it.
 
 kio allocates as many elements as an array claims, and a process out of memory is killed without an exception: one absurd number
-would end the whole server. It also decodes null as an array that may not be null, which handlers do not expect.
+would end the whole server. It also decodes null as an array that may not be null, which handlers do not expect. Elements are
+counted: each takes the server far longer than it takes a client to send it.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final, get_args
 
-from holdfast.kafka.wire import INT16, MalformedRequestError, WireReader
+from holdfast.kafka.wire import ENTRIES_MAX, INT16, MalformedRequestError, WireReader
 
 Skip = Callable[[WireReader], object]
 
@@ -27,9 +28,12 @@ _SIZES: Final = {
 }
 
 
-def check_lengths(kind: type, body: memoryview) -> int:
-    """Skip through a request of a kio type; where its last field ends. `MalformedRequestError`: a length exceeds the rest."""
-    reader = WireReader(body, flexible=kind.__flexible__)  # type: ignore[attr-defined]
+def check_lengths(kind: type, body: memoryview, *, entries_max: int = ENTRIES_MAX) -> int:
+    """Skip through a request of a kio type; where its last field ends.
+
+    `MalformedRequestError`: a length exceeds the rest, or there are more entries.
+    """
+    reader = WireReader(body, flexible=kind.__flexible__, entries_max=entries_max)  # type: ignore[attr-defined]
     _entity(kind)(reader)
     return reader.at
 
@@ -72,25 +76,33 @@ def _fixed(size: int) -> Skip:
 def _field(field: "dataclasses.Field[Any]") -> Skip:
     inner = nested_entity(field.type)
     kafka_type = field.metadata.get("kafka_type")
-    if inner is None:
-        size = _SIZES.get(kafka_type or "")
-        one: Skip = _fixed(size) if size is not None else _TEXTS[kafka_type]
-    else:
-        one = _entity(inner)
-    if "tuple[" in str(field.type):
-        return _array_of(one, nullable=type(None) in get_args(field.type))
+    is_array, nullable = "tuple[" in str(field.type), type(None) in get_args(field.type)
+    size = _SIZES.get(kafka_type or "") if inner is None else None
+    if size is not None:
+        return _fixed_array(size, nullable=nullable) if is_array else _fixed(size)
+    one = _TEXTS[kafka_type] if inner is None else _entity(inner)
+    if is_array:
+        return _array_of(one, nullable=nullable)
     return _nullable(one) if inner is not None and type(None) in get_args(field.type) else one
 
 
 def _array_of(one: Skip, *, nullable: bool) -> Skip:
     def skip(reader: WireReader) -> None:
-        length = reader.length()
-        if length < 0 and not nullable:
-            raise MalformedRequestError("array", None, "non-null")
-        for _ in range(length):
+        for _ in range(_array_length(reader, nullable=nullable)):
             one(reader)
 
     return skip
+
+
+def _fixed_array(size: int, *, nullable: bool) -> Skip:
+    return lambda reader: reader.take(size * max(0, _array_length(reader, nullable=nullable)))
+
+
+def _array_length(reader: WireReader, *, nullable: bool) -> int:
+    length = reader.nullable_array()
+    if length < 0 and not nullable:
+        raise MalformedRequestError("array", None, "non-null")
+    return length
 
 
 def _nullable(one: Skip) -> Skip:
@@ -104,7 +116,9 @@ def _nullable(one: Skip) -> Skip:
 
 
 def _string(reader: WireReader) -> None:
-    reader.take(max(0, reader.length(INT16)))
+    length = reader.length(INT16)
+    reader.check_string(length)
+    reader.take(max(0, length))
 
 
 def _bytes(reader: WireReader) -> None:

@@ -16,6 +16,8 @@ INT64: Final = Struct(">q")
 NO_TAGS: Final = b"\0"
 
 _VARINT_BITS: Final = 32
+_STRING_BYTES_MAX: Final = (1 << 15) - 1  # in every encoding, as Kafka's own readers have it
+ENTRIES_MAX: Final = 100_000
 
 
 class MalformedRequestError(InvalidError):
@@ -26,12 +28,17 @@ class MalformedRequestError(InvalidError):
 
 
 class WireReader:
-    """Reads a message field by field. `flexible`: compact lengths and tagged fields."""
+    """Reads a message field by field. `flexible`: compact lengths and tagged fields.
 
-    __slots__ = ("at", "end", "flexible", "view")
+    `entries_max`: elements of all its arrays together; also tagged fields. Each takes time, and some only a byte of the message.
+    """
 
-    def __init__(self, view: memoryview, *, flexible: bool, at: int = 0) -> None:
+    __slots__ = ("_entries_max", "at", "end", "entries", "flexible", "tagged", "view")
+
+    def __init__(self, view: memoryview, *, flexible: bool, at: int = 0, entries_max: int = ENTRIES_MAX) -> None:
         self.view, self.flexible, self.at, self.end = view, flexible, at, len(view)
+        self.entries = self.tagged = 0
+        self._entries_max = entries_max
 
     def int8(self) -> int:
         value = self.take(1)[0]
@@ -80,18 +87,36 @@ class WireReader:
             raise self._truncated(value)
         return value
 
+    def nullable_array(self) -> int:
+        """The length of an array; -1 is null."""
+        length = self.length()
+        if length > 0:
+            self.entries += length
+            self._check_count("number of entries", self.entries)
+        return length
+
     def array(self) -> int:
         """The length of an array; null counts as empty."""
-        return max(0, self.length())
+        return max(0, self.nullable_array())
+
+    def _check_count(self, what: str, count: int) -> None:
+        if count > self._entries_max:
+            raise MalformedRequestError(what, count, f"at most {self._entries_max}")
 
     def string(self) -> str | None:
         length = self.length(INT16)
         if length < 0:
             return None
+        self.check_string(length)
         try:
             return str(self.take(length), "utf-8")
         except UnicodeDecodeError:
             raise MalformedRequestError("string", bytes(self.view[self.at - length : self.at])[:80], "UTF-8") from None
+
+    def check_string(self, length: int) -> None:
+        """Refuse what no client sends as a string: names are hashed, compared and logged."""
+        if length > _STRING_BYTES_MAX:
+            raise MalformedRequestError("string length", length, f"at most {_STRING_BYTES_MAX}")
 
     def text(self) -> str:
         """A string that may not be null."""
@@ -109,8 +134,10 @@ class WireReader:
 
     def tags(self) -> None:
         """Skip tagged fields: none of a supported version changes the meaning of a request."""
-        if self.flexible:
-            for _ in range(self.uvarint()):
+        if self.flexible and (count := self.uvarint()):
+            self.tagged += count
+            self._check_count("number of tagged fields", self.tagged)
+            for _ in range(count):
                 self.uvarint()
                 self.take(self.uvarint())
 

@@ -25,7 +25,7 @@ from holdfast.gateways.kafka.backend import Broker
 from holdfast.gateways.kafka.connection_access import ALL_OPERATIONS
 from holdfast.gateways.kafka.leaders import brokers, leader_of, listed_brokers
 from holdfast.gateways.kafka.metadata import _read, controller
-from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
+from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata, encode_topics
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import MalformedRequestError
@@ -356,7 +356,8 @@ async def test_a_cached_topic_is_encoded_again_when_a_replica_falls_behind() -> 
 
 def encoded(version: int, cluster: Cluster, topics: list[MetadataTopic]) -> bytes:
     broker = Broker(node=4, host="h", port=1, rack="a")
-    return encode_metadata(version, cluster, brokers=[broker], cluster_id="c", controller=4, topics=topics)
+    known = encode_topics(version, cluster, topics)
+    return encode_metadata(version, known, brokers=[broker], cluster_id="c", controller=4, topics=topics)
 
 
 def read(version: int, data: bytes) -> Any:

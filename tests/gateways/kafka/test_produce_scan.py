@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.kafka.wire import (
+    ENTRIES_MAX,
     INT16,
     INT32,
     MalformedRequestError,
@@ -71,7 +72,7 @@ def read(body: bytes, shape: Shape) -> Asked:
 
 def scanned(body: bytes, shape: Shape) -> Asked | None:
     """What the scanner in C finds."""
-    found: Any = native.produce(memoryview(body), *shape)
+    found: Any = native.produce(memoryview(body), *shape, ENTRIES_MAX)
     if found is None:
         return None
     *head, topics = found

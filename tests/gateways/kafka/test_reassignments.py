@@ -15,9 +15,12 @@ from tests.support.replicas import admins_of, show_replicas
 from tests.support.waiting import async_until
 
 from holdfast.contracts.store import Committed, Conflict, Operation, Scan, Store
+from holdfast.gateways.kafka.api import ClientInfo, RequestContext
+from holdfast.gateways.kafka.api_table import APIS
 from holdfast.gateways.kafka.leaders import leader_of
 from holdfast.gateways.kafka.reassignments import _TopicChange
 from holdfast.gateways.kafka.settings import KafkaSettings
+from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kernel.keys import PLACED, assignment_key, holder_key, plan_key, workload_key
 from holdfast.kernel.placement_requests import assign_partitions, assigned_partitions
@@ -321,7 +324,9 @@ async def test_a_request_for_many_partitions_is_looked_at_once_for_each(
             me = ann.backend.me()
             assert me is not None
             monkeypatch.setattr(_Wanted, "looks", 0)
-            change = _TopicChange(ann.backend, "orders", {}, ())
+            peer = ClientInfo("", 0)
+            call = RequestContext(APIS[ApiKey.ALTER_PARTITION_REASSIGNMENTS], 1, 0, "", peer, ann.backend)
+            change = _TopicChange(call, "orders", {}, ())
             results = await change.results([_Wanted(number, me.node) for number in range(100)], True)
             assert {result["error_code"] for result in results} == {ErrorCode.NONE}
             assert (await ann.node.service.topics.get("orders")).config.replication_factor == 1

@@ -67,12 +67,12 @@ async def create_acls(call: RequestContext, request: Any) -> ResponseFields:
     """Add ACLs, each on its own."""
     security = call.backend.security
     if security is None:
-        return {"results": [_DISABLED for _ in request.creations]}
+        return {"results": [_DISABLED] * len(request.creations)}
     if not call.allows_cluster(Operation.ALTER):
-        return {"results": [CLUSTER_NOT_AUTHORIZED for _ in request.creations]}
+        return {"results": [CLUSTER_NOT_AUTHORIZED] * len(request.creations)}
     results: list[ResponseFields] = []
     version = 0
-    for each in request.creations:
+    async for each in call.each(request.creations):
         try:
             version = max(version, await security.control.store.create_acls([_acl(each)]))
             results.append(_DONE)
@@ -86,12 +86,12 @@ async def delete_acls(call: RequestContext, request: Any) -> ResponseFields:
     """Delete the ACLs that filters accept; which they were."""
     security = call.backend.security
     if security is None:
-        return {"filter_results": [{**_DISABLED, "matching_acls": ()} for _ in request.filters]}
+        return {"filter_results": [{**_DISABLED, "matching_acls": ()}] * len(request.filters)}
     if not call.allows_cluster(Operation.ALTER):
-        return {"filter_results": [{**CLUSTER_NOT_AUTHORIZED, "matching_acls": ()} for _ in request.filters]}
+        return {"filter_results": [{**CLUSTER_NOT_AUTHORIZED, "matching_acls": ()}] * len(request.filters)}
     results: list[ResponseFields] = []
     seen = 0
-    for each in request.filters:
+    async for each in call.each(request.filters):
         try:
             wanted = _filter(each)
             gone, version = await security.control.store.delete_acls(wanted) if wanted is not None else ([], 0)

@@ -5,9 +5,10 @@ newest version; `kafka.codec` drops those the request's version lacks. A *raw* h
 speed. A *direct* handler (Produce) does so without a task: it starts at once and calls back with the response.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from holdfast.gateways.kafka.api_rules import ApiRule, rule_of
 from holdfast.gateways.kafka.backend import KafkaBackend
@@ -16,7 +17,16 @@ from holdfast.gateways.kafka.quota_meters import RequestMeter
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.log.batches import Buffer
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+from holdfast.vocabulary.clock import stopwatch_ns
+from holdfast.vocabulary.tasks import gather_limited
 from holdfast.vocabulary.tracing import Span
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+_TURN_NS: Final = 1_000_000
+_GATHERED_MAX: Final = 64  # calls that begin in one turn of the loop
+_CONCURRENCY_MAX: Final = 16
 
 ResponseFields = Mapping[str, object]
 ResponseChunks = Sequence[Buffer]
@@ -40,6 +50,8 @@ class RequestContext:
     `span`: of the request, if it is traced; `arrived_ns`: when, if traces are on.
     `access`: what its client may do; None: everything, because the listener has no authentication.
     `meter`: what it takes of its client's quotas; None: there are none.
+    `begun`: false while it waits to be read: it has had no effect yet.
+    `turn_until_ns`: when its turn of the event loop should end.
     """
 
     api: "Api"
@@ -54,6 +66,26 @@ class RequestContext:
     meter: RequestMeter | None = None
     span: Span | None = None
     arrived_ns: int = 0
+    turn_until_ns: int = 0
+    begun: bool = True
+
+    async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
+        """The entries of the request or of its response one by one, with turns of the event loop for others in between."""
+        self.turn_until_ns = self.turn_until_ns or stopwatch_ns() + _TURN_NS
+        for entry in entries:
+            yield entry
+            if stopwatch_ns() > self.turn_until_ns:
+                await self.backend.large_requests.turns.next()
+                self.turn_until_ns = stopwatch_ns() + _TURN_NS
+
+    async def gather(self, function: Callable[[T], Awaitable[Result]], entries: Iterable[T]) -> list[Result]:
+        """The results of `function` for each of the entries, in their order, some calls at a time."""
+        results: list[Result] = []
+        left = iter(entries)
+        while some := list(islice(left, _GATHERED_MAX)):
+            results += await gather_limited(function, some, _CONCURRENCY_MAX)
+            await self.backend.large_requests.turns.next()
+        return results
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this to the resource. The rule of the API has to name it."""

@@ -9,6 +9,7 @@ from holdfast.agent.client_quotas import ClientQuotas
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
+from holdfast.gateways.kafka.large_requests import LargeRequests
 from holdfast.gateways.kafka.login import ListenerSecurity
 from holdfast.gateways.kafka.quota_meters import QuotaMeters
 from holdfast.gateways.kafka.remote_reads import RemoteReads
@@ -71,6 +72,7 @@ class KafkaBackend:
     fetch_sessions: FetchSessions = field(init=False)
     responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
+    large_requests: LargeRequests = field(init=False)
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(
@@ -87,3 +89,7 @@ class KafkaBackend:
             count_max=self.settings.fetch_reads_max, kept_ms=self.settings.fetch_read_kept_ms, budget=responses
         )
         object.__setattr__(self, "remote_reads", reads)
+        large = LargeRequests(
+            entries_max=self.settings.request_entries_max, concurrency_max=self.settings.large_requests_max
+        )
+        object.__setattr__(self, "large_requests", large)

@@ -93,7 +93,7 @@ async def alter_client_quotas(call: RequestContext, request: Any) -> ResponseFie
     """Set and remove limits; those of an entity all or none."""
     allowed = call.allows_cluster(Operation.ALTER_CONFIGS)
     quotas, version, entries = call.backend.quotas, 0, []
-    for entry in request.entries:
+    async for entry in call.each(request.entries):
         result: ResponseFields = _DONE if allowed else CLUSTER_NOT_AUTHORIZED
         if allowed:
             try:

@@ -11,6 +11,7 @@ settings, nor has the cluster-wide default of brokers (the broker with the empty
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, ResponseFields
@@ -29,16 +30,14 @@ from holdfast.gateways.kafka.errors import ApiError, code_of, not_authorized
 from holdfast.gateways.kafka.leaders import brokers
 from holdfast.gateways.kafka.replication_factor import altered_settings, live_agents
 from holdfast.kafka.api_keys import ApiKey
-from holdfast.kafka.codec import decode
 from holdfast.kafka.enums import AlterConfigOperation, ConfigResourceType, ConfigType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.log.topic_config import DEFAULT_GROUP, NAMES
 from holdfast.log.topics import Topic, TopicNameError, UnknownTopicError, with_settings
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-from holdfast.vocabulary.tasks import gather_limited
 
-_CONCURRENCY_MAX: Final = 16
+_LARGE_FROM: Final = 300  # resources that are no longer encoded on the loop
 _KINDS: Final = ", ".join(f"{each.name} ({each:d})" for each in ConfigResourceType)
 _PROTECTED: Final = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
 _WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceType.CLIENT_METRICS: "client metrics"}
@@ -46,8 +45,12 @@ _WITHOUT_SETTINGS: Final = {ConfigResourceType.GROUP: "groups", ConfigResourceTy
 
 async def describe_configs(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Settings with their values, sources and documentation."""
-    request = decode(call.api.key, call.version, body)
+    large = call.backend.large_requests
+    async with large.slot(call, body):
+        return await _describe_configs(call, await large.decode(call, body))
 
+
+async def _describe_configs(call: RequestContext, request: Any) -> ResponseChunks:
     async def describe(resource: Any) -> DescribedResource:
         kind, name, wanted = resource.resource_type, resource.resource_name, resource.configuration_keys
         try:
@@ -57,16 +60,20 @@ async def describe_configs(call: RequestContext, body: memoryview) -> ResponseCh
             return DescribedResource(kind, name, code=code_of(error), text=str(error))
         return DescribedResource(kind, name, tuple(row for row in rows if row.name in wanted) if wanted else rows)
 
-    described = await gather_limited(describe, request.resources, _CONCURRENCY_MAX)
+    # Each once: the settings of a topic are a thousand times as large as its name.
+    resources = {(each.resource_type, each.resource_name): each async for each in call.each(request.resources)}
+    described = await call.gather(describe, resources.values())
     texts = getattr(request, "include_documentation", False)
-    return (encode_described_configs(call.version, described, synonyms=request.include_synonyms, texts=texts),)
+    encode = partial(encode_described_configs, call.version, described, synonyms=request.include_synonyms, texts=texts)
+    return (await call.backend.large_requests.run(encode, large=len(described) > _LARGE_FROM),)
 
 
 async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     """Replace all settings of topics: settings that are not named return to their default."""
     responses = []
-    duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
-    for resource in request.resources:
+    named = [(each.resource_type, each.resource_name) async for each in call.each(request.resources)]
+    duplicates = _duplicates(named)
+    async for resource in call.each(request.resources):
         try:
             _check_authorized(call, Operation.ALTER_CONFIGS, resource)
             _check_alterable(resource, duplicates)
@@ -82,8 +89,9 @@ async def alter_configs(call: RequestContext, request: Any) -> ResponseFields:
 async def incremental_alter_configs(call: RequestContext, request: Any) -> ResponseFields:
     """Change some settings of topics, all of a topic's or none."""
     responses = []
-    duplicates = _duplicates((each.resource_type, each.resource_name) for each in request.resources)
-    for resource in request.resources:
+    named = [(each.resource_type, each.resource_name) async for each in call.each(request.resources)]
+    duplicates = _duplicates(named)
+    async for resource in call.each(request.resources):
         try:
             _check_authorized(call, Operation.ALTER_CONFIGS, resource)
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:

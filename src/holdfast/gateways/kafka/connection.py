@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _REQUEST_HEADER: Final = Struct(">hhi")  # key, version, correlation id
+_HEADER_TAGS_MAX: Final = 100
 _ARMED_IN_FLIGHT_MAX: Final = 16  # each is looked at
 _PRODUCE, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.API_VERSIONS)
 
@@ -163,8 +164,8 @@ class KafkaConnection(FrameReceiver):
                 request.span.end("disconnected")
             if request.done:
                 self._give_back(request)
-            elif isinstance(request, InFlightRequest) and request.task is not None and request.api.long_poll:
-                request.task.cancel()  # the client is gone; other requests finish what they began
+            elif isinstance(request, InFlightRequest) and request.task is not None and request.ends_with_its_client:
+                request.task.cancel()
         self._server.released(self._bytes)
         self._queued.clear()
         if self._muted is not None:
@@ -212,7 +213,7 @@ class KafkaConnection(FrameReceiver):
             raise MalformedRequestError(
                 f"{api.name} request size", len(frame), f"at most {self._settings.control_bytes_max}"
             )
-        header = WireReader(frame, flexible=False, at=_REQUEST_HEADER.size)
+        header = WireReader(frame, flexible=False, at=_REQUEST_HEADER.size, entries_max=_HEADER_TAGS_MAX)
         client_id = header.string() or ""
         if api.supports(version):
             header.flexible = api.is_flexible(version)

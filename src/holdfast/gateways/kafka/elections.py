@@ -48,9 +48,9 @@ async def elect_leaders(call: RequestContext, request: Any) -> ResponseFields:
         preferred = await backend.administration.preferred_leaders(wanted)
     deadline_ms = backend.clock.boot_ms() + min(request.timeout.total_seconds() * 1_000, _WAIT_MAX_MS)
     results = []
-    for name, numbers in wanted.items():
+    async for name, numbers in call.each(wanted.items()):
         elected = []
-        for number in numbers:
+        async for number in call.each(numbers):
             code, text = _election(backend, kind, name, number, preferred.get(TopicPartition(name, number)))
             if code is ErrorCode.NONE:
                 code, text = await _elected(backend, name, number, preferred[TopicPartition(name, number)], deadline_ms)

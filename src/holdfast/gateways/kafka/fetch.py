@@ -5,6 +5,7 @@ last stable offset is the high watermark, and nothing is aborted), diverging epo
 The connection writes the throttle time: it knows what the response took.
 """
 
+from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -51,8 +52,10 @@ class _FetchRequest(NamedTuple):
 
 async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
-    request = _parse(call, WireReader(body, flexible=call.api.is_flexible(call.version)))
-    del body  # a long poll must not hold the memory of its request
+    large = call.backend.large_requests
+    reader = WireReader(body, flexible=call.api.is_flexible(call.version), entries_max=large.entries_max)
+    request = await large.read(call, body, partial(_parse, call, reader))
+    del body, reader  # a long poll must not hold the memory of its request
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(
         request.session_id,
@@ -63,12 +66,12 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
         by_id=call.version >= _TOPIC_IDS_FROM,
     )
     if isinstance(plan, ErrorCode):
-        return _encode(call, [], plan, 0, request.limits.rack)
+        return await _encode(call, [], plan, 0, request.limits.rack)
     reads = await read_partitions(call, plan.wanted, request.limits)
     if call.backend.tracer is not None:
         trace_fetch(call.backend.tracer, call, reads, stopwatch_ns() - call.arrived_ns)
     session_id = plan.session.id if plan.session is not None else 0
-    return _encode(call, _changed_partitions(plan, reads), ErrorCode.NONE, session_id, request.limits.rack)
+    return await _encode(call, _changed_partitions(plan, reads), ErrorCode.NONE, session_id, request.limits.rack)
 
 
 def _changed_partitions(plan: FetchPlan, reads: list[PartitionFetch]) -> list[PartitionFetch]:
@@ -140,7 +143,7 @@ def _named(version: int, reader: WireReader) -> str | UUID:
     return reader.uuid() if version >= _TOPIC_IDS_FROM else reader.text()
 
 
-def _encode(
+async def _encode(
     call: RequestContext, reads: list[PartitionFetch], code: ErrorCode, session_id: int, rack: str
 ) -> ResponseChunks:
     version, flexible = call.version, call.api.is_flexible(call.version)
@@ -150,13 +153,13 @@ def _encode(
     if version >= _SESSIONS_FROM:
         out += INT16.pack(code) + INT32.pack(session_id)
     by_topic: dict[str | UUID, list[PartitionFetch]] = {}
-    for read in reads:
+    async for read in call.each(reads):
         by_topic.setdefault(read.wanted.key[0], []).append(read)
     out += encode_length(len(by_topic), flexible=flexible)
-    for named, listed in by_topic.items():
+    async for named, listed in call.each(by_topic.items()):
         out += named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
         out += encode_length(len(listed), flexible=flexible)
-        for read in listed:
+        async for read in call.each(listed):
             out += _partition(version, read) + encode_length(read.size, flexible=flexible)
             if read.size:
                 chunks += (bytes(out), *read.batches)

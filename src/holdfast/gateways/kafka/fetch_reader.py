@@ -113,7 +113,7 @@ class _PartitionReads:
         remote_deadline = max(deadline, began + self._call.backend.settings.fetch_read_ms / 1000)
         enough_at: float | None = None
         while True:
-            got = self._read_all()
+            got = await self._read_all()
             reads = [read for read in self._reads if read is not None]
             waiting = any(read.remote is not None or read.deferred for read in reads)
             now = loop.time()
@@ -153,7 +153,7 @@ class _PartitionReads:
             self._remote_reads.leave(remote)
         self._joined.clear()
 
-    def _read_all(self) -> int:
+    async def _read_all(self) -> int:
         """Read what is in memory or has been read meanwhile, and begin the other reads; the bytes so far."""
         bytes_max = self._limits.bytes_max
         to_read = [at for at, read in enumerate(self._reads) if read is None or read.outdated]
@@ -163,7 +163,7 @@ class _PartitionReads:
                 self._forget(old.source)  # there is more by now; what it brought would be thrown away
         left = bytes_max - sum(read.size for read in self._reads if read is not None)
         to_begin: list[tuple[PartitionFetch, Hashable]] = []
-        for at in to_read:
+        async for at in self._call.each(to_read):
             read = self._reads[at] = PartitionFetch(self._wanted[at])
             # Nearly full: a read would mostly return more than fits, and be wasted.
             room = left if left == bytes_max or left > bytes_max // _NEARLY_FULL else 0

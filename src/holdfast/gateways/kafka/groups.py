@@ -40,11 +40,13 @@ from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, CoordinatorType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_GENERATION, NO_NODE
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.vocabulary.batching import in_batches
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.types import Member
 
 _PLACED_WAIT_MS: Final = 1_000  # clients look up coordinators before a server that just started has any
 _CLASSIC: Final = "classic"
+_LEAVING_TOGETHER: Final = 100
 _FIRST_WITH_REQUIRED_ID: Final = 4  # of JoinGroup
 _FIRST_WITH_SKIPPING: Final = 9
 _FIRST_WITH_NOT_FOUND: Final = 6  # of DescribeGroups
@@ -56,7 +58,7 @@ async def find_coordinator(call: RequestContext, request: Any) -> ResponseFields
     kind = getattr(request, "key_type", CoordinatorType.GROUP)
     keys = request.coordinator_keys if hasattr(request, "coordinator_keys") else (request.key,)
     deadline_ms = call.backend.clock.boot_ms() + _PLACED_WAIT_MS
-    found = [await _coordinator(call, kind, key, deadline_ms) for key in keys]
+    found = [await _coordinator(call, kind, key, deadline_ms) async for key in call.each(dict.fromkeys(keys))]
     return {"coordinators": found, **(found[0] if found else {})}
 
 
@@ -116,6 +118,7 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
     """Join the group's next generation."""
     session_timeout_ms = _ms(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)
+    protocols = [AssignmentProtocol(each.name, bytes(each.metadata)) async for each in call.each(request.protocols)]
     join = JoinRequest(
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
@@ -124,7 +127,7 @@ async def join_group(call: RequestContext, request: Any) -> ResponseFields:
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else _ms(rebalance_timeout),
         protocol_type=request.protocol_type,
-        protocols=tuple(AssignmentProtocol(each.name, bytes(each.metadata)) for each in request.protocols),
+        protocols=tuple(protocols),
         require_known_member_id=call.version >= _FIRST_WITH_REQUIRED_ID,
         supports_skipping_assignment=call.version >= _FIRST_WITH_SKIPPING,
         reason=getattr(request, "reason", None) or "",
@@ -166,7 +169,7 @@ async def sync_group(call: RequestContext, request: Any) -> ResponseFields:
         instance_id=getattr(request, "group_instance_id", None),
         protocol_type=getattr(request, "protocol_type", None),
         protocol=getattr(request, "protocol_name", None),
-        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        assignments={each.member_id: bytes(each.assignment) async for each in call.each(request.assignments)},
     )
     try:
         _check_authorized(call, Operation.READ, request.group_id)
@@ -206,16 +209,20 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
     if hasattr(request, "members"):
         leaving = [
             LeaveRequest(each.member_id, each.group_instance_id, getattr(each, "reason", None) or "")
-            for each in request.members
+            async for each in call.each(request.members)
         ]
     else:
         leaving = [LeaveRequest(request.member_id)]
     try:
         _check_authorized(call, Operation.READ, request.group_id)
-        left = await call.backend.groups.leave(request.group_id, leaving)
+        left = [
+            each
+            async for some in call.each(in_batches(leaving, _LEAVING_TOGETHER))
+            for each in await call.backend.groups.leave(request.group_id, some)
+        ]
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "members": ()}
-    codes = [ErrorCode.NONE if each.error is None else group_code_of(each.error) for each in left]
+    codes = [ErrorCode.NONE if each.error is None else group_code_of(each.error) async for each in call.each(left)]
     await call.backend.clock.sleep_ms(call.backend.settings.leave_answer_ms)
     return {
         "error_code": ErrorCode.NONE if hasattr(request, "members") else codes[0],
@@ -231,10 +238,10 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
 
 
 async def describe_groups(call: RequestContext, request: Any) -> ResponseFields:
-    """Descriptions of groups, each on its own."""
+    """Descriptions of groups, each on its own, and once: a group may be a thousand times as large as its name."""
     include = getattr(request, "include_authorized_operations", False)
     groups = []
-    for group_id in request.groups:
+    async for group_id in call.each(dict.fromkeys(request.groups)):
         operations = call.operations(ResourceType.GROUP, group_id) if include else AUTHORIZED_OPERATIONS_OMITTED
         try:
             _check_authorized(call, Operation.DESCRIBE, group_id)
@@ -302,7 +309,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
                 "group_state": each.state,
                 "group_type": _CLASSIC,
             }
-            for each in groups
+            async for each in call.each(groups)
             if every or call.allows(Operation.DESCRIBE, ResourceType.GROUP, each.id)
         ],
     }
@@ -311,7 +318,7 @@ async def list_groups(call: RequestContext, request: Any) -> ResponseFields:
 async def delete_groups(call: RequestContext, request: Any) -> ResponseFields:
     """Delete groups without members, each on its own."""
     results = []
-    for group_id in request.groups_names:
+    async for group_id in call.each(dict.fromkeys(request.groups_names)):
         code = ErrorCode.NONE
         try:
             _check_authorized(call, Operation.DELETE, group_id)

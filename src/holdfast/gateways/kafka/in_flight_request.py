@@ -7,7 +7,6 @@ from typing import Final
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks
 from holdfast.gateways.kafka.quota_meters import RequestMeter
 from holdfast.kafka.api_keys import ApiKey
-from holdfast.kafka.codec import decode, encode
 from holdfast.kafka.wire import INT32
 from holdfast.security.client_quotas import Quota
 from holdfast.vocabulary.clock import stopwatch_ns
@@ -39,12 +38,24 @@ class InFlightRequest:
         if api.raw is not None:
             chunks = await api.raw(call, self._take_body())
             return chunks if call.meter is None or chunks is None else _throttled(call, call.meter, chunks)
+        if api.long_poll:  # waits for others, which may be in the places
+            return await self._handle_control()
+        async with call.backend.large_requests.slot(call, self.body):
+            return await self._handle_control()
+
+    async def _handle_control(self) -> ResponseChunks:
+        api, call, large = self.api, self.call, self.call.backend.large_requests
         assert api.control is not None
-        response = await api.control(call, decode(api.key, call.version, self._take_body()))
+        response = await api.control(call, await large.decode(call, self._take_body()))
         if call.meter is not None:
             call.meter.charge_time()
             response = {**response, "throttle_time": call.throttle_ms}
-        return (encode(api.key, call.version, response),)
+        return (await large.encode(api.key, call.version, response),)
+
+    @property
+    def ends_with_its_client(self) -> bool:
+        """Whether it is given up once its client is gone: others finish what they have begun."""
+        return self.api.long_poll or not self.call.begun
 
     def _take_body(self) -> memoryview:
         """A long poll must not keep the memory of its request."""

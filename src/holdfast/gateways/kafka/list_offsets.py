@@ -13,9 +13,8 @@ Not implemented: version 0 of ListOffsets (a list of segments).
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from holdfast.gateways.kafka.api import Api, RequestContext, ResponseFields
 from holdfast.gateways.kafka.backend import KafkaBackend
@@ -36,7 +35,9 @@ from holdfast.kafka.special_offsets import (
 from holdfast.log.topics import TopicNameError
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.tasks import ConcurrencyLimit, gather_or_cancel
+from holdfast.vocabulary.tasks import ConcurrencyLimit, cancellation_first, task_group, unwrap_exception_group
+
+T = TypeVar("T")
 
 # The first version of ListOffsets with a special timestamp.
 _TIMESTAMP_SINCE_VERSION: Final = {
@@ -53,34 +54,62 @@ _TIMEOUT_SINCE_VERSION: Final = 10
 
 async def list_offsets(call: RequestContext, request: Any) -> ResponseFields:
     """The offsets of timestamps, partition by partition, all side by side: one whose object does not answer holds up no other."""
-    lookups = _Lookups(call, request)
-    return {"topics": await gather_or_cancel(*(lookups.topic(each) for each in request.topics))}
+    lookups = _Lookups(call, request, await _duplicates(call, request.topics))
+    return {"topics": await _side_by_side(call, map(lookups.topic, request.topics))}
+
+
+async def _duplicates(call: RequestContext, topics: Sequence[Any]) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    found = set()
+    for topic in topics:
+        async for each in call.each(topic.partitions):
+            which = topic.name, each.partition_index
+            if which in seen:
+                found.add(which)
+            seen.add(which)
+    return found
+
+
+async def _side_by_side(call: RequestContext, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, each begun in its turn. The first failure cancels the rest."""
+    results: dict[int, T] = {}  # not the tasks: thousands that end together take their time
+
+    async def note(at: int, one: Coroutine[Any, Any, T]) -> None:
+        results[at] = await one
+
+    try:
+        async with cancellation_first(), task_group() as group:
+            async for at, one in call.each(enumerate(work)):
+                group.create_task(note(at, one))
+    except BaseExceptionGroup as failed:
+        raise unwrap_exception_group(failed) from None
+    return [results[at] for at in range(len(results))]
 
 
 class _Lookups:
     """The lookups of one request."""
 
-    def __init__(self, call: RequestContext, request: Any) -> None:
+    def __init__(self, call: RequestContext, request: Any, duplicates: set[tuple[str, int]]) -> None:
         settings = call.backend.settings
         self._call = call
         self._limit = ConcurrencyLimit(settings.lookups_max, slow_ms=settings.lookup_slow_ms)
         asked_ms = request.timeout.total_seconds() * 1000 if call.version >= _TIMEOUT_SINCE_VERSION else 0
         timeout_ms = min(settings.lookup_ms, asked_ms) if asked_ms > 0 else settings.lookup_ms
         self._until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-        named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-        self._duplicates = {which for which, times in named.items() if times > 1}
+        self._duplicates = duplicates
 
     async def topic(self, topic: Any) -> ResponseFields:
         """The offsets of all partitions of a topic."""
+        call = self._call
         async with self._limit.slot():
-            refusal = await check_topic(self._call, topic.name)
+            refusal = await check_topic(call, topic.name)
         partitions: Sequence[ResponseFields]
         if refusal is not ErrorCode.NONE:
-            partitions = [_none(each.partition_index, refusal) for each in topic.partitions]
+            partitions = [_none(each.partition_index, refusal) async for each in call.each(topic.partitions)]
         elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
-            partitions = [await self._lookup(topic.name, each) for each in topic.partitions]
+            partitions = [await self._lookup(topic.name, each) async for each in call.each(topic.partitions)]
         else:
-            partitions = await gather_or_cancel(*(self._within_limits(topic.name, each) for each in topic.partitions))
+            partitions = await _side_by_side(call, (self._within_limits(topic.name, each) for each in topic.partitions))
         return {"name": topic.name, "partitions": partitions}
 
     async def _within_limits(self, name: str, wanted: Any) -> ResponseFields:
@@ -149,9 +178,11 @@ async def check_topic(call: RequestContext, name: str) -> ErrorCode:
 async def offset_for_leader_epoch(call: RequestContext, request: Any) -> ResponseFields:
     """The end offset of an epoch, by which a reader detects truncation."""
     topics = []
-    for topic in request.topics:
+    async for topic in call.each(request.topics):
         refusal = await check_topic(call, topic.topic)
-        partitions = [await _end_of_epoch(call.backend, topic.topic, each, refusal) for each in topic.partitions]
+        partitions = [
+            await _end_of_epoch(call.backend, topic.topic, each, refusal) async for each in call.each(topic.partitions)
+        ]
         topics.append({"topic": topic.topic, "partitions": partitions})
     return {"topics": topics}
 

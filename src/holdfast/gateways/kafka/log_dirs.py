@@ -38,11 +38,11 @@ async def alter_replica_log_dirs(call: RequestContext, request: Any) -> Response
                     if allowed
                     else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 }
-                for number in topic.partitions
+                async for number in call.each(topic.partitions)
             ],
         }
-        for wanted in request.dirs
-        for topic in wanted.topics
+        async for wanted in call.each(request.dirs)
+        async for topic in call.each(wanted.topics)
     ]
     return {"results": results}
 
@@ -69,7 +69,7 @@ def _size_and_lag(backend: KafkaBackend, name: str, number: int) -> tuple[int, i
 
 async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseFields:
     """Sizes of the partitions and replicas here: all, or those of the request."""
-    backend, directory = call.backend, call.backend.log.directory
+    directory = call.backend.log.directory
     if not call.allows_cluster(Operation.DESCRIBE):
         return {"error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "results": ()}
     if directory is None:
@@ -81,7 +81,7 @@ async def describe_log_dirs(call: RequestContext, request: Any) -> ResponseField
             {
                 "error_code": ErrorCode.NONE,
                 "log_dir": str(directory),
-                "topics": _topics(backend, request),
+                "topics": await _topics(call, request),
                 "total_bytes": total,
                 "usable_bytes": usable,
                 "is_cordoned": False,
@@ -98,16 +98,17 @@ def _disk_bytes(directory: Path) -> tuple[int, int]:
     return disk.total, disk.free
 
 
-def _topics(backend: KafkaBackend, request: Any) -> list[ResponseFields]:
+async def _topics(call: RequestContext, request: Any) -> list[ResponseFields]:
+    backend = call.backend
     if request.topics is None:
         wanted = {topic.name: list(range(topic.partitions)) for topic in backend.cluster.topics}
     else:
         wanted = {}
-        for named in request.topics:
+        async for named in call.each(request.topics):
             wanted.setdefault(named.topic, []).extend(named.partitions)
     topics: list[ResponseFields] = []
-    for name, numbers in wanted.items():
-        found = {number: _size_and_lag(backend, name, number) for number in numbers}
+    async for name, numbers in call.each(wanted.items()):
+        found = {number: _size_and_lag(backend, name, number) async for number in call.each(numbers)}
         partitions = [
             {"partition_index": number, "partition_size": kept[0], "offset_lag": kept[1], "is_future_key": False}
             for number, kept in found.items()

@@ -19,6 +19,7 @@ agent without a session is not listed there).
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -26,18 +27,17 @@ from holdfast.gateways.kafka.api import Api, RequestContext, ResponseChunks, Res
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.errors import ApiError
 from holdfast.gateways.kafka.leaders import brokers, listed_brokers, nodes_of
-from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata
+from holdfast.gateways.kafka.metadata_encoding import MetadataTopic, encode_metadata, encode_topics
 from holdfast.gateways.kafka.placement_wait import PLACED_WAIT_MS, wait_until_placed
 from holdfast.gateways.kafka.replication_factor import BROKER_DEFAULT, live_agents, new_topic_settings
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.kafka.enums import AUTHORIZED_OPERATIONS_OMITTED, EndpointType
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_NODE
-from holdfast.kafka.wire import WireReader
+from holdfast.kafka.wire import ENTRIES_MAX, WireReader
 from holdfast.log.topics import Topic, TopicExistsError, check_name
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-from holdfast.vocabulary.tasks import gather_limited
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ NEVER_CREATED: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 _CREATION_FROM, _TOPIC_OPERATIONS_FROM, _IDS_FROM = 4, 8, 10
 _CLUSTER_OPERATIONS_IN: Final = range(8, 11)
 _PARTITIONS_MAX: Final = 500  # in one DescribeTopicPartitions response: the client continues at the cursor
-_CREATIONS_MAX: Final = 16  # concurrent
+_LARGE_FROM: Final = 1_000  # topics that are no longer encoded on the loop: most are known, and cached
 
 
 class _MetadataRequest(NamedTuple):
@@ -59,10 +59,10 @@ class _MetadataRequest(NamedTuple):
     topic_operations: bool
 
 
-def _read(version: int, body: memoryview, *, flexible: bool) -> _MetadataRequest:
+def _read(version: int, body: memoryview, *, flexible: bool, entries_max: int = ENTRIES_MAX) -> _MetadataRequest:
     """By hand: it is every client's second request, which must not wait for the large import of kio."""
-    reader = WireReader(body, flexible=flexible)
-    count = reader.length()
+    reader = WireReader(body, flexible=flexible, entries_max=entries_max)
+    count = reader.nullable_array()
     topics: dict[tuple[str | None, UUID | None], None] = {}
     for _ in range(count):
         topic_id = reader.uuid() if version >= _IDS_FROM else None
@@ -80,31 +80,33 @@ def _read(version: int, body: memoryview, *, flexible: bool) -> _MetadataRequest
 
 async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Brokers, and topics by name, by id, or all of them."""
-    backend, version = call.backend, call.version
-    request = _read(version, body, flexible=call.api.is_flexible(version))
+    backend, version, large = call.backend, call.version, call.backend.large_requests
+    flexible = call.api.is_flexible(version)
+    read = partial(_read, version, body, flexible=flexible, entries_max=large.entries_max)
+    request = await large.read(call, body, read)
     if request.topics is None:
         listed = [MetadataTopic(topic) for topic in backend.cluster.topics if _may_describe(call, topic.name)]
     else:
-        names = [name for name, _ in request.topics if name is not None and _may_describe(call, name)]
+        names = [name async for name, _ in call.each(request.topics) if name is not None and _may_describe(call, name)]
         created: dict[str, ErrorCode] = {}
         if request.may_create and backend.settings.auto_create_topics:
             created = await _create_missing(call, names)
         unplaced = [name for name, code in created.items() if code is ErrorCode.LEADER_NOT_AVAILABLE]
         await wait_until_placed(backend, dict.fromkeys([*unplaced, *_recently_created(backend, names)]), PLACED_WAIT_MS)
-        listed = [_listed(call, name, topic_id, created) for name, topic_id in request.topics]
+        listed = [_listed(call, name, topic_id, created) async for name, topic_id in call.each(request.topics)]
     if request.topic_operations:
-        listed = [_with_operations(call, each) for each in listed]
-    return (
-        encode_metadata(
-            version,
-            backend.cluster,
-            brokers=listed_brokers(backend),
-            cluster_id=backend.cluster_id,
-            controller=controller(backend),
-            topics=listed,
-            cluster_operations=_cluster_operations(call, asked=request.cluster_operations),
-        ),
+        listed = [_with_operations(call, each) async for each in call.each(listed)]
+    encode = partial(
+        encode_metadata,
+        version,
+        encode_topics(version, backend.cluster, listed),
+        brokers=listed_brokers(backend),
+        cluster_id=backend.cluster_id,
+        controller=controller(backend),
+        topics=listed,
+        cluster_operations=_cluster_operations(call, asked=request.cluster_operations),
     )
+    return (await large.run(encode, large=len(listed) > _LARGE_FROM),)
 
 
 def controller(backend: KafkaBackend) -> int:
@@ -161,8 +163,8 @@ def _listed(
 async def _create_missing(call: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create missing topics; the codes for those that this node does not list yet."""
     backend = call.backend
-    missing = [name for name in names if backend.cluster.topic(name) is None]
-    missing = [name for name in missing if _is_name(name) and name not in NEVER_CREATED]
+    missing = [name for name in names if backend.cluster.topic(name) is None and name not in NEVER_CREATED]
+    missing = [name async for name in call.each(missing) if _is_name(name)]
 
     async def create(name: str) -> ErrorCode:
         if not may_create(call, name):
@@ -185,7 +187,7 @@ async def _create_missing(call: RequestContext, names: Iterable[str]) -> dict[st
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # retriable
         return ErrorCode.LEADER_NOT_AVAILABLE
 
-    return dict(zip(missing, await gather_limited(create, missing, _CREATIONS_MAX), strict=True))
+    return dict(zip(missing, await call.gather(create, missing), strict=True))
 
 
 def may_create(call: RequestContext, name: str) -> bool:
@@ -237,11 +239,10 @@ async def describe_cluster(call: RequestContext, request: Any) -> ResponseFields
 async def describe_topic_partitions(call: RequestContext, request: Any) -> ResponseFields:
     """Topics by name (all if none is named), sorted, up to the limit of partitions, and the next cursor."""
     cluster, cursor = call.backend.cluster, request.cursor
-    every = {topic.name for topic in cluster.topics if _may_describe(call, topic.name)}
-    names = sorted({topic.name for topic in request.topics} or every)
+    names = sorted({topic.name for topic in request.topics} or _all_names(call))
     remaining = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
     described: list[ResponseFields] = []
-    for name in names:
+    async for name in call.each(names):
         first = 0
         if cursor is not None:
             if name < cursor.topic_name:
@@ -262,6 +263,10 @@ async def describe_topic_partitions(call: RequestContext, request: Any) -> Respo
         if numbers.stop < topic.partitions:
             return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": numbers.stop}}
     return {"topics": described, "next_cursor": None}
+
+
+def _all_names(call: RequestContext) -> set[str]:
+    return {topic.name for topic in call.backend.cluster.topics if _may_describe(call, topic.name)}
 
 
 def _described(call: RequestContext, topic: Topic, numbers: Sequence[int]) -> ResponseFields:

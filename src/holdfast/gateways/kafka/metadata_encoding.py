@@ -85,9 +85,17 @@ class _EncodedTopics:
 _cache: "WeakKeyDictionary[Cluster, _EncodedTopics]" = WeakKeyDictionary()
 
 
+def encode_topics(version: int, cluster: Cluster, topics: list[MetadataTopic]) -> dict[str, bytes]:
+    """The topics of these that exist, from their heads to their partitions, by name."""
+    encoded = _cache.get(cluster)
+    if encoded is None or encoded.at != cluster.version:
+        encoded = _cache[cluster] = _EncodedTopics(cluster.version)
+    return {each.topic.name: _known(encoded, cluster, version, each.topic) for each in topics if each.topic is not None}
+
+
 def encode_metadata(
     version: int,
-    cluster: Cluster,
+    known: dict[str, bytes],
     *,
     brokers: list[Broker],
     cluster_id: str,
@@ -95,12 +103,9 @@ def encode_metadata(
     topics: list[MetadataTopic],
     cluster_operations: int = AUTHORIZED_OPERATIONS_OMITTED,
 ) -> bytes:
-    """The body of the response."""
+    """The body of the response. `known`: the topics that exist, from `encode_topics`. May run on any thread."""
     flexible = version >= _FLEXIBLE
     tags = NO_TAGS if flexible else b""
-    encoded = _cache.get(cluster)
-    if encoded is None or encoded.at != cluster.version:
-        encoded = _cache[cluster] = _EncodedTopics(cluster.version)
     out = bytearray()
     if version >= _THROTTLE:
         out += INT32.pack(0)
@@ -116,7 +121,7 @@ def encode_metadata(
         out += INT32.pack(controller)
     out += encode_length(len(topics), flexible=flexible)
     for each in topics:
-        out += _known(encoded, cluster, version, each.topic) if each.topic is not None else _unknown(version, each)
+        out += known[each.topic.name] if each.topic is not None else _unknown(version, each)
         if version >= _OPERATIONS:
             out += INT32.pack(each.operations)
         out += tags

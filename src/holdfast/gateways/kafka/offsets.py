@@ -9,7 +9,7 @@ version 5 on); offsets inside transactions (every committed offset is stable); m
 fields of OffsetFetch are ignored, as for classic groups).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +24,7 @@ from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.special_offsets import NO_EPOCH, NO_OFFSET
 from holdfast.log.topics import UnknownTopicError
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.vocabulary.batching import in_batches
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.types import TopicPartition
 
@@ -31,6 +32,7 @@ _NO_COMMITTED_OFFSET: Final = CommittedOffset(offset=NO_OFFSET)
 _FIRST_WITH_ERROR: Final = 2  # of OffsetFetch: one code for the whole response
 _FIRST_WITH_GROUPS: Final = 8
 _FIRST_WITH_IDS: Final = 10
+_TOGETHER: Final = 500  # partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,17 @@ class _RequestedTopic:
 async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
     """Commit offsets; the response is sent once they are durable."""
     backend = call.backend
-    requested = [await _requested(call, Operation.READ, topic, topic.partitions) for topic in request.topics]
+    requested = await _all_requested(call, Operation.READ, request.topics)
     offsets = {}
-    for topic in requested:
+    async for topic in call.each(requested):
         known = backend.cluster.topic(topic.name)
-        for each in topic.partitions:
+        async for each in call.each(topic.partitions):
             if topic.code is ErrorCode.NONE and (known is None or 0 <= each.partition_index < known.partitions):
                 offsets[TopicPartition(topic.name, each.partition_index)] = CommittedOffset(
                     offset=each.committed_offset,
                     leader_epoch=getattr(each, "committed_leader_epoch", NO_EPOCH),
                     metadata=each.committed_metadata or "",
+                    topic_id="" if topic.topic_id == ZERO_UUID else topic.topic_id.hex,
                 )
     codes = await _commit(call, request, offsets)
     return {
@@ -71,10 +74,10 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                             TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         ),
                     }
-                    for each in topic.partitions
+                    async for each in call.each(topic.partitions)
                 ],
             }
-            for topic in requested
+            async for topic in call.each(requested)
         ]
     }
 
@@ -102,32 +105,38 @@ async def _commit(
 async def offset_fetch(call: RequestContext, request: Any) -> ResponseFields:
     """Committed offsets: of one group, or of several from version 8 on."""
     if call.version >= _FIRST_WITH_GROUPS:
-        return {"groups": [await _fetch(call, group.group_id, group.topics) for group in request.groups]}
+        groups = call.each(_distinct(request.groups))
+        return {"groups": [await _fetch(call, group.group_id, group.topics) async for group in groups]}
     return await _fetch(call, request.group_id, request.topics)
+
+
+def _distinct(groups: Iterable[Any]) -> Iterator[Any]:
+    """Each group that is asked for all its offsets once: for a few bytes of the request, they may be megabytes of the response."""
+    whole: set[str] = set()
+    for each in groups:
+        if each.topics is not None or each.group_id not in whole:
+            yield each
+        if each.topics is None:
+            whole.add(each.group_id)
 
 
 async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, object]:
     backend = call.backend
     requested = None
-    wanted = None
     if topics is not None:
-        requested = [
-            await _requested(call, Operation.DESCRIBE, topic, topic.partition_indexes, must_exist=False)
-            for topic in topics
-        ]
-        wanted = [
-            TopicPartition(topic.name, number) for topic in requested for number in topic.partitions if not topic.code
-        ]
+        requested = await _all_requested(call, Operation.DESCRIBE, topics, must_exist=False)
     code, found = ErrorCode.NONE, {}
     try:
         if not call.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
             raise not_authorized(ResourceType.GROUP)
-        found = dict(await backend.groups.fetch_offsets(group_id, wanted))
+        found = await _found(call, group_id, requested)
     except HoldfastError as error:
         code = group_code_of(error)
     if requested is None:
-        visible = [each for each in found if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.topic)]
-        requested = _all(backend, visible, named_by_id=call.version >= _FIRST_WITH_IDS)
+        topic_names = dict.fromkeys(each.topic for each in found)
+        visible = {name for name in topic_names if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+        listed = [each async for each in call.each(found) if each.topic in visible]
+        requested = _all(backend, listed, named_by_id=call.version >= _FIRST_WITH_IDS)
     elif code is not ErrorCode.NONE and call.version >= _FIRST_WITH_ERROR:
         requested = []
     return {
@@ -141,12 +150,27 @@ async def _fetch(call: RequestContext, group_id: str, topics: Any) -> dict[str, 
                     _fetched(
                         number, found.get(TopicPartition(topic.name, number), _NO_COMMITTED_OFFSET), topic.code or code
                     )
-                    for number in topic.partitions
+                    async for number in call.each(topic.partitions)
                 ],
             }
-            for topic in requested
+            async for topic in call.each(requested)
         ],
     }
+
+
+async def _found(
+    call: RequestContext, group_id: str, requested: list[_RequestedTopic] | None
+) -> dict[TopicPartition, CommittedOffset]:
+    """The committed offsets of these topics, or of all."""
+    groups = call.backend.groups
+    if requested is None:
+        return dict(await groups.fetch_offsets(group_id))
+    known = (topic for topic in requested if not topic.code)
+    wanted = (TopicPartition(topic.name, number) for topic in known for number in topic.partitions)
+    found: dict[TopicPartition, CommittedOffset] = {}
+    async for some in call.each(in_batches(wanted, _TOGETHER)):
+        found.update(await groups.fetch_offsets(group_id, some))
+    return found
 
 
 def _fetched(number: int, offset: CommittedOffset, code: ErrorCode) -> dict[str, object]:
@@ -177,18 +201,17 @@ async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
     backend = call.backend
     if not call.allows(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return {"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED, "topics": ()}
-    requested = [await _requested(call, Operation.READ, topic, topic.partitions) for topic in request.topics]
-    partitions = [
-        TopicPartition(topic.name, each.partition_index)
-        for topic in requested
-        if not topic.code
-        for each in topic.partitions
-    ]
+    requested = await _all_requested(call, Operation.READ, request.topics)
+    known = (topic for topic in requested if not topic.code)
+    partitions = (TopicPartition(topic.name, each.partition_index) for topic in known for each in topic.partitions)
+    codes: dict[TopicPartition, ErrorCode] = {}
     try:
-        results = await backend.groups.delete_offsets(request.group_id, partitions)
+        await backend.groups.delete_offsets(request.group_id, ())  # whether it may be asked at all
+        async for some in call.each(in_batches(partitions, _TOGETHER)):
+            results = await backend.groups.delete_offsets(request.group_id, some)
+            codes |= {each: group_code_of(error) if error else ErrorCode.NONE for each, error in results.items()}
     except HoldfastError as error:
         return {"error_code": group_code_of(error), "topics": ()}
-    codes = {partition: group_code_of(error) if error else ErrorCode.NONE for partition, error in results.items()}
     return {
         "error_code": ErrorCode.NONE,
         "topics": [
@@ -199,16 +222,28 @@ async def offset_delete(call: RequestContext, request: Any) -> ResponseFields:
                         "partition_index": each.partition_index,
                         "error_code": topic.code or codes[TopicPartition(topic.name, each.partition_index)],
                     }
-                    for each in topic.partitions
+                    async for each in call.each(topic.partitions)
                 ],
             }
-            for topic in requested
+            async for topic in call.each(requested)
         ],
     }
 
 
+async def _all_requested(
+    call: RequestContext, operation: Operation, topics: Iterable[Any], *, must_exist: bool = True
+) -> list[_RequestedTopic]:
+    """The topics of a request; each number of an OffsetFetch once."""
+    found = []
+    async for topic in call.each(topics):
+        numbers = getattr(topic, "partition_indexes", None)
+        partitions = topic.partitions if numbers is None else tuple(dict.fromkeys(numbers))
+        found.append(await _requested(call, operation, topic, partitions, must_exist=must_exist))
+    return found
+
+
 async def _requested(
-    call: RequestContext, operation: Operation, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool = True
+    call: RequestContext, operation: Operation, topic: Any, partitions: tuple[Any, ...], *, must_exist: bool
 ) -> _RequestedTopic:
     """A topic of a request, by name or by id, that the client may do this to."""
     backend, kind = call.backend, ResourceType.TOPIC

@@ -26,9 +26,6 @@ from holdfast.kernel.placement import Placement
 from holdfast.log.topics import Topic, check_growth, with_partitions
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError
-from holdfast.vocabulary.tasks import gather_limited
-
-_CONCURRENCY_MAX: Final = 16
 
 
 async def create_partitions(call: RequestContext, request: Any) -> ResponseFields:
@@ -50,7 +47,7 @@ async def create_partitions(call: RequestContext, request: Any) -> ResponseField
         return {"name": wanted.name, "error_code": code, "error_message": text}
 
     unique = {topic.name: topic for topic in request.topics}
-    results = await gather_limited(grow, unique.values(), _CONCURRENCY_MAX)
+    results = await call.gather(grow, unique.values())
     if grown and not request.validate_only:
         wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
         # What is not placed in time exists all the same: clients look up leaders anyway.

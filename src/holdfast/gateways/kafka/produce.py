@@ -94,9 +94,10 @@ def start_produce(
 def _read(call: RequestContext, body: memoryview) -> tuple[str | None, int, int, ProducedTopics]:
     """Transactional id, acks, timeout and records."""
     flexible, by_id = call.api.is_flexible(call.version), call.version >= TOPIC_IDS_FROM
-    scanned = native.produce(body, flexible, by_id) if native is not None else None
+    entries_max = call.backend.settings.produce_entries_max
+    scanned = native.produce(body, flexible, by_id, entries_max) if native is not None else None
     if scanned is None:  # the slow way, whose errors name the field
-        reader = WireReader(body, flexible=flexible)
+        reader = WireReader(body, flexible=flexible, entries_max=entries_max)
         return reader.string(), reader.int16(), reader.int32(), _topics(call, reader, by_id=by_id)
     transactional_id, acks, timeout_ms, listed = scanned
     topics: ProducedTopics = []

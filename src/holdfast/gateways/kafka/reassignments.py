@@ -42,9 +42,9 @@ async def alter_partition_reassignments(call: RequestContext, request: Any) -> R
         moving.setdefault(each.topic, set()).add(each.partition)
     factor_may_change = getattr(request, "allow_replication_factor_change", True)
     responses = []
-    for topic in request.topics:
+    async for topic in call.each(request.topics):
         name, wanted = topic.name, topic.partitions
-        changing = _TopicChange(call.backend, name, assigned.get(name, {}), moving.get(name, ()))
+        changing = _TopicChange(call, name, assigned.get(name, {}), moving.get(name, ()))
         responses.append({"name": name, "partitions": await changing.results(wanted, factor_may_change)})
     return {
         "allow_replication_factor_change": factor_may_change,
@@ -57,16 +57,17 @@ async def alter_partition_reassignments(call: RequestContext, request: Any) -> R
 class _TopicChange:
     """What one request changes of a topic: all that can be done, by one assignment and, with another factor, one alteration."""
 
-    def __init__(self, backend: KafkaBackend, name: str, assigned: TopicAssignment, moving: Collection[int]) -> None:
-        self._backend, self._name, self._assigned, self._moving = backend, name, assigned, moving
-        self._topic = backend.cluster.topic(name)
+    def __init__(self, call: RequestContext, name: str, assigned: TopicAssignment, moving: Collection[int]) -> None:
+        self._call, self._backend = call, call.backend
+        self._name, self._assigned, self._moving = name, assigned, moving
+        self._topic = call.backend.cluster.topic(name)
         self._factor: dict[str, object | None] = {}  # settings to change
 
     async def results(self, wanted: Sequence[Any], factor_may_change: bool) -> list[ResponseFields]:
         refused: dict[int, _Refusal] = {}
         changes: dict[int, Placement] = {}
         same = self._same_count(wanted)
-        for each in wanted:
+        async for each in self._call.each(wanted):
             number = each.partition_index
             try:
                 change = self._change(number, each.replicas)
@@ -84,7 +85,7 @@ class _TopicChange:
         elif changes or self._factor:
             refused |= await self._apply(changes)
         results: list[ResponseFields] = []
-        for each in wanted:
+        async for each in self._call.each(wanted):
             code, text = refused.get(each.partition_index, _DONE)
             results.append({"partition_index": each.partition_index, "error_code": code, "error_message": text})
         return results

@@ -34,7 +34,7 @@ async def describe_user_scram_credentials(call: RequestContext, request: Any) ->
     except HoldfastError as error:
         return {"error_code": code_of(error), "error_message": str(error), "results": ()}
     named = Counter(each.name for each in request.users or ()) or dict.fromkeys(users, 1)
-    results = [_described(name, users.get(name), duplicate=times > 1) for name, times in named.items()]
+    results = [_described(name, users.get(name), duplicate=times > 1) async for name, times in call.each(named.items())]
     return {**_DONE, "results": results}
 
 
@@ -58,16 +58,17 @@ async def alter_user_scram_credentials(call: RequestContext, request: Any) -> Re
     """Delete and set credentials; each user is done as a whole or refused as a whole."""
     security = call.backend.security
     changes: dict[str, list[Any]] = {}
-    for each in (*request.deletions, *request.upsertions):
+    async for each in call.each((*request.deletions, *request.upsertions)):
         changes.setdefault(each.name, []).append(each)
     if not call.allows_cluster(Operation.ALTER):
-        return {"results": [{**CLUSTER_NOT_AUTHORIZED, "user": name} for name in changes]}
+        return {"results": [{**CLUSTER_NOT_AUTHORIZED, "user": name} async for name in call.each(changes)]}
     if security is None:
-        refusals = {each.name: _not_found(each.name, "delete") for each in request.deletions}
-        for each in request.upsertions:
+        refusals = {each.name: _not_found(each.name, "delete") async for each in call.each(request.deletions)}
+        async for each in call.each(request.upsertions):
             refusals[each.name] = _refused(each.name, ErrorCode.UNSUPPORTED_VERSION, _NO_LOGINS)
         return {"results": list(refusals.values())}
-    return {"results": [await _altered(security.control, name, listed) for name, listed in changes.items()]}
+    results = [await _altered(security.control, name, listed) async for name, listed in call.each(changes.items())]
+    return {"results": results}
 
 
 async def _altered(control: AccessControl, name: str, changes: list[Any]) -> ResponseFields:

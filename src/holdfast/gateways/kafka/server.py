@@ -268,3 +268,4 @@ async def serving_kafka(backend: KafkaBackend, sockets: Sequence[socket.socket])
         if server.tls is not None:
             await server.tls.stopped()
         await backend.remote_reads.close()
+        backend.large_requests.close()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.kafka.wire import ENTRIES_MAX
 from holdfast.log.model import REPLICAS_MAX
 from holdfast.log.topics import PARTITIONS_MAX
 from holdfast.security.oauthbearer import OAUTHBEARER
@@ -21,6 +22,9 @@ class KafkaSettings:
     """Limits and defaults of the gateway.
 
     `request_bytes_max`: a larger frame closes its connection; `control_bytes_max`: the same for requests without records.
+    `request_entries_max`: the same for what one names, all its arrays together: 50,000 partitions, each of a topic of its own.
+    `produce_entries_max`: the same for requests with records. `large_requests_max`: of the others, how many large ones are handled
+    at a time.
     `requests_in_flight_max` and `in_flight_bytes_max`: reading from a connection pauses at so many unanswered requests. One of them
     at most is a fetch that waits. `queued_bytes_max`: the same for requests that have to wait for those before them.
     `idle_ms`: a connection without a request for so long is closed. `frame_ms`: how long a frame may take to arrive.
@@ -57,6 +61,9 @@ class KafkaSettings:
 
     request_bytes_max: int = 100 * MIB
     control_bytes_max: int = 8 * MIB
+    request_entries_max: int = ENTRIES_MAX
+    produce_entries_max: int = 20_000
+    large_requests_max: int = 4
     connections_max: int = 10_000
     requests_in_flight_max: int = 64
     in_flight_bytes_max: int = 32 * MIB
@@ -112,6 +119,9 @@ class KafkaSettings:
         check_at_least("fetch_session_partitions_max", self.fetch_session_partitions_max, 0)
         check_between("leave_answer_ms", self.leave_answer_ms, 0, 1_000)
         for name in (
+            "request_entries_max",
+            "produce_entries_max",
+            "large_requests_max",
             "connections_max",
             "requests_in_flight_max",
             "in_flight_bytes_max",

@@ -33,9 +33,6 @@ from holdfast.log.topic_config import DEFAULT_GROUP, check_replication, read_con
 from holdfast.log.topics import PARTITIONS_MAX, Topic, TopicExistsError, TopicNameError, UnknownTopicError, check_name
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
-from holdfast.vocabulary.tasks import gather_limited
-
-_CONCURRENCY_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,12 @@ async def create_topics(call: RequestContext, request: Any) -> ResponseFields:
             return _TopicResult(wanted.name, code_of(error), str(error))
 
     unique = {topic.name: topic for topic in request.topics}
-    outcomes = await gather_limited(create, unique.values(), _CONCURRENCY_MAX)
+    outcomes = await call.gather(create, unique.values())
     if not request.validate_only:
         created = [outcome.topic.name for outcome in outcomes if outcome.topic is not None]
         # A topic that is not placed in time exists all the same: clients look up its leaders anyway.
         await wait_until_placed(backend, created, min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS))
-    return {"topics": [_created(outcome, request.validate_only) for outcome in outcomes]}
+    return {"topics": [_created(outcome, request.validate_only) async for outcome in call.each(outcomes)]}
 
 
 async def _create(backend: KafkaBackend, wanted: Any, validate_only: bool) -> Topic:
@@ -181,7 +178,7 @@ async def delete_topics(call: RequestContext, request: Any) -> ResponseFields:
             "error_message": outcome.text,
         }
 
-    responses = await gather_limited(delete, counts, _CONCURRENCY_MAX)
+    responses = await call.gather(delete, counts)
     gone = [str(each["topic_id"]) for each in responses if each["error_code"] is ErrorCode.NONE]
     wait_ms = min(request.timeout.total_seconds() * 1000, PLACED_WAIT_MS)
     await wait_until(backend, lambda: all(backend.cluster.name_of(topic_id) is None for topic_id in gone), wait_ms)
@@ -234,8 +231,8 @@ async def delete_records(call: RequestContext, request: Any) -> ResponseFields:
         return {"partition_index": wanted.partition_index, "low_watermark": start, "error_code": code}
 
     topics = []
-    for topic in request.topics:
-        partitions = await gather_limited(partial(delete, topic.name), topic.partitions, _CONCURRENCY_MAX)
+    async for topic in call.each(request.topics):
+        partitions = await call.gather(partial(delete, topic.name), topic.partitions)
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 

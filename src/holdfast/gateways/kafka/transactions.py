@@ -61,7 +61,7 @@ async def describe_transactions(call: RequestContext, request: Any) -> ResponseF
                 "producer_epoch": 0,
                 "topics": (),
             }
-            for each in request.transactional_ids
+            async for each in call.each(request.transactional_ids)
         ]
     }
 
