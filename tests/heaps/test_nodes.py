@@ -409,3 +409,35 @@ async def test_nothing_is_kept_of_heaps_that_are_not_used_any_more(network: Netw
     await _turns()
     assert (len(client._enqueuing._lanes), len(client._popping._lanes), len(client._leases._lanes)) == (0, 0, 0)
     await client.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_pop_that_is_cancelled_as_it_is_answered_ends_no_other(network: Network, turns: int) -> None:
+    """Its connection was free for others already."""
+    nodes = network.client("ann:1")
+    network.stuck = (PopRequest,)
+    popping = asyncio.ensure_future(nodes.pop(POP))
+    await _turns()
+    [connection] = [each for each in network.opened if each.waiting]
+    connection.waiting.pop().set_result([])
+    for _ in range(turns):
+        await asyncio.sleep(0)  # noqa: TID251
+    other = asyncio.ensure_future(nodes.pop(POP))
+    popping.cancel()
+    await _turns()
+    assert not other.done()
+    other.cancel()
+
+
+async def test_pops_that_a_closing_client_ends_are_not_cancelled(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their callers would take it for their own cancellation."""
+    monkeypatch.setattr(Connection, "end_requests", lambda self: None)  # it is frozen
+    nodes = network.client("ann:1")
+    network.stuck = (PopRequest,)
+    popping = asyncio.ensure_future(nodes.pop(POP))
+    await _turns()
+    await nodes.end_pops()
+    with pytest.raises(HoldfastError):
+        await popping

@@ -309,3 +309,28 @@ async def test_a_client_that_is_closed_gives_back_what_its_streams_have_not_hand
             await message.ack()
             break
     assert await inflight(client) == 0
+
+
+async def test_a_function_that_goes_on_without_a_lease_keeps_no_thread_from_the_next_message(
+    client: heaps.HeapClient,
+) -> None:
+    """It was leased, and waited for as long as the function did."""
+    begun, stop = set[bytes](), threading.Event()
+
+    @heaps.worker("jobs", concurrency=1, visibility=1.0)
+    def handle(message: heaps.Message) -> None:
+        begun.add(message.payload)
+        if message.payload == b"hangs":
+            stop.wait()
+
+    serving = asyncio.ensure_future(handle.serve(client))
+    try:
+        await client.enqueue("jobs", b"hangs")
+        await async_until(lambda: b"hangs" in begun)
+        await client.purge("jobs", confirmation_token=await client.confirm("heap.purge", "jobs"))
+        await client.enqueue("jobs", b"next")
+        await async_until(lambda: b"next" in begun)
+    finally:
+        stop.set()
+        serving.cancel()
+        await asyncio.wait((serving,))

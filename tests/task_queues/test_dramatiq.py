@@ -11,6 +11,7 @@ from tests.support.server_process import ServeProcess
 from tests.support.waiting import WAIT_S, until
 
 from holdfast.dramatiq import HoldfastBroker
+from holdfast.dramatiq.broker import LeasedMessage
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
 
@@ -171,3 +172,28 @@ def test_a_message_whose_retry_cannot_be_enqueued_is_tried_again(
         broker.join("default", timeout=round(WAIT_S * 1000))
     finally:
         worker.stop()
+
+
+def test_a_message_whose_retry_was_enqueued_in_the_end_is_done(
+    broker: HoldfastBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise there would be two of it."""
+    broker.declare_queue("ends")
+    broker.enqueue(dramatiq.Message(queue_name="ends", actor_name="nobody", args=(), kwargs={}, options={}))
+    consumer = broker.consume("ends", prefetch=1, timeout=100)
+    found = until(lambda: next(consumer))
+    assert isinstance(found, LeasedMessage)
+    client = broker.heaps.client
+
+    async def away(*given: object, **options: object) -> None:
+        raise UnavailableError("node", "for the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "enqueue", away)
+        with pytest.raises(UnavailableError):
+            broker.enqueue(found)
+    broker.enqueue(found)
+    consumer.ack(found)
+    heap = broker._created("ends")
+    until(lambda: not sum(each.inflight for each in broker.heaps.call(client.stats(heap))))
+    assert sum(each.ready + each.delayed for each in broker.heaps.call(client.stats(heap))) == 1

@@ -78,6 +78,8 @@ class HoldfastBroker(Broker):  # type: ignore[misc]
             if isinstance(message, LeasedMessage):
                 message.is_retry_lost = True
             raise
+        if isinstance(message, LeasedMessage):
+            message.is_retry_lost = False
         self.emit_after("enqueue", message, delay)
         return message
 

@@ -36,6 +36,7 @@ from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import backoff_ms
 from holdfast.vocabulary.runtime import Runtime
+from holdfast.vocabulary.tasks import raise_if_cancelled
 
 IDLE_MS: Final = 30_000
 """After which a connection on which something waited alone is closed."""
@@ -112,6 +113,9 @@ class HeapNodes:
             return await asyncio.shield(popping)
         except asyncio.CancelledError:
             self._abandon(popping, pop)
+            if popping.cancelled():  # by `end_pops`: nobody has cancelled the caller
+                raise_if_cancelled()
+                raise ClosedError("heap client") from None
             raise
         except UnknownTopicError:
             self.places.forget(request.topic)
@@ -182,6 +186,12 @@ class HeapNodes:
         return await self._in_time(used[0], request, request.wait_ms + self._timeout_ms)
 
     def _abandon(self, popping: "asyncio.Task[Any]", pop: "_Pop") -> None:
+        if popping.done():
+            pop = _Pop(pop.topic, [])  # its connection is free for others
+        for connection in pop.used:
+            for several in self._alone.values():
+                if connection in several:
+                    several.remove(connection)
         abandoning = asyncio.ensure_future(self._give_back(popping, pop))
         self._abandoned.add(abandoning)
         abandoning.add_done_callback(self._abandoned.discard)
@@ -189,9 +199,6 @@ class HeapNodes:
     async def _give_back(self, popping: "asyncio.Task[Any]", pop: "_Pop") -> None:
         """End a pop that nobody waits for any more. Its node sees that its client is gone, and leases nothing for it."""
         for connection in pop.used:
-            for several in self._alone.values():
-                if connection in several:
-                    several.remove(connection)
             connection.end_requests()
             await asyncio.wait((popping,), timeout=_LAST_ANSWER_S)
             connection.close()
@@ -264,7 +271,9 @@ class HeapNodes:
     async def _idle(self, address: BrokerAddress | None) -> HeapConnection:
         """A connection on which nothing waits, to a node or, if that cannot be reached from here, to any other one."""
         connections = self._alone.get(address, ())
-        connection = next((each for each in connections if each.lost is None and not each.pending), None)
+        popped_on = {each for pop in self._pops.values() for each in pop.used}  # which may be about to be closed
+        free = (each for each in connections if each.lost is None and not each.pending and each not in popped_on)
+        connection = next(free, None)
         if connection is None:
             connection = await self._open_if_it_answers(address)
             if connection is None:

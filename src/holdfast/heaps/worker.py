@@ -22,6 +22,8 @@ from holdfast.vocabulary.errors import HoldfastError
 
 _log: Final = logging.getLogger(__name__)
 
+_ABANDONED_MAX: Final = 32  # threads of functions that go on without a lease, while others are handled
+
 Handler = Callable[[Message], Awaitable[object] | object]
 
 
@@ -41,7 +43,7 @@ class Worker:
         """Handle messages until `stop`, or until cancelled."""
         self._stop = stop = asyncio.Event()
         running: set[asyncio.Task[None]] = set()
-        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"worker-{self.topic}")
+        threads = ThreadPoolExecutor(self._concurrency + _ABANDONED_MAX, thread_name_prefix=f"worker-{self.topic}")
         stream = client.pop_stream(self.topic, prefetch=self._concurrency, visibility=self._visibility)
         stopping = asyncio.ensure_future(stop.wait())
         try:

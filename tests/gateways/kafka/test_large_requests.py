@@ -13,14 +13,16 @@ import pytest
 from tests.support.cluster import FEW_SHARDS
 from tests.support.kafka_admin import KEYS, Admin, code
 from tests.support.kafka_groups import committed, join_request, stable
-from tests.support.kafka_wire import KafkaGateway, gateway_on
+from tests.support.kafka_wire import FETCH, PRODUCE, KafkaGateway, fetch_request, gateway_on, produce_request
 from tests.support.large_requests import arrays, large_request
-from tests.support.waiting import async_until
+from tests.support.partitions import batch
+from tests.support.waiting import WAIT_S, async_until
 
 from holdfast.gateways.kafka.api import ClientInfo, RequestContext
 from holdfast.gateways.kafka.api_table import KAFKA_APIS
 from holdfast.kafka.error_codes import ErrorCode
 from holdfast.kafka.wire import ENTRIES_MAX, MalformedRequestError, WireReader
+from holdfast.vocabulary.errors import UnavailableError
 
 MANY = 10_000
 LONGEST_STEP_MS = 50  # of the processor's time; before, each of these took 100 to 600 ms
@@ -197,6 +199,70 @@ async def handle_many(gateway: KafkaGateway) -> None:
     assert most == 2
     await asyncio.gather(*(handle(100) for _ in range(10)))
     assert most == 10
+
+
+async def test_a_fetch_that_has_waited_does_not_stand_in_line_behind_large_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred consumers woken by a record went on one by one, each in a turn of the loop of its own."""
+    monkeypatch.setattr("holdfast.gateways.kafka.api._TURN_NS", 500_000_000)
+    async with coordinating(tmp_path) as gateway:
+        client, producer = await gateway.client(), await gateway.client()
+        await client.send(FETCH, 12, fetch_request("orders", {0: 0}, wait_ms=60_000))
+        await async_until(lambda: len(handled()) == 1)
+        await asyncio.sleep(0.6)  # noqa: TID251 (longer than a turn)
+        async with gateway.backend.large_requests.turns._lock, asyncio.timeout(WAIT_S):
+            await producer.ask(PRODUCE, 9, produce_request("orders", {0: batch("x")}))
+            await client.receive()
+
+
+async def test_lookups_that_wait_for_object_storage_take_no_places_from_others(tmp_path: Path) -> None:
+    async with coordinating(tmp_path, large_requests_max=1, lookup_slow_ms=50, lookup_ms=120_000) as gateway:
+        log, waiting = gateway.backend.log, asyncio.Event()
+
+        async def offset_for_timestamp(*given: object, **named: object) -> None:
+            waiting.set()
+            await asyncio.get_running_loop().create_future()
+
+        log.offset_for_timestamp = offset_for_timestamp  # type: ignore[method-assign]
+        partitions = [{"partition_index": number, "timestamp": 5} for number in range(2_000)]
+        asked = {"replica_id": -1, "topics": [{"name": "orders", "partitions": partitions}]}
+        await (await gateway.client()).send(KEYS["ListOffsets"], 9, asked)
+        await waiting.wait()
+        admin = Admin(gateway, await gateway.client())
+        async with asyncio.timeout(WAIT_S):
+            await admin.ask("DescribeGroups", groups=[f"a-group-{number}" for number in range(MANY)])
+
+
+async def test_large_metadata_requests_take_places(tmp_path: Path) -> None:
+    """Twenty took 400 MB while they took turns."""
+    async with coordinating(tmp_path, large_requests_max=1) as gateway:
+        large = gateway.backend.large_requests
+        request = large_request(KEYS["Metadata"], ("topics",), MANY)
+        small, client = await gateway.client(), await gateway.client()
+        async with large.slot(context(gateway), memoryview(request)):
+            await client.send_bytes(request)
+            await small.send_bytes(large_request(KEYS["Metadata"], ("topics",), 1))
+            await small.receive()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.receive(), 2)
+        await client.receive()
+
+
+async def test_what_names_nothing_learns_that_its_coordinator_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def elsewhere(*given: object) -> None:
+        raise UnavailableError("group coordinator", "it is elsewhere")
+
+    async with coordinating(tmp_path) as gateway:
+        admin = Admin(gateway, await gateway.client())
+        monkeypatch.setattr(gateway.backend.groups, "fetch_offsets", elsewhere)
+        monkeypatch.setattr(gateway.backend.groups, "leave", elsewhere)
+        fetched = await admin.ask("OffsetFetch", 9, groups=[{"group_id": "g", "topics": []}])
+        assert code(fetched.groups[0]) is not ErrorCode.NONE
+        left = await admin.ask("LeaveGroup", group_id="g", members=[])
+        assert code(left) is not ErrorCode.NONE
 
 
 async def test_a_member_with_too_many_protocols_is_refused(tmp_path: Path) -> None:

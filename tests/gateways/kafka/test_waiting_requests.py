@@ -176,3 +176,27 @@ async def test_a_client_that_is_gone_is_noticed_though_it_is_not_read(tmp_path: 
         await async_until(lambda: left() == 1)
         assert gateway.server.used_bytes < 3 * MIB
         clients[1].close()
+
+
+async def test_what_a_client_has_sent_before_it_closed_is_handled_after_a_pause(tmp_path: Path) -> None:
+    async with gateway_on(tmp_path, topics=ORDERS) as gateway:
+        await throttle(gateway, "tests")
+        client = await gateway.client()
+        unanswered = framed(PRODUCE, 9, produce_request("orders", {0: batch("x" * 5_000)}, acks=0))
+        await client.send_bytes(unanswered)
+        await async_until(lambda: unread(gateway) == 1)
+        await client.send_bytes(unanswered)
+        client.close()
+        await client.writer.wait_closed()
+        (connection,) = gateway.server.connections
+        for _ in range(2):
+            gateway.server.close_gone()
+            if connection._muted is not None:
+                connection._unmute()
+            await async_until(lambda: not gateway.server.connections or connection._muted is not None)
+        await async_until(lambda: end_of_orders(gateway) == 2)
+
+
+def end_of_orders(gateway: KafkaGateway) -> int:
+    found = gateway.backend.log.read_now("orders", 0, 0, bytes_max=MIB)
+    return 0 if found is None else found.high_watermark

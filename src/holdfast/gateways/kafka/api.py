@@ -51,7 +51,8 @@ class RequestContext:
     `access`: what its client may do; None: everything, because the listener has no authentication.
     `meter`: what it takes of its client's quotas; None: there are none.
     `begun`: false while it waits to be read: it has had no effect yet.
-    `turn_until_ns`: when its turn of the event loop should end.
+    `has_slot`: whether it has one of the places for large requests.
+    `turn_until_ns`: when its turn of the event loop should end; 0: it has not begun.
     """
 
     api: "Api"
@@ -68,15 +69,30 @@ class RequestContext:
     arrived_ns: int = 0
     turn_until_ns: int = 0
     begun: bool = True
+    has_slot: bool = False
+
+    def begin_turn(self) -> None:
+        """It has the event loop anew, after it has waited: for what is small, it does not stand in line behind large requests."""
+        self.turn_until_ns = stopwatch_ns() + _TURN_NS
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether others should have the event loop."""
+        return stopwatch_ns() > self.turn_until_ns
+
+    async def next_turn(self) -> None:
+        """Return when it has the event loop again."""
+        await self.backend.large_requests.turns.next()
+        self.begin_turn()
 
     async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
         """The entries of the request or of its response one by one, with turns of the event loop for others in between."""
-        self.turn_until_ns = self.turn_until_ns or stopwatch_ns() + _TURN_NS
+        if not self.turn_until_ns:
+            self.begin_turn()
         for entry in entries:
             yield entry
-            if stopwatch_ns() > self.turn_until_ns:
-                await self.backend.large_requests.turns.next()
-                self.turn_until_ns = stopwatch_ns() + _TURN_NS
+            if self.turn_is_over:
+                await self.next_turn()
 
     async def gather(self, function: Callable[[T], Awaitable[Result]], entries: Iterable[T]) -> list[Result]:
         """The results of `function` for each of the entries, in their order, some calls at a time."""

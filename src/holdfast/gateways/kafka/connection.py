@@ -516,9 +516,14 @@ class KafkaConnection(FrameReceiver):
 
     @property
     def unread_fd(self) -> int | None:
-        """The socket of a client that is not read, so that its end would go unnoticed; None: it is read."""
+        """The socket of a client that is not read behind a long poll, so that its end would go unnoticed; None: it will be read.
+
+        What a client has sent before it closed is handled: Produce requests that ask for no answer, when a pause is over.
+        """
         transport = self._transport
         if not self._read_paused or self._closing or transport is None or transport.is_closing():
+            return None
+        if self._muted is not None or not self._in_flight or not self._in_flight[0].api.long_poll:
             return None
         return int(transport.get_extra_info("socket").fileno())
 

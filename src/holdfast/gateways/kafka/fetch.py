@@ -153,19 +153,23 @@ async def _encode(
     if version >= _SESSIONS_FROM:
         out += INT16.pack(code) + INT32.pack(session_id)
     by_topic: dict[str | UUID, list[PartitionFetch]] = {}
-    async for read in call.each(reads):
+    for read in reads:
         by_topic.setdefault(read.wanted.key[0], []).append(read)
+        if call.turn_is_over:
+            await call.next_turn()
     out += encode_length(len(by_topic), flexible=flexible)
-    async for named, listed in call.each(by_topic.items()):
+    for named, listed in by_topic.items():
         out += named.bytes if isinstance(named, UUID) else encode_string(named, flexible=flexible)
         out += encode_length(len(listed), flexible=flexible)
-        async for read in call.each(listed):
+        for read in listed:
             out += _partition(version, read) + encode_length(read.size, flexible=flexible)
             if read.size:
                 chunks += (bytes(out), *read.batches)
                 out.clear()
             if flexible:
                 out += _leader_tags(call, read, leaders, rack)
+            if call.turn_is_over:
+                await call.next_turn()
         if flexible:
             out += NO_TAGS
     if flexible:

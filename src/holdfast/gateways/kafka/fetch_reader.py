@@ -113,6 +113,7 @@ class _PartitionReads:
         remote_deadline = max(deadline, began + self._call.backend.settings.fetch_read_ms / 1000)
         enough_at: float | None = None
         while True:
+            self._call.begin_turn()
             got = await self._read_all()
             reads = [read for read in self._reads if read is not None]
             waiting = any(read.remote is not None or read.deferred for read in reads)
@@ -163,7 +164,7 @@ class _PartitionReads:
                 self._forget(old.source)  # there is more by now; what it brought would be thrown away
         left = bytes_max - sum(read.size for read in self._reads if read is not None)
         to_begin: list[tuple[PartitionFetch, Hashable]] = []
-        async for at in self._call.each(to_read):
+        for at in to_read:  # not by `each`: it takes its time, and every consumer sends this
             read = self._reads[at] = PartitionFetch(self._wanted[at])
             # Nearly full: a read would mostly return more than fits, and be wasted.
             room = left if left == bytes_max or left > bytes_max // _NEARLY_FULL else 0
@@ -173,6 +174,8 @@ class _PartitionReads:
             if read.size > max(0, min(left, read.wanted.bytes_max)) and left < bytes_max:
                 read.batches, read.size = (), 0  # the others filled the response: next time
             left -= read.size
+            if self._call.turn_is_over:
+                await self._call.next_turn()
         self._begin(to_begin, left)
         return bytes_max - left
 

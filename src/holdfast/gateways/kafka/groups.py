@@ -217,7 +217,7 @@ async def leave_group(call: RequestContext, request: Any) -> ResponseFields:
         _check_authorized(call, Operation.READ, request.group_id)
         left = [
             each
-            async for some in call.each(in_batches(leaving, _LEAVING_TOGETHER))
+            async for some in call.each(in_batches(leaving, _LEAVING_TOGETHER) if leaving else ((),))
             for each in await call.backend.groups.leave(request.group_id, some)
         ]
     except HoldfastError as error:

@@ -35,15 +35,22 @@ class LargeRequests:
 
     @asynccontextmanager
     async def slot(self, call: "RequestContext", body: memoryview) -> AsyncIterator[None]:
-        """One of the places for large requests, for the body; small ones need none."""
+        """One of the places for large requests, for the body or until `leave`; small ones need none."""
         if len(body) <= _SMALL_BYTES:
             yield
             return
         with _not_begun(call):
             await self._slots.acquire()
+        call.has_slot = True
         try:
             yield
         finally:
+            self.leave(call)
+
+    def leave(self, call: "RequestContext") -> None:
+        """Leave its place, if it has one, to others: it has ended, or waits for what they may not need."""
+        if call.has_slot:
+            call.has_slot = False
             self._slots.release()
 
     async def decode(self, call: "RequestContext", body: memoryview) -> Any:
@@ -60,8 +67,10 @@ class LargeRequests:
 
     async def read(self, call: "RequestContext", body: memoryview, work: Callable[[], T]) -> T:
         """The result of reading a request. Raises what it raises."""
+        if len(body) <= _SMALL_BYTES:
+            return work()
         with _not_begun(call):
-            return await self.run(work, large=len(body) > _SMALL_BYTES)
+            return await self.run(work, large=True)
 
     async def run(self, work: Callable[[], T], *, large: bool) -> T:
         """The result of `work`, which touches nothing that belongs to the loop. Raises what it raises."""

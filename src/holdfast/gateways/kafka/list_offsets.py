@@ -97,6 +97,7 @@ class _Lookups:
         timeout_ms = min(settings.lookup_ms, asked_ms) if asked_ms > 0 else settings.lookup_ms
         self._until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._duplicates = duplicates
+        self._is_slow: asyncio.TimerHandle | None = None
 
     async def topic(self, topic: Any) -> ResponseFields:
         """The offsets of all partitions of a topic."""
@@ -109,6 +110,9 @@ class _Lookups:
         elif all(each.timestamp in (EARLIEST, LATEST) for each in topic.partitions):  # known at once
             partitions = [await self._lookup(topic.name, each) async for each in call.each(topic.partitions)]
         else:
+            if self._is_slow is None:  # object storage holds up nobody who does not need it
+                slow_s, leave = call.backend.settings.lookup_slow_ms / 1000, call.backend.large_requests.leave
+                self._is_slow = asyncio.get_running_loop().call_later(slow_s, leave, call)
             partitions = await _side_by_side(call, (self._within_limits(topic.name, each) for each in topic.partitions))
         return {"name": topic.name, "partitions": partitions}
 

@@ -80,6 +80,11 @@ def _read(version: int, body: memoryview, *, flexible: bool, entries_max: int = 
 
 async def metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Brokers, and topics by name, by id, or all of them."""
+    async with call.backend.large_requests.slot(call, body):
+        return await _metadata(call, body)
+
+
+async def _metadata(call: RequestContext, body: memoryview) -> ResponseChunks:
     backend, version, large = call.backend, call.version, call.backend.large_requests
     flexible = call.api.is_flexible(version)
     read = partial(_read, version, body, flexible=flexible, entries_max=large.entries_max)

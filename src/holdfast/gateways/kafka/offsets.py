@@ -61,6 +61,7 @@ async def offset_commit(call: RequestContext, request: Any) -> ResponseFields:
                     topic_id="" if topic.topic_id == ZERO_UUID else topic.topic_id.hex,
                 )
     codes = await _commit(call, request, offsets)
+    call.begin_turn()
     return {
         "topics": [
             {
@@ -167,7 +168,7 @@ async def _found(
         return dict(await groups.fetch_offsets(group_id))
     known = (topic for topic in requested if not topic.code)
     wanted = (TopicPartition(topic.name, number) for topic in known for number in topic.partitions)
-    found: dict[TopicPartition, CommittedOffset] = {}
+    found = dict(await groups.fetch_offsets(group_id, ()))  # whether it may be asked at all
     async for some in call.each(in_batches(wanted, _TOGETHER)):
         found.update(await groups.fetch_offsets(group_id, some))
     return found
