@@ -18,6 +18,7 @@ from bench.heap.threads import on_thread
 from holdfast.testing.server_process import ServerProcess, free_port
 from holdfast.vocabulary.errors import UnavailableError
 
+_DEBIAN: Final = "/usr/lib/rabbitmq/bin"
 _QUEUE: Final = short(b"jobs")
 _DURABLE: Final = b"\x02"
 _QUORUM: Final = long(short(b"x-queue-type") + b"S" + long(b"quorum"))
@@ -27,8 +28,10 @@ _PRIORITY_MAX: Final = 31
 _PRIORITIES_OF_ONE: Final = 32  # how many of ours are one of theirs
 
 
-def _program(name: str) -> str:
-    found = shutil.which(name)
+def program(name: str) -> str:
+    """Where it is. `UnavailableError`: nowhere."""
+    # Debian's is looked for first: the one of the same name on its PATH becomes another user, who may write nowhere here.
+    found = shutil.which(name, path=_DEBIAN) or shutil.which(name)
     if found is None:
         raise UnavailableError(name, "not installed")
     return found
@@ -40,7 +43,7 @@ class EpmdServer(ServerProcess):
     name = "epmd"
 
     def argv(self) -> list[str]:
-        return [_program("epmd"), "-port", str(self.port), "-address", "127.0.0.1"]
+        return [program("epmd"), "-port", str(self.port), "-address", "127.0.0.1"]
 
 
 class RabbitmqServer(ServerProcess):
@@ -78,7 +81,7 @@ class RabbitmqServer(ServerProcess):
             "RABBITMQ_CONFIG_FILES": none / "more",
             "RABBITMQ_ADVANCED_CONFIG_FILE": none / "advanced",
         }
-        return ["env", *(f"{name}={value}" for name, value in settings.items()), _program("rabbitmq-server")]
+        return ["env", *(f"{name}={value}" for name, value in settings.items()), program("rabbitmq-server")]
 
 
 class RabbitmqClient:
