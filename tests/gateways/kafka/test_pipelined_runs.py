@@ -4,6 +4,7 @@ The disk reports when the test lets it, so that requests are in flight at every 
 """
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,18 +37,26 @@ class HeldDisk:
     """The WAL's reports of groups, held back until they are let go."""
 
     def __init__(self, gateway: KafkaGateway) -> None:
-        self._writer: Any = gateway.node.agent.wal._writer
-        self._reports = self._writer._reports
-        self._held: list[Any] = []
+        writer: Any = gateway.node.agent.wal._writer
+        self._report = writer._reports.synced
+        self._lock, self._holds, self._held = threading.Lock(), False, list[Any]()
+        writer._reports = writer._reports._replace(synced=self._synced)
 
     def hold(self) -> None:
-        self._writer._reports = self._reports._replace(synced=self._held.append)
+        self._holds = True
 
     def let_go(self) -> None:
-        self._writer._reports = self._reports
-        held, self._held = self._held, []
-        for group in held:
-            self._reports.synced(group)
+        with self._lock:
+            self._holds, held, self._held = False, self._held, []
+            for group in held:
+                self._report(group)
+
+    def _synced(self, group: Any) -> None:
+        with self._lock:  # what the WAL's thread reports while it is let go is neither lost nor too early
+            if self._holds:
+                self._held.append(group)
+            else:
+                self._report(group)
 
 
 @contextmanager
