@@ -82,11 +82,8 @@ class KafkaConnection(FrameReceiver):
         self._requests_max = self._settings.requests_in_flight_max
         self._in_flight_bytes_max = self._settings.in_flight_bytes_max
         self._read_paused = self._write_paused = self._stopping = self._pumping = False
-        self._limits: tuple[str, int, ClientLimits | None] = (
-            "",
-            -1,
-            None,
-        )  # of a client id, at a version of the quotas
+        # Of a client id, at a version of the quotas.
+        self._limits: tuple[str, int, ClientLimits | None] = ("", -1, None)
         self.active_at_ms = self.write_paused_at_ms = self.frame_at_ms
         self._run_reader: RunReader | None = None if native is None else self._new_run_reader(native.RunReader)
 
@@ -177,14 +174,11 @@ class KafkaConnection(FrameReceiver):
 
     def eof_received(self) -> bool:
         """The client sends nothing more. A pop ends; if it has leased something, the client is told so before this closes."""
-        request, transport = self._in_flight[0] if len(self._in_flight) == 1 else None, self._transport
-        if (
-            not (
-                isinstance(request, InFlightRequest) and request.api.key is ApiKey.HEAP_POP and request.task is not None
-            )
-            or transport is None
-            or not transport.can_write_eof()  # TLS is closed for both directions
-        ):
+        transport = self._transport
+        if len(self._in_flight) != 1 or transport is None or not transport.can_write_eof():
+            return False  # TLS is closed for both directions
+        request = self._in_flight[0]
+        if not isinstance(request, InFlightRequest) or request.api.key is not ApiKey.HEAP_POP or request.task is None:
             return False
         request.task.cancel()
         request.task.add_done_callback(lambda _: self.close())  # after `_task_done`, which sends the response
@@ -539,11 +533,10 @@ class KafkaConnection(FrameReceiver):
         if self._unparsed is not None and not self._closing and not self._stopping:
             self._parse_on()
         server = self._server
-        pause = self._stopping
-        if (
-            not pause and self._frame is None
-        ):  # one that has begun to arrive takes no more memory; not read, it would keep it
-            pause = (
+        # A request that has begun to arrive takes no more memory; not read, it would keep what it has.
+        pause = self._stopping or (
+            self._frame is None
+            and (
                 self._write_paused
                 or self._muted is not None
                 or self._held is not None
@@ -553,6 +546,7 @@ class KafkaConnection(FrameReceiver):
                 or self._queued_bytes >= self._queued_bytes_max
                 or (self._bytes > 0 and server.used_bytes >= server.bytes_max)
             )
+        )
         if pause:
             self._disarm()  # whoever responds looks whether there is room, and goes on reading
         if self.waits_for_memory and not self._closing:
