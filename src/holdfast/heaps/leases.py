@@ -94,7 +94,8 @@ class Leases:
             groups[group] += several
         answers = [self._ack(*group, mine) for group, mine in groups.items()]
         try:
-            results = await asyncio.gather(*answers)
+            # One is awaited as it is: a task around it took half of this client's time.
+            results = [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)
         finally:
             self.forget(settling)
         for mine, found in zip(groups.values(), results, strict=True):
