@@ -95,8 +95,6 @@ def test_a_task_runs_once_while_the_server_is_restarted(node: ServeProcess, tmp_
 
 @pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
 def test_a_task_that_keeps_the_processor_runs_once_in_every_pool(project: Project, pool: str) -> None:
-    if pool == "gevent":
-        pytest.importorskip("gevent")
     ann, bob = project.worker("ann", "-P", pool).ready(), project.worker("bob", "-P", pool).ready()
     project.send(SPIN, "busy", 2.5 * LEASE_S)
     project.journal.wait("end", "busy", context=lambda: ann.log + bob.log)
