@@ -25,7 +25,7 @@ from holdfast.celery.messages import (
     priority_of,
     safe_name,
 )
-from holdfast.celery.signals import task_lost
+from holdfast.celery.signals import task_lost, was_killed
 from holdfast.heap.administration import HeapDescription
 from holdfast.heaps.message import Message
 from holdfast.log.topics import UnknownTopicError
@@ -48,7 +48,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self._on_collect.cancel()  # nothing is restored at the exit, and its registry keeps the channel from being collected
 
     def ack(self, delivery_tag: str) -> None:
-        """The message is done."""
+        """The message is done; or its greenlet was killed, and it failed."""
+        if was_killed(delivery_tag):
+            self.reject(delivery_tag, requeue=True)
+            return
         self.channel.deliveries.ack(delivery_tag)
         super().ack(delivery_tag)
 
