@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.celery_worker import Project
 from tests.support.server_process import ServeProcess
-from tests.support.waiting import until
+from tests.support.waiting import WAIT_S, until
 
 from holdfast.vocabulary.clock import RealClock
 
@@ -95,8 +95,6 @@ def test_a_task_runs_once_while_the_server_is_restarted(node: ServeProcess, tmp_
 
 @pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
 def test_a_task_that_keeps_the_processor_runs_once_in_every_pool(project: Project, pool: str) -> None:
-    if pool == "gevent":
-        pytest.importorskip("gevent")
     ann, bob = project.worker("ann", "-P", pool).ready(), project.worker("bob", "-P", pool).ready()
     project.send(SPIN, "busy", 2.5 * LEASE_S)
     project.journal.wait("end", "busy", context=lambda: ann.log + bob.log)
@@ -117,3 +115,18 @@ def test_a_worker_that_is_stopped_finishes_its_task_and_gives_the_others_back(pr
         project.journal.wait("end", name, context=lambda: bob.log)
     until(lambda: project.unsettled() == 0)
     assert [project.journal.count("start", name) for name in ("running", "one", "two")] == [1, 1, 1]
+
+
+def test_tasks_whose_greenlets_are_killed_by_a_cold_shutdown_are_run_again(project: Project) -> None:
+    ann = project.worker("ann", "-P", "gevent", "-c", "2").ready()
+    project.send(SLEEP, "one", 2 * LEASE_S)
+    project.journal.wait("start", "one", context=lambda: ann.log)
+    project.send(SPIN, "two", 2)  # it is in this greenlet that the signal is handled
+    project.journal.wait("start", "two", context=lambda: ann.log)
+    ann.process.send_signal(signal.SIGQUIT)
+    ann.process.wait(WAIT_S)
+    bob = project.worker("bob")
+    for name in ("one", "two"):
+        project.journal.wait("end", name, context=lambda: bob.log)
+    until(lambda: project.unsettled() == 0)
+    assert [project.journal.count("start", name) for name in ("one", "two")] == [2, 2]

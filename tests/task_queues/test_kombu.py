@@ -132,6 +132,21 @@ def test_temporary_queues_get_what_their_bindings_match_from_their_declaration_o
     assert sorted(found) == ["all", "all", "answer", "yes"]
 
 
+def test_a_temporary_queue_is_one_and_the_same_for_all_connections_of_a_process(connection: Connection) -> None:
+    queue = Queue("results", routing_key="results", expires=60)  # as Celery's `rpc://`
+    first, producer = connection.clone(), Producer(connection.default_channel)
+    queue(first.default_channel).declare()
+    producer.publish({"n": 1}, routing_key="results")
+    until(lambda: queue(first.default_channel).queue_declare(passive=True).message_count == 1)
+    with Consumer(connection.default_channel, [queue], callbacks=[lambda body, _: bodies.append(body)], no_ack=True):
+        bodies: list[Any] = []
+        connection.drain_events(timeout=30)
+        first.release()
+        producer.publish({"n": 2}, routing_key="results")
+        connection.drain_events(timeout=30)
+    assert bodies == [{"n": 1}, {"n": 2}]
+
+
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:
     connection = Connection("holdfast://127.0.0.1:1", transport_options={"connect_timeout": 0.2})
     with pytest.raises(connection.connection_errors) as raised:

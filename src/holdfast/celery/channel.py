@@ -15,7 +15,7 @@ from kombu.transport import virtual
 
 from holdfast.celery.broker import CeleryBroker
 from holdfast.celery.deliveries import ChannelDeliveries
-from holdfast.celery.exchanges import TemporaryQueue, matcher
+from holdfast.celery.exchanges import matcher
 from holdfast.celery.messages import (
     PRIORITY_MAX,
     delay_of,
@@ -25,7 +25,7 @@ from holdfast.celery.messages import (
     priority_of,
     safe_name,
 )
-from holdfast.celery.signals import task_lost
+from holdfast.celery.signals import task_lost, was_killed
 from holdfast.heap.administration import HeapDescription
 from holdfast.heaps.message import Message
 from holdfast.log.topics import UnknownTopicError
@@ -48,7 +48,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self._on_collect.cancel()  # nothing is restored at the exit, and its registry keeps the channel from being collected
 
     def ack(self, delivery_tag: str) -> None:
-        """The message is done."""
+        """The message is done; or its greenlet was killed, and it failed."""
+        if was_killed(delivery_tag):
+            self.reject(delivery_tag, requeue=True)
+            return
         self.channel.deliveries.ack(delivery_tag)
         super().ack(delivery_tag)
 
@@ -110,8 +113,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             )
         )
         if temporary:
-            self.connection.temporary.setdefault(queue, TemporaryQueue(queue))
-            self._broker.exchanges.bind(self.connection.temporary[queue], "", queue, matcher("direct", queue, None))
+            declared = self.connection.temporary
+            if queue not in declared:
+                declared[queue] = self._broker.exchanges.declare(queue, self.connection.inbox)
+            self._broker.exchanges.bind(declared[queue], "", queue, matcher("direct", queue, None))
         else:
             self._broker.declare(queue, self._settings)
 
@@ -209,9 +214,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._no_ack.add(queue)
         temporary = self.connection.temporary.get(queue)
         if temporary is not None:
-            temporary.on_ready = partial(self.connection.inbox.put, partial(_weak(self._take), temporary))
-            for _ in range(len(temporary.buffered)):
-                temporary.on_ready()
+            temporary.consume(self.connection.inbox, partial(_weak(self._take), queue))
         else:
             self.deliveries.consume(queue, self._heap(queue))
 
@@ -223,16 +226,16 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._no_ack.discard(queue)
             temporary = self.connection.temporary.get(queue)
             if temporary is not None:
-                temporary.on_ready = None
+                temporary.cancel(self.connection.inbox)
             else:
                 self.deliveries.cancel(queue)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         temporary = self.connection.temporary.get(queue)
         if temporary is not None:
-            if not temporary.buffered:
+            message: dict[str, Any] | None = temporary.take()
+            if message is None:
                 raise Empty
-            message: dict[str, Any] = temporary.buffered.popleft()
             return message
         try:
             while (found := self.deliveries.get(self._heap(queue))) is not None:
@@ -249,9 +252,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.deliveries.ack(message.delivery_tag)
         return message
 
-    def _take(self, queue: TemporaryQueue) -> None:
-        if queue.buffered and queue.name in self.connection._callbacks:
-            self.connection._deliver(queue.buffered.popleft(), queue.name)
+    def _take(self, queue: str) -> None:
+        temporary = self.connection.temporary.get(queue)
+        if temporary is None or queue not in self.connection._callbacks:
+            return
+        message = temporary.take()
+        if message is not None:
+            self.connection._deliver(message, queue)
 
     def _on_message(self, queue: str, message: Message) -> None:
         tag = delivery_tag(message)

@@ -1,8 +1,10 @@
 """Exchanges as topics, and temporary queues as their readers: how announcements, replies and events travel.
 
 The rules: a temporary queue (auto-delete, exclusive, or one that expires) is no heap but a position in the topics of its exchanges:
-it begins at their end, keeps what its bindings match, and nothing remains of it when its process is gone, or nobody refers to it. A
-reader goes on whatever it meets: a worker without it obeys no command. Topics forget by time.
+it begins at their end, keeps what its bindings match, and nothing remains of it when its process is gone, or nobody refers to it.
+Connections of one process that declare it have one and the same: Celery declares a queue for results with the connection that
+sends a task, and consumes it with another one, later. A reader goes on whatever it meets: a worker without it obeys no command.
+Topics forget by time.
 """
 
 import asyncio
@@ -13,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from weakref import ref
+from weakref import WeakSet, WeakValueDictionary, ref
 
+from holdfast.celery.inbox import Inbox
 from holdfast.celery.messages import decode, encode, safe_name
 from holdfast.client.topic_log import LogEntry, TopicLog
 from holdfast.heaps.background import BackgroundHeaps
@@ -36,19 +39,38 @@ Matches = Callable[[str], bool]
 
 
 class TemporaryQueue:
-    """What was read and not taken yet; the oldest is dropped when there is too much. `on_ready`: there is something."""
+    """What was read and not taken yet; the oldest is dropped when there is too much. `holders`: of connections that declared it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.buffered: deque[dict[str, Any]] = deque(maxlen=_BUFFERED_MAX)
-        self.on_ready: Callable[[], None] | None = None
+        self.holders: WeakSet[Inbox] = WeakSet()
         self.readers: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self.binding = asyncio.Lock()
+        self._consumers: dict[ref[Inbox], Callable[[], None]] = {}
 
     def put(self, message: dict[str, Any]) -> None:
         """On the thread of leases."""
         self.buffered.append(message)
-        if self.on_ready is not None:
-            self.on_ready()
+        for inbox, on_ready in list(self._consumers.items()):
+            _put(inbox, on_ready)
+
+    def take(self) -> dict[str, Any] | None:
+        """The oldest one, if there is one: other connections may take it."""
+        try:
+            return self.buffered.popleft()
+        except IndexError:
+            return None
+
+    def consume(self, inbox: Inbox, on_ready: Callable[[], None]) -> None:
+        """Have `on_ready` called for each message, also for those that are here."""
+        self._consumers[ref(inbox)] = on_ready
+        for _ in range(len(self.buffered)):
+            inbox.put(on_ready)
+
+    def cancel(self, inbox: Inbox) -> None:
+        """Call it no more."""
+        self._consumers.pop(ref(inbox), None)
 
 
 @dataclass(slots=True)
@@ -67,6 +89,16 @@ class Exchanges:
         self._heaps, self._prefix = heaps, prefix
         self._known: set[str] = set()
         self._loaded = False
+        self._queues: WeakValueDictionary[str, TemporaryQueue] = WeakValueDictionary()
+
+    def declare(self, queue: str, holder: Inbox) -> TemporaryQueue:
+        """The temporary queue of a name, for another connection."""
+        return self._heaps.call(self._declare(queue, holder))
+
+    def release(self, queue: TemporaryQueue, holder: Inbox) -> None:
+        """A connection needs it no more."""
+        queue.cancel(holder)
+        self._heaps.call(self._release(queue, holder))
 
     def publish(self, exchange: str, routing_key: str, message: dict[str, Any], *, wait: bool) -> None:
         """Append a message to an exchange's topic; with `wait`, until it is durable."""
@@ -84,9 +116,8 @@ class Exchanges:
             self._heaps.call(self._bind(queue, exchange, routing_key, matches))
 
     def delete(self, queue: TemporaryQueue) -> None:
-        """Read no more."""
-        readers, queue.readers = list(queue.readers.values()), {}
-        self._heaps.call(_end(readers))
+        """Read no more, and forget what was read."""
+        self._heaps.call(self._delete(queue))
 
     def _load(self) -> None:
         if not self._loaded:
@@ -110,7 +141,27 @@ class Exchanges:
             await self._ensure(topic)
             await self._heaps.log.append(topic, key, value)
 
+    async def _declare(self, name: str, holder: Inbox) -> TemporaryQueue:
+        found = self._queues.setdefault(name, TemporaryQueue(name))
+        found.holders.add(holder)
+        return found
+
+    async def _release(self, queue: TemporaryQueue, holder: Inbox) -> None:
+        queue.holders.discard(holder)
+        if not queue.holders:
+            await self._delete(queue)
+
+    async def _delete(self, queue: TemporaryQueue) -> None:
+        readers, queue.readers = list(queue.readers.values()), {}
+        queue.buffered.clear()
+        await _end(readers)
+
     async def _bind(self, queue: TemporaryQueue, exchange: str, routing_key: str, matches: Matches) -> None:
+        async with queue.binding:
+            if (exchange, routing_key) not in queue.readers:
+                await self._begin(queue, exchange, routing_key, matches)
+
+    async def _begin(self, queue: TemporaryQueue, exchange: str, routing_key: str, matches: Matches) -> None:
         topic = self._topic(exchange)
         await self._ensure(topic)
         found = await self._heaps.log.topic(topic)
@@ -152,6 +203,12 @@ def _take(topic: str, entry: LogEntry, matches: Matches, queue: "ref[TemporaryQu
             found.put(decode(entry.value))
     except (UnicodeDecodeError, InvalidError) as error:
         _log.warning("record %d of topic %s is skipped: %s", entry.offset, topic, error)
+
+
+def _put(inbox: "ref[Inbox]", call: Callable[[], None]) -> None:
+    found = inbox()
+    if found is not None:
+        found.put(call)
 
 
 async def _end(readers: list[asyncio.Task[None]]) -> None:

@@ -1,4 +1,5 @@
-"""What a worker is told: that the lease of a task is lost. The task is terminated where the pool can do that.
+"""What a worker is told: that the lease of a task is lost. The task is terminated where the pool can do that. And what Celery's
+signals tell of a task: that its greenlet was killed.
 
     @lease_lost.connect
     def told(sender, message_id, reason, request, **_): ...
@@ -10,7 +11,7 @@ import logging
 import sys
 from typing import Any, Final
 
-from celery.signals import worker_ready
+from celery.signals import task_postrun, worker_ready
 from celery.utils.dispatch import Signal
 
 from holdfast.celery.messages import delivery_tag
@@ -22,11 +23,30 @@ lease_lost: Final = Signal(name="lease_lost", providing_args={"message_id", "rea
 """Sent by the worker with the id of the message, the reason, and Celery's request if the task runs."""
 
 _pools: dict[str, Any] = {}
+_killed: set[str] = set()
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _remember_pool(sender: Any = None, **_: Any) -> None:
     _pools["pool"] = getattr(sender, "pool", None)
+
+
+@task_postrun.connect  # type: ignore[untyped-decorator]
+def _note_killed(task: Any = None, task_id: str = "", **_: Any) -> None:
+    greenlet, state = sys.modules.get("greenlet"), sys.modules.get("celery.worker.state")
+    if greenlet is None or state is None or not isinstance(sys.exc_info()[1], greenlet.GreenletExit):
+        return
+    tag = task.request.get("holdfast_lease")
+    if tag and task.acks_late and task_id not in state.revoked:
+        _killed.add(tag)
+
+
+def was_killed(tag: str) -> bool:
+    """Whether the greenlet of a task was killed, and nobody has revoked the task. Celery acknowledges it all the same."""
+    if tag not in _killed:
+        return False
+    _killed.discard(tag)
+    return True
 
 
 def task_lost(message: Message, reason: str) -> None:
@@ -41,7 +61,7 @@ def task_lost(message: Message, reason: str) -> None:
     try:
         request.cancel(pool, emit_retry=False)
         _log.warning("%s was terminated", what)
-    except (NotImplementedError, OSError, AttributeError) as error:  # threads and greenlets cannot be
+    except (NotImplementedError, OSError, AttributeError) as error:  # threads cannot be
         _log.warning("%s cannot be terminated in this pool and goes on: %s", what, error or type(error).__name__)
 
 

@@ -77,7 +77,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         if self.temporary and not is_inherited:
             exchanges = self.broker.exchanges
             for queue in self.temporary.values():
-                exchanges.delete(queue)
+                exchanges.release(queue, self.inbox)
         self.temporary.clear()
         self.inbox.close()
 

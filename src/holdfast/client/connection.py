@@ -5,11 +5,13 @@ response to the abandoned request.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import BrokerLogin
+from holdfast.client.own_thread import at_first_address
 from holdfast.kafka.codec import decode_response, encode_request
 from holdfast.kafka.wire import INT32
 from holdfast.vocabulary.errors import UnavailableError
@@ -66,7 +68,7 @@ class BrokerConnection:
             await self._drop()
             login = self._login
             tls = await login.context() if login is not None else None
-            self._streams = await asyncio.open_connection(self._address.host, self._address.port, ssl=tls)
+            self._streams = await _connected(self._address, tls)
             if login is not None:
                 await login.log_in(self._exchange)
         return self._streams
@@ -90,6 +92,15 @@ class BrokerConnection:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].transport.abort()
+
+
+async def _connected(
+    address: BrokerAddress, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    name = address.host if tls is not None else None
+    return await at_first_address(
+        *address, lambda host: asyncio.open_connection(host, address.port, ssl=tls, server_hostname=name)
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.client.addresses import BrokerAddress
 from holdfast.client.broker_login import BrokerLogin, LoginRefusedError
-from holdfast.client.own_thread import ip_addresses
+from holdfast.client.own_thread import at_first_address
 from holdfast.heap.wire import HeapRequest, PopRequest, decode_response, encode_request
 from holdfast.kafka import codec as kafka_codec
 from holdfast.kafka.api_keys import ApiKey
@@ -221,19 +221,12 @@ async def open_heap_connection(
 
 
 async def _connected(address: BrokerAddress, tls: ssl.SSLContext | None) -> HeapConnection:
-    """At the first address of the host that can be reached. `OSError`."""
     loop, name = asyncio.get_running_loop(), address.host if tls is not None else None
-    failure: OSError | None = None
-    for host in await ip_addresses(*address):
-        try:
-            _, connection = await loop.create_connection(
-                lambda: HeapConnection(address), host, address.port, ssl=tls, server_hostname=name
-            )
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            failure = error
-        else:
-            return connection
-    assert failure is not None
-    raise failure
+
+    async def connect(host: str) -> HeapConnection:
+        _, connection = await loop.create_connection(
+            lambda: HeapConnection(address), host, address.port, ssl=tls, server_hostname=name
+        )
+        return connection
+
+    return await at_first_address(*address, connect)

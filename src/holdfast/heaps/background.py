@@ -24,9 +24,15 @@ class BackgroundHeaps:
     def __init__(self, loop: NativeLoop, bootstrap: str) -> None:
         self.loop, self.bootstrap = loop, bootstrap
         self._stack = AsyncExitStack()
-        self.client: HeapClient = loop.call(self._open())
-        self.log: TopicLog = loop.call(self._open_log())
-        loop.on_close(self._stack.aclose)
+        self.client: HeapClient
+        self.log: TopicLog
+
+    async def open(self) -> None:
+        """Connects to nothing before that is needed."""
+        self.client = await self._stack.enter_async_context(connect(self.bootstrap))
+        self.log = TopicLog(self.bootstrap)
+        self._stack.push_async_callback(self.log.close)
+        self.loop.on_close(self._stack.aclose)
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The result of a call of `client`."""
@@ -61,23 +67,19 @@ class BackgroundHeaps:
             with suppress(asyncio.CancelledError, HoldfastError):
                 await self.client.release(await task)
 
-    async def _open(self) -> HeapClient:
-        return await self._stack.enter_async_context(connect(self.bootstrap))
-
-    async def _open_log(self) -> TopicLog:
-        log = TopicLog(self.bootstrap)
-        self._stack.push_async_callback(log.close)
-        return log
-
 
 def background_heaps(bootstrap: str) -> BackgroundHeaps:
     """This process's client of a cluster, opened at the first use. Nothing is connected before it is needed."""
     loop = native_loop()
-    found = loop.resources.get(bootstrap)
-    if found is None:
-        with loop.opening:
-            found = loop.resources.get(bootstrap)
-            if found is None:
-                found = loop.resources[bootstrap] = BackgroundHeaps(loop, bootstrap)
-    result: BackgroundHeaps = found
-    return result
+    found: BackgroundHeaps | None = loop.resources.get(bootstrap)
+    return found if found is not None else loop.call(_opened(loop, bootstrap))
+
+
+async def _opened(loop: NativeLoop, bootstrap: str) -> BackgroundHeaps:
+    async with loop.opening:
+        found: BackgroundHeaps | None = loop.resources.get(bootstrap)
+        if found is None:
+            found = BackgroundHeaps(loop, bootstrap)
+            await found.open()
+            loop.resources[bootstrap] = found
+        return found

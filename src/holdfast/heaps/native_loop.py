@@ -1,8 +1,9 @@
 """An event loop on an operating system's thread, one per process, for frameworks that run tasks: Celery, Dramatiq, taskiq.
 
 Leases are renewed here. The rules: nothing that a task does keeps this thread from running, but code that holds the interpreter's
-lock; so it is a real thread also where gevent has replaced `threading`. It belongs to one process: a fork starts another one, and
-is refused by its parent's.
+lock; so it is a real thread also where gevent has replaced `threading`, before or after it was started. Who waits for it holds no
+lock: other greenlets of its thread may want that one. It belongs to one process: a fork starts another one, and is refused by its
+parent's.
 """
 
 import asyncio
@@ -12,15 +13,20 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Coroutine
-from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.vocabulary.errors import UsageError
+from holdfast.vocabulary.unpatched import unpatched
 
 T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 _CLOSE_WAIT_S: Final = 5.0
+
+
+def _lock() -> Any:
+    """One of the operating system's: for moments in which no other greenlet runs."""
+    return unpatched("_thread", "allocate_lock")()
 
 
 class _Waiter(Protocol):
@@ -33,7 +39,7 @@ class _Waiter(Protocol):
 
 class _ThreadWaiter:
     def __init__(self) -> None:
-        self._lock = _original("_thread", "allocate_lock")()
+        self._lock = _lock()
         self._lock.acquire()
 
     def wait(self, timeout: float | None) -> bool:
@@ -50,7 +56,7 @@ class _GreenletWaiter:
         import gevent
         from gevent.event import Event
 
-        self._event = Event()
+        self._event, self._closing, self._closed = Event(), _lock(), False
         self._watcher = gevent.get_hub().loop.async_()
         self._watcher.start(self._event.set)
 
@@ -58,11 +64,15 @@ class _GreenletWaiter:
         try:
             return bool(self._event.wait(timeout))
         finally:
-            self._watcher.stop()
-            self._watcher.close()
+            with self._closing:
+                self._closed = True
+                self._watcher.stop()
+                self._watcher.close()
 
     def wake(self) -> None:
-        self._watcher.send()
+        with self._closing:
+            if not self._closed:  # somebody still waits
+                self._watcher.send()
 
 
 class NativeLoop:
@@ -71,12 +81,12 @@ class NativeLoop:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.resources: dict[object, Any] = {}
-        self.opening = Lock()
+        self.opening = asyncio.Lock()
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._running: set[asyncio.Task[Any]] = set()
         self.loop: asyncio.AbstractEventLoop
         started = _ThreadWaiter()  # a moment: it is fine to block greenlets
-        _original("_thread", "start_new_thread")(self._serve, (started,))
+        unpatched("_thread", "start_new_thread")(self._serve, (started,))
         started.wait(None)
 
     @property
@@ -158,7 +168,7 @@ class NativeLoop:
         self.loop.run_forever()
 
 
-_starting = Lock()
+_starting = _lock()
 _current: NativeLoop | None = None
 
 
@@ -171,13 +181,6 @@ def native_loop() -> NativeLoop:
         return _current
 
 
-def _original(module: str, name: str) -> Any:
-    """A name as it was before gevent replaced it."""
-    if "gevent.monkey" in sys.modules:
-        return sys.modules["gevent.monkey"].get_original(module, name)
-    return getattr(sys.modules[module], name)
-
-
 def _cooperative() -> bool:
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
@@ -185,7 +188,7 @@ def _cooperative() -> bool:
 
 def _in_child() -> None:
     global _current, _starting
-    _current, _starting = None, Lock()  # a thread of the parent may have held it
+    _current, _starting = None, _lock()  # a thread of the parent may have held it
 
 
 def _at_exit() -> None:
