@@ -57,6 +57,7 @@ class RequestContext:
     `meter`: what it takes of its client's quotas; None: there are none.
     `begun`: false while it waits to be read: it has had no effect yet.
     `needs`: what its client must be allowed for as long as it waits; None: that was decided, or is asked again.
+    `named_max`: how many partitions it may name, if it is a large fetch.
     `has_slot`: whether it has one of the places for large requests.
     `turn_until_ns`: when its turn of the event loop should end; 0: it has not begun.
     """
@@ -76,6 +77,7 @@ class RequestContext:
     turn_until_ns: int = 0
     begun: bool = True
     has_slot: bool = False
+    named_max: int = 0
     needs: tuple[Operation, ResourceType, str] | None = None
 
     def begin_turn(self) -> None:
