@@ -21,7 +21,7 @@ from holdfast.heap.wire import AckRequest, EnqueueBatchRequest, HeapRequest, Pop
 from holdfast.heaps import sync
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.log.topics import PartitionCountError, TopicExistsError, UnknownTopicError
-from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import ClosedError, InvalidError, OutcomeUnknownError, UnavailableError
 
 
 @pytest_asyncio.fixture
@@ -66,6 +66,19 @@ async def test_one_bad_message_takes_no_other_with_it(nodes: list[KafkaGateway],
     found = await asyncio.gather(*sent, return_exceptions=True)
     assert [isinstance(each, InvalidError) for each in found] == [at == 3 for at in range(6)]
     assert sum(each.ready for each in await client.stats("small")) == 5
+
+
+async def test_pops_that_wait_when_their_client_is_closed_say_so(nodes: list[KafkaGateway]) -> None:
+    await create(nodes, "jobs")
+    async with heaps.connect(bootstrap(nodes)) as client:
+        pops = [asyncio.ensure_future(client.pop("jobs", wait=60)) for _ in range(5)]
+        await async_until(lambda: sum(each.pending for each in client._nodes.connections) == len(pops))
+    assert {type(await asyncio.wait_for(each, 10)) for each in map(failure, pops)} == {ClosedError}
+
+
+async def failure(work: "asyncio.Future[Any]") -> BaseException | None:
+    await asyncio.wait((work,))
+    return work.exception()
 
 
 async def test_pops_of_several_partitions_go_to_the_node_of_their_spine(

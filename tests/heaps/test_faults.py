@@ -177,9 +177,10 @@ async def test_a_call_that_may_have_had_its_effect_is_not_reported_as_without_on
     class Connection:
         lost: object = None
         oldest: int | None = None
+        is_usable = True
 
         async def call(self, request: HeapRequest) -> object:
-            self.lost = "reset"
+            self.lost, self.is_usable = "reset", False
             raise OutcomeUnknownError("stats", "the connection was reset")
 
     async def connect(*address: Any, **options: Any) -> Connection:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from tests.heaps.test_workers import cancelled_with_its_answer_on_the_way, use_while_its_threads_are_busy
 from tests.support.certificates import certificate
-from tests.support.kafka_security import PASSWORD, ROOT
+from tests.support.kafka_security import PASSWORD, ROOT, secure_gateway
 from tests.support.kafka_wire import KafkaGateway
 from tests.support.replicas import admins_of
 from tests.support.waiting import async_until
@@ -19,6 +19,7 @@ from holdfast.gateways.kafka.settings import KafkaSettings
 from holdfast.security.api_keys import Scope
 from holdfast.security.key_store import ApiKeyStore
 from holdfast.security.scram import ITERATIONS_MIN, ScramMechanism, credential_of
+from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import InvalidError
 
 ACCOUNT: dict[str, Any] = {"user": "root", "password": PASSWORD, "mechanism": "PLAIN"}
@@ -88,6 +89,21 @@ async def test_a_pop_with_tls_that_is_cancelled_leaves_nothing_leased(nodes: Sec
     """Such a connection cannot be closed for one direction."""
     async with heaps.connect(nodes.addresses[0], **ACCOUNT, tls_ca=nodes.ca) as client:
         await cancelled_with_its_answer_on_the_way(client)
+
+
+async def test_no_request_comes_when_the_session_of_its_connection_is_over(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path, sasl_session_ms=500) as secure:
+        await secure.create_user("root")
+        agent = secure.gateway.node.agent
+        await agent.heaps.administration.create("jobs", 1)
+        await async_until(lambda: agent.heaps.serves("jobs", 0))
+        async with heaps.connect(f"127.0.0.1:{secure.gateway.port}", **ACCOUNT) as client:
+            for _ in range(12):
+                sent = await client.enqueue("jobs", b"x")
+                await client.pop("jobs", wait=0.001, visibility=100)
+                await RealClock().sleep_ms(100)
+                await client.cancel("jobs", sent.message_id)  # is not tried again where its outcome is unknown
+        assert secure.gateway.server.malformed == 0
 
 
 async def test_a_login_that_is_refused_is_not_tried_again(nodes: SecuredNodes) -> None:

@@ -48,6 +48,10 @@ class Connection:
         self.waiting: list[asyncio.Future[Any]] = []
 
     @property
+    def is_usable(self) -> bool:
+        return self.lost is None
+
+    @property
     def pending(self) -> int:
         return len(self.waiting)
 

@@ -6,6 +6,7 @@ The one rule: where there is TLS, nothing is sent to a broker before its certifi
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.client.own_thread import on_own_thread
@@ -89,17 +90,21 @@ class BrokerLogin:
             raise InvalidError("TLS files of brokers", self.ca, f"readable PEM files ({error})") from None
         return context
 
-    async def log_in(self, request: Callable[[Any], Awaitable[Any]]) -> None:
-        """Log in over a connection, whose requests are sent by `request`. `LoginRefusedError`."""
+    async def log_in(self, request: Callable[[Any], Awaitable[Any]]) -> float | None:
+        """Log in over a connection, whose requests are sent by `request`; for how many ms, None: for ever. `LoginRefusedError`."""
         if not self.mechanism:
-            return
+            return None
         from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
         from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
+        lifetime_ms: float | None = None
+
         async def say(data: bytes) -> bytes:
+            nonlocal lifetime_ms
             answer = await request(SaslAuthenticateRequest(auth_bytes=data))
             if answer.error_code != ErrorCode.NONE:
                 raise LoginRefusedError("login to a broker", answer.error_message or answer.error_code.name)
+            lifetime_ms = answer.session_lifetime / timedelta(milliseconds=1) or None
             return bytes(answer.auth_bytes)
 
         shaken = await request(SaslHandshakeRequest(mechanism=self.mechanism))
@@ -107,12 +112,13 @@ class BrokerLogin:
             raise LoginRefusedError("login to a broker", f"{self.mechanism} is refused: {shaken.error_code.name}")
         if self.mechanism == _PLAIN:
             await say(f"\0{self.user}\0{self.password}".encode())
-            return
+            return lifetime_ms
         if self.mechanism == OAUTHBEARER:
             token = await on_own_thread(fetch_token, self.token_url, self.user, self.password)
             await say(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
-            return
+            return lifetime_ms
         nonce = self.random.token() + self.random.token()
         exchange = ScramExchange(ScramMechanism(self.mechanism), self.user, self.password, nonce=nonce)
         challenge = await say(exchange.first())
         exchange.verify(await say(await on_own_thread(exchange.final, challenge)))
+        return lifetime_ms

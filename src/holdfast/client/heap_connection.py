@@ -28,6 +28,7 @@ _CLIENT_NAME: Final = "holdfast-heaps"
 _CLIENT_ID: Final = Struct(">h").pack(len(_CLIENT_NAME)) + _CLIENT_NAME.encode()
 _RESPONSE_BYTES_MAX: Final = 256 << 20
 _BUFFERED_BYTES_MAX: Final = 4 << 20
+_LIFETIME_USED: Final = 0.85  # of a login: what is sent at its end may arrive after it
 
 
 class _Waiting:
@@ -55,6 +56,22 @@ class HeapConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.lost: str | None = None
+        self._retire_at_s: float | None = None  # before its login ends; None: it does not
+        self._retired = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it takes further requests; one whose login is about to end is closed when those that were sent are answered."""
+        if self.lost is not None or self._retired:
+            return False
+        if self._retire_at_s is not None and self._loop.time() >= self._retire_at_s:
+            self._retired = True
+            self._close_if_retired()
+        return not self._retired
+
+    def _close_if_retired(self) -> None:
+        if self._retired and not self._waiting:
+            self.close()
 
     @property
     def pending(self) -> int:
@@ -90,7 +107,10 @@ class HeapConnection(asyncio.Protocol):
     async def log_in(self, login: BrokerLogin) -> None:
         """Log in, before the first call. `LoginRefusedError`, `UnavailableError`."""
         try:
-            await login.log_in(self._kafka_request)
+            asked_s = self._loop.time()
+            lifetime_ms = await login.log_in(self._kafka_request)
+            if lifetime_ms is not None:
+                self._retire_at_s = asked_s + lifetime_ms / 1000 * _LIFETIME_USED
         except OutcomeUnknownError as error:
             raise UnavailableError(f"node {self.address}", error.reason) from None
 
@@ -166,6 +186,7 @@ class HeapConnection(asyncio.Protocol):
                 return
             self._answer(self._waiting.popleft(), body)
         del received[:at]
+        self._close_if_retired()
 
     def _answer(self, waiting: _Waiting, body: bytes) -> None:
         if waiting.answer.done():

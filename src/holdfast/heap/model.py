@@ -3,11 +3,15 @@
 The collector of cycles does not look at those that there are many of (`gc=False`): what they hold can refer to nothing.
 """
 
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from holdfast.heap.records import Enqueue, Headers, Origin, ProducerSequence
+
+# Elements of an array in a request. More are refused before they are read.
+ENTRIES_MAX: Final = 100_000
+MESSAGES_MAX: Final = 20_000
 
 
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -22,7 +26,7 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     max_retries: int | None = None
     partition_key: str | None = None
     producer: ProducerSequence | None = None
-    headers: Headers = ()
+    headers: Annotated[Headers, msgspec.Meta(max_length=ENTRIES_MAX)] = ()
     origin: Origin | None = None
     fairness_key: str | None = None
     pinned: bool = False

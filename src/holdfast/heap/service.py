@@ -7,6 +7,7 @@ It checks what callers give, finds the partition, and serves what is led here. A
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final, TypeVar
 
 from holdfast.heap.administration import HeapAdministration, existing
@@ -26,7 +27,15 @@ from holdfast.heap.records import Move, Op
 from holdfast.heap.routing import MessageRouter
 from holdfast.heap.spine.local_spines import LocalSpines
 from holdfast.heap.spine.spine_shards import SpineShards
-from holdfast.heap.validation import DELAY_MS_MAX, WAIT_MS_MAX, check_messages, check_name, check_text, check_visibility
+from holdfast.heap.validation import (
+    DELAY_MS_MAX,
+    WAIT_MS_MAX,
+    check_count,
+    check_messages,
+    check_name,
+    check_text,
+    check_visibility,
+)
 from holdfast.kernel.lease import Held
 from holdfast.log.errors import NotLeaderError
 from holdfast.log.partition_snapshots import SnapshotRecord
@@ -34,10 +43,13 @@ from holdfast.log.topics import Topic, Topics, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
 from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.tasks import LoopTurns
 
 R = TypeVar("R")
 
 _MOVING_MS: Final = 100  # between two looks at a partition that is opened or moves
+_TOGETHER: Final = 1_000  # messages of a batch that needs no turns of the event loop
+_HASHES_TOGETHER: Final = 10_000  # computed in one turn of it: about 10 ms
 
 
 def destination_partition(heap: Topic, partition: int) -> int:
@@ -61,6 +73,7 @@ class HeapService:
         self.dead_letters = DeadLetters(self._led, clock=clock)
         self._heaps, self._topics, self._topic, self._leader, self._clock = heaps, topics, topic, leader, clock
         self._router = MessageRouter()
+        self.turns = LoopTurns()  # of requests with many messages or tokens
         heaps.deliver = self.deliver
         self.spines: LocalSpines | None = None  # set where there is an agent
         self.spine_shards: SpineShards | None = None  # set where there is none
@@ -84,10 +97,12 @@ class HeapService:
         `partition`: of all of them; `places`: of each; without both they go where they belong. A batch over several partitions is
         served by the leader of the lowest. `BatchAbortedError`: see `LocalBatches.enqueue`.
         """
+        if len(messages) > _TOGETHER:
+            await self.turns.next()
         heap = await self._heap(topic, partition if places is None else max(places, default=0))
         check_messages(messages, heap_config(heap), self._heaps.settings)
         if partition is None or places is not None:
-            places = self._router.batch(messages, heap.partitions) if places is None else places
+            places = await self._places(messages, heap.partitions) if places is None else places
             if len(places) != len(messages):
                 raise InvalidError("places", len(places), f"{len(messages)}, as there are messages")
         began_ms = self._clock.boot_ms()
@@ -117,8 +132,19 @@ class HeapService:
 
         `partitions`: how many there are at least, as somebody knows for certain.
         """
+        check_count(messages, self._heaps.settings)
         heap = await self._heap(topic, partitions - 1)
-        return self._router.batch(messages, heap.partitions)
+        return await self._places(messages, heap.partitions)
+
+    async def _places(self, messages: Sequence[NewMessage], partitions: int) -> list[int]:
+        if len(messages) * partitions <= _HASHES_TOGETHER:
+            return self._router.batch(messages, partitions)
+        places: list[int] = []
+        each, count = self._router.each_of_batch(messages, partitions), max(1, _HASHES_TOGETHER // partitions)
+        while some := list(islice(each, count)):
+            places += some
+            await self.turns.next()
+        return places
 
     # ── consumers ──
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.heap.model import MESSAGES_MAX
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 
@@ -19,6 +20,7 @@ class HeapSettings:
     append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
                              decoded whole.
     enqueue_bytes_max        Payload bytes of one batch enqueue.
+    enqueue_messages_max     Messages of one batch enqueue. It is applied in one step: 10,000 take 50 ms.
     pop_messages_max         Messages that one pop may ask for.
     reopen_ms                Pause before a heap partition that could not be opened, or failed, is opened again.
     move_retry_ms            Pause before messages on their way to another heap are sent again.
@@ -47,6 +49,7 @@ class HeapSettings:
     dedup_entries_max: int = 1_000_000
     append_bytes: int = 64 * KIB
     enqueue_bytes_max: int = 16 * MIB
+    enqueue_messages_max: int = 10_000
     pop_messages_max: int = 10_000
     reopen_ms: int = 1_000
     move_retry_ms: int = 500
@@ -73,6 +76,7 @@ class HeapSettings:
         check_at_least("dedup_entries_max", self.dedup_entries_max, 100)
         check_between("append_bytes", self.append_bytes, KIB, 8 * MIB)
         check_between("enqueue_bytes_max", self.enqueue_bytes_max, KIB, 16 * MIB)
+        check_between("enqueue_messages_max", self.enqueue_messages_max, 1, MESSAGES_MAX)
         check_between("pop_messages_max", self.pop_messages_max, 1, 100_000)
         check_at_least("reopen_ms", self.reopen_ms, 1)
         check_at_least("move_retry_ms", self.move_retry_ms, 1)

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.heap.config import FAIRNESS_KEY_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN, HeapConfig
 from holdfast.heap.dedup import INTERNAL
-from holdfast.heap.model import NewMessage
+from holdfast.heap.model import ENTRIES_MAX, NewMessage
 from holdfast.heap.settings import HeapSettings
 from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, check_between
@@ -13,15 +13,26 @@ from holdfast.vocabulary.settings import KIB, check_between
 NAME_CHARS_MAX: Final = 255
 KEY_CHARS_MAX: Final = 1_024
 HEADERS_BYTES_MAX: Final = 64 * KIB
+_HEADER_BYTES: Final = 8  # that one takes beside its name and value
 DELAY_MS_MAX: Final = 366 * 86_400_000
 WAIT_MS_MAX: Final = 86_400_000  # of a pop
 _LONG_MAX: Final = (1 << 63) - 1
 
 
-def check_messages(messages: Sequence[NewMessage], config: HeapConfig, settings: HeapSettings) -> None:
-    """Refuse messages that the heap does not take. `InvalidError`."""
+def check_count(messages: Sequence[NewMessage], settings: HeapSettings) -> None:
+    """Refuse a batch of no messages, or of too many. `InvalidError`."""
     if not messages:
         raise InvalidError("number of messages", 0, "at least 1")
+    if len(messages) > settings.enqueue_messages_max:
+        raise InvalidError("messages of a batch", len(messages), f"at most {settings.enqueue_messages_max}")
+    headers = sum([len(message.headers) for message in messages])
+    if headers > ENTRIES_MAX:
+        raise InvalidError("headers of a batch", headers, f"at most {ENTRIES_MAX}")
+
+
+def check_messages(messages: Sequence[NewMessage], config: HeapConfig, settings: HeapSettings) -> None:
+    """Refuse messages that the heap does not take. `InvalidError`."""
+    check_count(messages, settings)
     payload_max, producer = config.payload_bytes_max, None
     size_bytes = 0
     for message in messages:
@@ -62,7 +73,7 @@ def _check_message(message: NewMessage, config: HeapConfig) -> None:
     if message.headers:
         for name, _ in message.headers:
             check_text("name of a header", name)
-        size_bytes = sum(len(name.encode()) + len(value or b"") for name, value in message.headers)
+        size_bytes = sum(_HEADER_BYTES + len(name.encode()) + len(value or b"") for name, value in message.headers)
         check_between("bytes of headers", size_bytes, 0, HEADERS_BYTES_MAX)
     if message.producer is not None:
         producer, epoch, sequence = message.producer

@@ -9,7 +9,7 @@ The one rule: a request names one heap, and carries everything. `partition` is s
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from zlib import crc32
 
 import msgspec
@@ -26,7 +26,15 @@ from holdfast.heap.errors import (
     ResourceExhaustedError,
     SequenceForgottenError,
 )
-from holdfast.heap.model import Enqueued, NewMessage, PartitionStats, PeekedMessage, PoppedMessage
+from holdfast.heap.model import (
+    ENTRIES_MAX,
+    MESSAGES_MAX,
+    Enqueued,
+    NewMessage,
+    PartitionStats,
+    PeekedMessage,
+    PoppedMessage,
+)
 from holdfast.log.errors import NotEnoughReplicasError, NotLeaderError
 from holdfast.log.topics import PartitionCountError, TopicExistsError, UnknownTopicError
 from holdfast.security.confirmations import UnconfirmedError
@@ -43,6 +51,9 @@ from holdfast.vocabulary.errors import (
 _RESULT: Final = b"\0"
 _FAILURE: Final = b"\1"
 
+_Messages: TypeAlias = Annotated[Sequence[NewMessage], msgspec.Meta(max_length=MESSAGES_MAX)]
+_Tokens: TypeAlias = Annotated[Sequence[bytes], msgspec.Meta(max_length=ENTRIES_MAX)]
+
 
 class HeapRequest(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What every request has."""
@@ -55,14 +66,14 @@ class HeapRequest(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class EnqueueRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=1):
     """Messages of one partition, all or none."""
 
-    messages: Sequence[NewMessage]
+    messages: _Messages
 
 
 class EnqueueBatchRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=48):
     """Messages of several partitions, all or none: `places` has the partition of each, `partition` is the lowest of them."""
 
-    messages: Sequence[NewMessage]
-    places: Sequence[int]
+    messages: _Messages
+    places: Annotated[Sequence[int], msgspec.Meta(max_length=MESSAGES_MAX)]
 
 
 class PopRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=2):
@@ -78,13 +89,13 @@ class PopRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=2)
 class AckRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=3):
     """Messages that are done."""
 
-    tokens: Sequence[bytes]
+    tokens: _Tokens
 
 
 class NackRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=4):
     """Messages that failed."""
 
-    tokens: Sequence[bytes]
+    tokens: _Tokens
     backoff_ms: int | None = None
     reason: str = ""
 
@@ -92,13 +103,13 @@ class NackRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=4
 class ReleaseRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=5):
     """Messages that were not worked on."""
 
-    tokens: Sequence[bytes]
+    tokens: _Tokens
 
 
 class ExtendRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=6):
     """Leases that are still needed."""
 
-    tokens: Sequence[bytes]
+    tokens: _Tokens
     extension_ms: int
 
 
@@ -143,7 +154,7 @@ class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True
     """Dead letters that match, listed, replayed or deleted (`action`). To delete takes `force` and a token."""
 
     action: str
-    message_ids: Sequence[str] | None = None
+    message_ids: Annotated[Sequence[str], msgspec.Meta(max_length=ENTRIES_MAX)] | None = None
     reason_contains: str = ""
     attempts_min: int = 0
     moved_before_ms: int | None = None
@@ -165,7 +176,7 @@ class SpineRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=
 class DeliverRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=30):
     """Messages that were moved here from a partition of another heap; from node to node alone."""
 
-    messages: Sequence[NewMessage]
+    messages: _Messages
 
 
 class CreateRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=15):
@@ -258,6 +269,16 @@ def lane_of(request: HeapRequest) -> int:
         return 0
     lane = 1 + crc32(request.topic.encode()) % _LANES
     return lane if isinstance(request, _MAKES_READY) else _LANES + lane
+
+
+def entries_of(request: HeapRequest) -> int:
+    """How many messages or tokens a request has."""
+    match request:
+        case EnqueueRequest() | EnqueueBatchRequest() | DeliverRequest():
+            return len(request.messages)
+        case AckRequest() | NackRequest() | ReleaseRequest() | ExtendRequest():
+            return len(request.tokens)
+    return 0
 
 
 class LostLease(msgspec.Struct, frozen=True, array_like=True):

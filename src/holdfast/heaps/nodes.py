@@ -73,7 +73,7 @@ class HeapNodes:
         self._abandoned: set[asyncio.Task[None]] = set()
         self.places = HeapPlaces(self._ask_places, self.clock)
         self._health = NodeHealth(self, self.clock)
-        self._closed = False
+        self._ends = self._closed = False
 
     async def call(self, request: HeapRequest, *, again: bool, timeout_ms: int | None = None) -> Any:
         """The result of a request. `again`: it may be sent again although it may have had its effect."""
@@ -122,12 +122,15 @@ class HeapNodes:
             raise
         except (NotLeaderError, UnavailableError, OutcomeUnknownError):
             self._failed(request)
+            if self._ends:  # its node closed the connection, as it was asked to
+                raise ClosedError("heap client") from None
             raise
         finally:
             del self._pops[popping]
 
     async def end_pops(self) -> None:
         """End all pops; returns when what they got, and nobody received, is given back."""
+        self._ends = True
         for popping, pop in self._pops.items():
             self._abandon(popping, pop)
         while self._abandoned:
@@ -246,12 +249,12 @@ class HeapNodes:
     async def _connected(self, lane: _Lane) -> HeapConnection:
         """The connection of a lane or, if its node cannot be reached from here, that to any other one, which forwards."""
         connection = self._connections.get(lane)
-        if connection is not None and connection.lost is None:
+        if connection is not None and connection.is_usable:
             return connection
         address, number = lane
         async with self._opening.setdefault(lane, asyncio.Lock()):
             connection = self._connections.get(lane)
-            if connection is None or connection.lost is not None:
+            if connection is None or not connection.is_usable:
                 connection = await self._open_if_it_answers(address)
             if connection is not None:
                 self._connections[lane] = connection
@@ -272,7 +275,7 @@ class HeapNodes:
         """A connection on which nothing waits, to a node or, if that cannot be reached from here, to any other one."""
         connections = self._alone.get(address, ())
         popped_on = {each for pop in self._pops.values() for each in pop.used}  # which may be about to be closed
-        free = (each for each in connections if each.lost is None and not each.pending and each not in popped_on)
+        free = (each for each in connections if each not in popped_on and not each.pending and each.is_usable)
         connection = next(free, None)
         if connection is None:
             connection = await self._open_if_it_answers(address)

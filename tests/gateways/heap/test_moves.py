@@ -14,6 +14,7 @@ from holdfast.client.addresses import BrokerAddress
 from holdfast.client.heap_connection import open_heap_connection
 from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.heap.inspection import stats
+from holdfast.gateways.kafka.api import ClientInfo
 from holdfast.gateways.kafka.heaps import APIS, heap
 from holdfast.heap.model import NewMessage
 from holdfast.heap.records import Origin, ProducerSequence
@@ -118,7 +119,7 @@ class Refused:
     """The context of a request of somebody who may do nothing; keeps what was asked for."""
 
     def __init__(self) -> None:
-        self.api = APIS[0]
+        self.api, self.peer = APIS[0], ClientInfo("", 0)
         self.asked: list[tuple[Operation, ResourceType, str]] = []
 
     def allows(self, *asked: Any) -> bool:

@@ -1,6 +1,8 @@
 """What heap requests need on their topic: payloads are shown to who may read, and to nobody else."""
 
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -8,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from tests.fuzz.heap import request_frame
 from tests.support.kafka_security import SecureClient, SecureGateway, allow, secure_gateway
-from tests.support.waiting import async_until
+from tests.support.waiting import WAIT_S, async_until
 
 from holdfast.gateways.kafka.api_rules import RULES
 from holdfast.heap.model import NewMessage
@@ -152,3 +154,31 @@ async def test_nobody_says_where_a_message_was_before(tmp_path: Path) -> None:
             )
         await asked(ann, DeadLettersRequest(topic=HEAP, action="replay"))
         assert [each.ready for each in await heaps.stats("payroll")] == [0]
+
+
+@asynccontextmanager
+async def popping(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[SecureGateway, "asyncio.Future[Any]"]]:
+    """Ann, who may read, waits for a message."""
+    async with secure_gateway(tmp_path, **settings) as secure:
+        heaps = secure.gateway.node.agent.heaps
+        await heaps.administration.create(HEAP, 1, {}, {"durability": "local"})
+        await async_until(lambda: heaps.serves(HEAP, 0))
+        await may(secure, Operation.READ)
+        ann = await secure.logged_in("ann")
+        pop = asyncio.ensure_future(asked(ann, PopRequest(topic=HEAP, consumer="ann", wait_ms=60_000)))
+        await async_until(lambda: any(each._in_flight for each in secure.gateway.server.connections))
+        yield secure, pop
+        await heaps.enqueue(HEAP, NewMessage(payload=b"secret"))
+        assert [(each.ready, each.inflight) for each in await heaps.stats(HEAP)] == [(1, 0)]
+
+
+async def test_who_may_no_longer_read_waits_for_no_message(tmp_path: Path) -> None:
+    async with popping(tmp_path) as (secure, pop):
+        await may(secure)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await asyncio.wait_for(pop, WAIT_S)
+
+
+async def test_a_pop_waits_no_longer_than_the_session_of_its_client(tmp_path: Path) -> None:
+    async with popping(tmp_path, sasl_session_ms=500) as (_, pop):
+        assert await asyncio.wait_for(pop, WAIT_S) == []

@@ -12,7 +12,7 @@ class AskedConnection:
     """One of many that are at rest."""
 
     def __init__(self) -> None:
-        self.asked, self.revoked, self.aborted = 0, False, ""
+        self.asked, self.revoked, self.is_denied, self.aborted = 0, False, False, ""
 
     @property
     def is_revoked(self) -> bool:
@@ -41,3 +41,6 @@ async def test_at_rest_nobody_is_asked_twice_and_a_change_ends_the_revoked_withi
         assert [each for each in connections if each.aborted] == [connections[7]]
         assert connections[7].aborted == "its credentials were revoked"
         assert {each.asked for each in connections} == {2}
+        connections[8].is_denied, control.version = True, 3
+        await clock.run_for_ms(1_000)
+        assert connections[8].aborted == "it waits for what its client may no longer read"

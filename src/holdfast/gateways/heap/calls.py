@@ -6,7 +6,7 @@ over; what may have happened is not. A request over several partitions is one fo
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
 from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport
 from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
-from holdfast.heap.lease_token import parse_token
+from holdfast.heap.lease_token import parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.message_id import parse_message_id
 from holdfast.heap.model import Enqueued, NewMessage, PeekedMessage
@@ -66,6 +66,7 @@ _RETRY_MAX_MS: Final = 200
 _LISTED: Final = 100
 _PACES_PER_S: Final = 10
 _ACTIONS: Final = ("list", "replay", "delete")
+_TOKENS_TOGETHER: Final = 1_000  # applied in one turn of the event loop: up to 15 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,10 @@ class HeapCalls:
         """The result of a request, as `heap.wire` lists them. Raises the errors of `HeapService`."""
         if isinstance(request, EnqueueRequest | EnqueueBatchRequest) and not request.forwarded:
             return await self._enqueue(request)
+        if isinstance(request, AckRequest | NackRequest | ReleaseRequest | ExtendRequest) and (
+            request.partition is None or len(request.tokens) > _TOKENS_TOGETHER
+        ):
+            return await self._by_token(request)
         if request.partition is not None:
             return await self._tried(request)
         match request:
@@ -118,8 +123,6 @@ class HeapCalls:
                 return await self.administration.describe(request.topic)
             case UpdateRequest():
                 return await self.administration.update(request.topic, request.config, partitions=request.partitions)
-            case AckRequest() | NackRequest() | ReleaseRequest() | ExtendRequest():
-                return await self._by_token(request)
             case CancelRequest() | ReprioritiseRequest() | MoveRequest():
                 heap = await self._backend.heaps.heap(request.topic)
                 place = parse_message_id(bytes.fromhex(heap.id), request.message_id)
@@ -182,24 +185,27 @@ class HeapCalls:
         return await self._tried(EnqueueBatchRequest(topic=topic, partition=lowest, messages=messages, places=places))
 
     async def _by_token(self, request: AckRequest | NackRequest | ReleaseRequest | ExtendRequest) -> Any:
-        places: dict[int, list[int]] = defaultdict(list)
-        for at, token in enumerate(request.tokens):
-            places[parse_token(token).partition].append(at)
-
-        def part(number: int) -> HeapRequest:
-            return msgspec.structs.replace(
-                request, partition=number, tokens=[request.tokens[at] for at in places[number]]
-            )
-
-        return await self._parts(places, part)
-
-    async def _parts(self, places: Mapping[int, Sequence[int]], part: Callable[[int], HeapRequest]) -> list[Any]:
-        """The results of requests for each partition, in the order of the whole one."""
-        found = await self._all([part(number) for number in places])
+        """A request for each partition; of many tokens several, one in each turn of the event loop. None, if a token is none."""
+        tokens, places = request.tokens, defaultdict[int, list[int]](list)
+        for first in range(0, len(tokens), _TOKENS_TOGETHER):
+            if first:
+                await self._backend.heaps.turns.next()
+            for at, token in enumerate(parse_tokens(tokens[first : first + _TOKENS_TOGETHER]), first):
+                places[token.partition if request.partition is None else request.partition].append(at)
+        parts = [
+            (number, mine[first : first + _TOKENS_TOGETHER])
+            for number, mine in places.items()
+            for first in range(0, len(mine), _TOKENS_TOGETHER)
+        ]
+        requests = [
+            msgspec.structs.replace(request, partition=number, tokens=[tokens[at] for at in mine])
+            for number, mine in parts
+        ]
+        found = await self._all(requests, in_turns=len(tokens) > _TOKENS_TOGETHER)
         results = {
             at: each
-            for mine, parts in zip(places.values(), found, strict=True)
-            for at, each in zip(mine, parts, strict=True)
+            for (_, mine), several in zip(parts, found, strict=True)
+            for at, each in zip(mine, several, strict=True)
         }
         return [results[at] for at in range(len(results))]
 
@@ -252,11 +258,13 @@ class HeapCalls:
             await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
         return DeadLetterReport(matched, changed)
 
-    async def _all(self, requests: Sequence[HeapRequest]) -> list[Any]:
+    async def _all(self, requests: Sequence[HeapRequest], *, in_turns: bool = False) -> list[Any]:
         """The results of requests for several partitions. All of them are made; the first failure is raised."""
 
         async def tried(request: HeapRequest) -> Any:
             try:
+                if in_turns:
+                    await self._backend.heaps.turns.next()
                 return await self._tried(request)
             except HoldfastError as error:
                 return error

@@ -76,7 +76,7 @@ class HeapNodeConnections:
     def _free(self, key: _Key) -> HeapConnection | None:
         """Whatever waits holds up those behind it: each has a connection of its own while it waits."""
         for each in self._open.get(key, ()):
-            if each.lost is None and not (key.slow and each.pending):
+            if each.is_usable and not (key.slow and each.pending):
                 return each
         return None
 

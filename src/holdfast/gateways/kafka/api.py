@@ -5,6 +5,7 @@ newest version; `kafka.codec` drops those the request's version lacks. A *raw* h
 speed. A *direct* handler (Produce) does so without a task: it starts at once and calls back with the response.
 """
 
+from asyncio import Lock
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -34,11 +35,15 @@ ResponseChunks = Sequence[Buffer]
 
 @dataclass(slots=True)
 class ClientInfo:
-    """The client of a connection. `software`: name and version, once it has sent them."""
+    """The client of a connection. `software`: name and version, once it has sent them.
+
+    `line`: in which its heap requests stand, so that they begin in their order, once one had to wait for its turn.
+    """
 
     host: str
     port: int
     software: str = ""
+    line: Lock | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +56,8 @@ class RequestContext:
     `access`: what its client may do; None: everything, because the listener has no authentication.
     `meter`: what it takes of its client's quotas; None: there are none.
     `begun`: false while it waits to be read: it has had no effect yet.
+    `needs`: what its client must be allowed for as long as it waits; None: that was decided, or is asked again.
+    `named_max`: how many partitions it may name, if it is a large fetch.
     `has_slot`: whether it has one of the places for large requests.
     `turn_until_ns`: when its turn of the event loop should end; 0: it has not begun.
     """
@@ -70,6 +77,8 @@ class RequestContext:
     turn_until_ns: int = 0
     begun: bool = True
     has_slot: bool = False
+    named_max: int = 0
+    needs: tuple[Operation, ResourceType, str] | None = None
 
     def begin_turn(self) -> None:
         """It has the event loop anew, after it has waited: for what is small, it does not stand in line behind large requests."""
@@ -111,6 +120,11 @@ class RequestContext:
         if not allowed or operation in ADMINISTRATION:
             self.access.record(self.api.name, f"{self.client_id}/{self.correlation}", operation, kind, name, allowed)
         return allowed
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether it waits for what its client may no longer have."""
+        return self.needs is not None and self.access is not None and not self.access.allows(self.api.rule, *self.needs)
 
     def allows_cluster(self, operation: Operation) -> bool:
         """Whether the client may do this to the cluster."""

@@ -8,6 +8,7 @@ from holdfast.agent.administration import ClusterAdministration
 from holdfast.agent.client_quotas import ClientQuotas
 from holdfast.agent.cluster import Cluster
 from holdfast.gateways.heap.calls import HeapCalls
+from holdfast.gateways.kafka.fetch_room import FetchRoom
 from holdfast.gateways.kafka.fetch_sessions import FetchSessions
 from holdfast.gateways.kafka.large_requests import LargeRequests
 from holdfast.gateways.kafka.login import ListenerSecurity
@@ -73,6 +74,7 @@ class KafkaBackend:
     responses: ResponseBudget = field(init=False)
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
     large_requests: LargeRequests = field(init=False)
+    fetch_room: FetchRoom = field(init=False)
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(
@@ -93,3 +95,4 @@ class KafkaBackend:
             entries_max=self.settings.request_entries_max, concurrency_max=self.settings.large_requests_max
         )
         object.__setattr__(self, "large_requests", large)
+        object.__setattr__(self, "fetch_room", FetchRoom(self.settings.fetch_partitions_max))

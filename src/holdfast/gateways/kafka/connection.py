@@ -589,6 +589,11 @@ class KafkaConnection(FrameReceiver):
         return self._access is not None and self._access.login.has_ended
 
     @property
+    def is_denied(self) -> bool:
+        """Whether a request waits for what its client may no longer have."""
+        return any(request.call.is_denied for request in self._in_flight)
+
+    @property
     def busy(self) -> bool:
         """Whether a request is in flight that a graceful shutdown should wait for."""
         # Requests queued behind a long poll are not waited for either.

@@ -20,6 +20,7 @@ from holdfast.gateways.kafka.fetch_sessions import (
     FetchSession,
     LastSent,
 )
+from holdfast.gateways.kafka.large_requests import SMALL_BYTES
 from holdfast.gateways.kafka.leaders import current_leader_tags, endpoints_tags, leader_of
 from holdfast.gateways.kafka.request_spans import trace_fetch
 from holdfast.kafka.api_keys import ApiKey
@@ -52,10 +53,28 @@ class _FetchRequest(NamedTuple):
 
 async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
+    if len(body) <= SMALL_BYTES:
+        return await _fetch(call, body)
+    call.named_max = len(body) // _partition_bytes(call.version)
+    fetching = _fetch(call, body)
+    del body  # a long poll must not hold the memory of its request
+    try:
+        async with call.backend.fetch_room.taken(call.named_max):
+            return await fetching
+    finally:
+        fetching.close()  # it may not have begun
+
+
+def _partition_bytes(version: int) -> int:
+    """What naming a partition takes of a request."""
+    return 16 + 8 * (version >= _START_FROM) + 4 * (version >= _EPOCHS_FROM) + 5 * (version >= _LEADERS_FROM)
+
+
+async def _fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     large = call.backend.large_requests
     reader = WireReader(body, flexible=call.api.is_flexible(call.version), entries_max=large.entries_max)
     request = await large.read(call, body, partial(_parse, call, reader))
-    del body, reader  # a long poll must not hold the memory of its request
+    del body, reader  # as above
     now_ms = call.backend.clock.boot_ms()
     plan = call.backend.fetch_sessions.plan(
         request.session_id,

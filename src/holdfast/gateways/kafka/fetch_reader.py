@@ -104,6 +104,7 @@ class _PartitionReads:
         self._remote_reads = call.backend.remote_reads
         self._reads: list[PartitionFetch | None] = [None] * len(wanted)
         self._joined: set[RemoteRead[PartitionFetch]] = set()
+        self._ends = False  # others need the room of what it names
         self._room_wanted = 0  # for a read that could not begin; 0: it waits for another read to end, or none waits
 
     async def run(self) -> list[PartitionFetch]:
@@ -124,6 +125,8 @@ class _PartitionReads:
                 until = enough_at + _GRACE_S if waiting and got < limits.bytes_max else now
             else:
                 until = remote_deadline if waiting else deadline
+            if self._ends:
+                until = now
             if now < until and not (got and got >= limits.bytes_max):
                 if not await self._wait(reads, until - now):
                     self._reads = [None] * len(self._wanted)  # one is no longer led here: read again for its error
@@ -314,6 +317,14 @@ class _PartitionReads:
             responses.resolve_with_room(self._room_wanted, waiter)
         elif any(read.deferred for read in reads):
             self._remote_reads.resolve_with_room(waiter)
+
+        def end() -> None:
+            self._ends = True
+            wake(None)
+
+        fetch_room = self._call.backend.fetch_room
+        if self._call.named_max:
+            fetch_room.may_end(end, self._call.named_max)
         try:
             async with asyncio.timeout(wait_s):
                 await waiter
@@ -322,6 +333,8 @@ class _PartitionReads:
         except HoldfastError:
             return False
         finally:
+            if self._call.named_max:
+                fetch_room.forget(end)
             if not tasks:  # object storage is the server's affair
                 self._call.waited_ns += stopwatch_ns() - began_ns
             for progress, seen in watched:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SMALL_BYTES: Final = 16 * KIB  # of a request
+SMALL_BYTES: Final = 16 * KIB  # of a request
 _SMALL_ENTRIES: Final = 300  # of a response: each takes up to 10 µs
 
 
@@ -36,7 +36,7 @@ class LargeRequests:
     @asynccontextmanager
     async def slot(self, call: "RequestContext", body: memoryview) -> AsyncIterator[None]:
         """One of the places for large requests, for the body or until `leave`; small ones need none."""
-        if len(body) <= _SMALL_BYTES:
+        if len(body) <= SMALL_BYTES:
             yield
             return
         with _not_begun(call):
@@ -67,7 +67,7 @@ class LargeRequests:
 
     async def read(self, call: "RequestContext", body: memoryview, work: Callable[[], T]) -> T:
         """The result of reading a request. Raises what it raises."""
-        if len(body) <= _SMALL_BYTES:
+        if len(body) <= SMALL_BYTES:
             return work()
         with _not_begun(call):
             return await self.run(work, large=True)

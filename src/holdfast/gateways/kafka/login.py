@@ -12,6 +12,7 @@ session of an OAuth token ends with the token: a client logs in again with the n
 
 import hmac
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -146,6 +147,12 @@ class Login:
     def has_ended(self) -> bool:
         """Whether what the client has logged in with is no longer good. A session that is over ends with the next request."""
         return self.identity is not None and not self._is_identity_valid(self.identity)
+
+    @property
+    def left_ms(self) -> float:
+        """Until the session is over."""
+        left_ms = self._expires_at_ms - self.security.clock.boot_ms() if self._expires_at_ms else math.inf
+        return max(0.0, left_ms)
 
     def refusal(self) -> str | None:
         """Why a request that needs a login is not answered; None: the client is logged in."""

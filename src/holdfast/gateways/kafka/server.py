@@ -177,6 +177,8 @@ class KafkaServer:
     async def end_revoked(self) -> None:
         """Close connections whose credentials are no longer good, also those that wait for records, until cancelled.
 
+        So are those that wait for messages of a heap that their client may no longer read.
+
         They are looked at when users, keys or ACLs have changed. Those that have expired meanwhile go with the next sweep.
         """
         seen: int | None = None
@@ -193,6 +195,8 @@ class KafkaServer:
             for connection in open_now[first : first + _LOOKED_AT]:
                 if connection.is_revoked:
                     connection.abort("its credentials were revoked")
+                elif connection.is_denied:
+                    connection.abort("it waits for what its client may no longer read")
             await turns.next()
 
     async def relieve(self) -> None:

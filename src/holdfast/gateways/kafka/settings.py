@@ -45,6 +45,8 @@ class KafkaSettings:
     `lookup_ms`: how long an offset is looked up by time before its partition gets REQUEST_TIMED_OUT, if its request does not ask
     for less. `lookups_max`: concurrent lookups of a request, without those that have taken longer than `lookup_slow_ms`.
     `fetch_bytes_max`: the limit of one fetch, whatever the client allows. `fetch_wait_max_ms`: the longest long poll.
+    `fetch_partitions_max`: partitions that fetches of more than 16 KiB name, all together; others wait, and those that wait for
+    records end early.
     `fetch_read_ms`: how long a fetch that has nothing else to answer waits for object storage at least, if its own wait is shorter.
     `fetch_reads_max`: reads of object storage for fetches, under way or waiting for the next fetch; `fetch_read_kept_ms`: how long
     one is kept that no fetch waits for.
@@ -86,6 +88,7 @@ class KafkaSettings:
     lookup_ms: int = 10_000
     lookups_max: int = 32
     lookup_slow_ms: int = 500
+    fetch_partitions_max: int = 500_000
     fetch_bytes_max: int = 8 * MIB  # measured: clients read several responses of this size faster than one of 32 MiB
     fetch_wait_max_ms: int = 300_000
     fetch_read_ms: int = 500
@@ -138,6 +141,7 @@ class KafkaSettings:
             "lookup_ms",
             "lookups_max",
             "lookup_slow_ms",
+            "fetch_partitions_max",
             "fetch_wait_max_ms",
             "fetch_read_ms",
             "fetch_reads_max",

@@ -29,7 +29,7 @@ from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify, gather_or_cancel, task_group
+from holdfast.vocabulary.tasks import LoopTurns, Notify, gather_or_cancel, task_group
 
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -93,6 +93,7 @@ class LocalBatches:
         self._coordinating: dict[str, BatchCoordinator] = {}
         self._new: list[_Batch] = []
         self._arrived = Notify()
+        self._turns = LoopTurns()  # a partition's part of a batch is applied in one step
         self._running = False
 
     def is_coordinating(self, batch: str) -> bool:
@@ -192,7 +193,8 @@ class LocalBatches:
             batch.coordinator.prepared(number, each.promise)
         return promised
 
-    def _ask(self, batch: _Batch, partition: int, *, always: bool = False) -> Awaitable[Promised]:
+    async def _ask(self, batch: _Batch, partition: int, *, always: bool = False) -> Promised:
+        await self._turns.next()
         coordinator = batch.coordinator
         prepare = Prepare(
             coordinator.batch,
@@ -202,8 +204,8 @@ class LocalBatches:
             always,
         )
         if partition == batch.view.number:
-            return batch.view.prepare(prepare)
-        return self.peers.prepare(batch.topic, partition, prepare)
+            return await batch.view.prepare(prepare)
+        return await self.peers.prepare(batch.topic, partition, prepare)
 
     async def _tell_abort(self, batch: _Batch, promised: Mapping[int, Promised]) -> None:
         """Those who are not told find out: they ask."""
@@ -262,6 +264,7 @@ class LocalBatches:
         """Those of the partitions that have resolved the batch, durably."""
 
         async def tell(number: int) -> bool:
+            await self._turns.next()
             if number == view.number:
                 await view.resolve(resolved)
             else:
