@@ -124,3 +124,17 @@ async def test_acks_that_are_done_in_part_are_not_reported_as_without_effect(
         await client.ack(await client.pop(HEAP, max_messages=2_500))  # what is gone by the second try was acknowledged
     assert len(asked) > 3
     assert [each.acked for each in await gateway.node.agent.heaps.stats(HEAP)] == [2_500]
+
+
+async def test_messages_are_moved_however_little_one_append_takes(gateway: KafkaGateway) -> None:
+    service, few = gateway.node.agent.heaps, [NewMessage(payload=b"x", max_retries=0)] * 100
+    for _ in range(3):
+        await service.enqueue_batch(HEAP, few, partition=0)
+    popped = await service.pop(HEAP, consumer="c", max_messages=300)
+    await service.nack(HEAP, [each.lease_token for each in popped])
+    await async_until(lambda: _all_moved(gateway), within_s=20)
+
+
+async def _all_moved(gateway: KafkaGateway) -> bool:
+    """Whether all are among the dead letters."""
+    return [each.moving for each in await gateway.node.agent.heaps.stats(HEAP)] == [0]
