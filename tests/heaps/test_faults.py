@@ -18,7 +18,7 @@ from holdfast.client.addresses import BrokerAddress
 from holdfast.client.heap_connection import HeapConnection, open_heap_connection
 from holdfast.heap.lease_token import LeaseToken, parse_token
 from holdfast.heap.model import Enqueued, NewMessage, PoppedMessage
-from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest, StatsRequest
+from holdfast.heap.wire import AckRequest, EnqueueRequest, ExtendRequest, HeapRequest, ReleaseRequest, StatsRequest
 from holdfast.heaps.enqueuer import Enqueuer
 from holdfast.heaps.leases import Leases
 from holdfast.heaps.nodes import HeapNodes
@@ -288,7 +288,7 @@ class _Nodes:
                 if any(each.payload == self.refused for each in request.messages):
                     raise InvalidError("payload", self.refused.decode(), "another one")
                 return [Enqueued("", False, 0) for _ in request.messages]
-            case AckRequest():
+            case AckRequest() | ReleaseRequest():
                 return [None for _ in request.tokens]
             case ExtendRequest():
                 return [self.clock.now_ms() + request.extension_ms for _ in request.tokens]
@@ -349,3 +349,16 @@ async def test_what_no_message_is_to_blame_for_fails_all_of_them_at_once() -> No
     assert len(nodes.requests) == 1
     nodes.failure, nodes.refused = None, b"b"
     assert [isinstance(each, InvalidError) for each in await enqueued(b"a", b"b", b"c")] == [False, True, False]
+
+
+async def test_no_request_names_more_leases_than_a_node_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.heaps.leases.ENTRIES_MAX", 10)
+    nodes = _Nodes()
+    leases = Leases(nodes)  # type: ignore[arg-type]
+    await leases.ack_many([_message(leases, 0, 1_000) for _ in range(25)])
+    await leases.release_all([_message(leases, 0, 1_000) for _ in range(25)])
+    assert [len(each.tokens) for each in nodes.requests if isinstance(each, AckRequest | ReleaseRequest)] == [
+        10,
+        10,
+        5,
+    ] * 2

@@ -1,5 +1,6 @@
 """Heaps of nodes with logins and TLS: clients log in, nodes forward requests as themselves, and who is refused is told so."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,19 @@ async def test_no_request_comes_when_the_session_of_its_connection_is_over(tmp_p
                 await RealClock().sleep_ms(100)
                 await client.cancel("jobs", sent.message_id)  # is not tried again where its outcome is unknown
         assert secure.gateway.server.malformed == 0
+
+
+async def test_a_pop_waits_for_as_long_as_it_was_asked_to_whenever_sessions_end(tmp_path: Path) -> None:
+    async with secure_gateway(tmp_path, sasl_session_ms=300) as secure:
+        await secure.create_user("root")
+        agent = secure.gateway.node.agent
+        await agent.heaps.administration.create("jobs", 1)
+        await async_until(lambda: agent.heaps.serves("jobs", 0))
+        async with heaps.connect(f"127.0.0.1:{secure.gateway.port}", **ACCOUNT) as client:
+            popping = asyncio.ensure_future(client.pop("jobs", wait=60))
+            await RealClock().sleep_ms(1_000)
+            await client.enqueue("jobs", b"x")
+            assert [each.payload for each in await popping] == [b"x"]
 
 
 async def test_a_login_that_is_refused_is_not_tried_again(nodes: SecuredNodes) -> None:

@@ -14,6 +14,8 @@ from tests.support.server_process import ServeProcess
 from tests.support.waiting import until
 
 import holdfast.celery
+from holdfast.celery.exchanges import TemporaryQueue
+from holdfast.celery.inbox import Inbox
 from holdfast.log.topics import UnknownTopicError
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import UnavailableError
@@ -145,6 +147,14 @@ def test_a_temporary_queue_is_one_and_the_same_for_all_connections_of_a_process(
         producer.publish({"n": 2}, routing_key="results")
         connection.drain_events(timeout=30)
     assert bodies == [{"n": 1}, {"n": 2}]
+
+
+def test_a_temporary_queue_keeps_nothing_of_connections_that_are_gone() -> None:
+    queue, inbox = TemporaryQueue("results"), Inbox()
+    queue.consume(inbox, lambda: None)
+    del inbox
+    gc.collect()
+    assert not queue._consumers
 
 
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:

@@ -64,9 +64,13 @@ class TemporaryQueue:
 
     def consume(self, inbox: Inbox, on_ready: Callable[[], None]) -> None:
         """Have `on_ready` called for each message, also for those that are here."""
-        self._consumers[ref(inbox)] = on_ready
+        self._consumers[ref(inbox, self._forget)] = on_ready
         for _ in range(len(self.buffered)):
             inbox.put(on_ready)
+
+    def _forget(self, inbox: "ref[Inbox]") -> None:
+        """Its connection was collected, and not closed."""
+        self._consumers.pop(inbox, None)
 
     def cancel(self, inbox: Inbox) -> None:
         """Call it no more."""

@@ -17,7 +17,7 @@ from holdfast.heap.partition_state import OutgoingMessage
 from holdfast.heap.records import NO_RETRIES_OF_ITS_OWN, Origin, ProducerSequence
 from holdfast.vocabulary import failpoints
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -68,7 +68,13 @@ class Mover:
         stored = await self._partition.stored([move.offset for _, move in moves], _BYTES_TOGETHER)
         chosen = list(zip(moves, stored, strict=False))
         failpoints.reached("heap.move-decided")
-        await self._deliver(topic, number, [self._message(*move, message) for move, message in chosen])
+        try:
+            await self._deliver(topic, number, [self._message(*move, message) for move, message in chosen])
+        except InvalidError:  # together they may be more than an append takes
+            if len(chosen) == 1:
+                raise
+            await self._send(topic, number, moves[: len(chosen) // 2])
+            return
         failpoints.reached("heap.move-delivered")
         await self._partition.moved([at for (at, _), _ in chosen])
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+import msgspec
+
 from holdfast.client.broker_login import LoginRefusedError
 from holdfast.heap.administration import HeapDescription
 from holdfast.heap.dead_letters import DeadLetterReport
@@ -44,6 +46,7 @@ from holdfast.vocabulary.settings import MIB
 _log: Final = logging.getLogger(__name__)
 
 _WAIT_MS: Final = 20_000
+_EARLY_MS: Final = 100  # a pop that is answered so long before its time is asked again
 _EXHAUSTED_MS: Final = 1_000  # after which a consumer with all the leases it may have asks again
 _VISIBILITY_MS: Final = 30_000  # a heap's default
 
@@ -163,7 +166,7 @@ class HeapClient:
             raise ClosedError("heap client")
         visibility_ms = None if visibility is None else round(visibility * 1000)
         await self._nodes.places.find(topic)
-        asked_ms = self._nodes.clock.boot_ms()
+        asked_ms = began_ms = self._nodes.clock.boot_ms()
         if wait > 0:
             request = PopRequest(
                 topic=topic,
@@ -173,6 +176,13 @@ class HeapClient:
                 wait_ms=wait * 1000,
             )
             found = await self._nodes.pop(request)
+            while not found and not self._closed:
+                left_ms = wait * 1000 - (self._nodes.clock.boot_ms() - began_ms)
+                if left_ms < _EARLY_MS:
+                    break
+                await self._nodes.pause(0)  # the session of its connection is over: the next one has another
+                asked_ms = self._nodes.clock.boot_ms()
+                found = await self._nodes.pop(msgspec.structs.replace(request, wait_ms=left_ms))
         else:
             found = await self._popping.pop(topic, max_messages, visibility_ms)
         if self._closed:  # meanwhile: nobody would renew them

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.heap.errors import LeaseLostError, MessageNotFoundError
+from holdfast.heap.model import ENTRIES_MAX
 from holdfast.heap.wire import AckRequest, ExtendRequest, HeapRequest, LostLease, MoveRequest, ReleaseRequest
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.heaps.renewals import Renewals
@@ -150,8 +151,10 @@ class Leases:
         for message in messages:
             by_topic.setdefault(message.topic, []).append(message.lease_token)
         for topic, tokens in by_topic.items():
-            with suppress(HoldfastError):
-                await self._nodes.call(ReleaseRequest(topic=topic, tokens=tokens), again=True)
+            for first in range(0, len(tokens), ENTRIES_MAX):
+                request = ReleaseRequest(topic=topic, tokens=tokens[first : first + ENTRIES_MAX])
+                with suppress(HoldfastError):
+                    await self._nodes.call(request, again=True)
 
     async def close(self) -> None:
         """Renew no more; acks that are on their way are waited for."""
@@ -191,7 +194,9 @@ class Leases:
     async def _settle_acks(self, topic: str, partition: int, lane: _Lane, chosen: list[_Acks]) -> None:
         messages = [message for acks in chosen for message in acks.messages]
         try:
-            found = await self._acked(topic, partition, messages)
+            found = list[AckOutcome]()
+            for first in range(0, len(messages), ENTRIES_MAX):
+                found += await self._acked(topic, partition, messages[first : first + ENTRIES_MAX])
         except BaseException as error:
             for acks in chosen:
                 if not acks.answer.done():

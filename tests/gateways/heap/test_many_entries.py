@@ -11,6 +11,7 @@ from tests.gateways.kafka.test_large_requests import LONGEST_STEP_MS, longest_st
 from tests.support.kafka_wire import KafkaGateway, WireClient, gateway_on
 from tests.support.waiting import async_until
 
+from holdfast import heaps
 from holdfast.heap.lease_token import LeaseToken
 from holdfast.heap.model import NewMessage
 from holdfast.heap.wire import (
@@ -22,7 +23,7 @@ from holdfast.heap.wire import (
     PopRequest,
     decode_response,
 )
-from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.errors import InvalidError, UnavailableError
 
 HEAP = "jobs"
 MANY = 8_000
@@ -45,9 +46,9 @@ async def settled(client: WireClient, count: int) -> list[bytes]:
 @pytest_asyncio.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[KafkaGateway]:
     async with gateway_on(tmp_path) as gateway:
-        heaps = gateway.node.agent.heaps
-        await heaps.administration.create(HEAP, 1, {}, {"durability": "local"})
-        await async_until(lambda: heaps.serves(HEAP, 0))
+        service = gateway.node.agent.heaps
+        await service.administration.create(HEAP, 1, {}, {"durability": "local"})
+        await async_until(lambda: service.serves(HEAP, 0))
         yield gateway
 
 
@@ -101,3 +102,39 @@ async def test_with_one_token_that_is_none_nothing_is_done(gateway: KafkaGateway
         await asked(client, AckRequest(topic=HEAP, partition=0, tokens=[*tokens, b"none"]))
     assert [each.inflight for each in await gateway.node.agent.heaps.stats(HEAP)] == [3_000]
     assert set(await asked(client, AckRequest(topic=HEAP, tokens=tokens))) == {None}
+
+
+async def test_acks_that_are_done_in_part_are_not_reported_as_without_effect(
+    gateway: KafkaGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, asked = gateway.backend.heaps, list[HeapRequest]()
+    assert calls is not None
+    tried = calls._tried
+
+    async def tried_but_one(request: HeapRequest) -> Any:
+        if isinstance(request, AckRequest):
+            asked.append(request)
+            if len(asked) == 2:
+                raise UnavailableError("partition jobs:0", "it has no leader")
+        return await tried(request)
+
+    monkeypatch.setattr(calls, "_tried", tried_but_one)
+    async with heaps.connect(f"127.0.0.1:{gateway.port}") as client:
+        await client.enqueue_many(HEAP, [NewMessage(payload=b"x")] * 2_500)
+        await client.ack(await client.pop(HEAP, max_messages=2_500))  # what is gone by the second try was acknowledged
+    assert len(asked) > 3
+    assert [each.acked for each in await gateway.node.agent.heaps.stats(HEAP)] == [2_500]
+
+
+async def test_messages_are_moved_however_little_one_append_takes(gateway: KafkaGateway) -> None:
+    service, few = gateway.node.agent.heaps, [NewMessage(payload=b"x", max_retries=0)] * 100
+    for _ in range(3):
+        await service.enqueue_batch(HEAP, few, partition=0)
+    popped = await service.pop(HEAP, consumer="c", max_messages=300)
+    await service.nack(HEAP, [each.lease_token for each in popped])
+    await async_until(lambda: _all_moved(gateway), within_s=20)
+
+
+async def _all_moved(gateway: KafkaGateway) -> bool:
+    """Whether all are among the dead letters."""
+    return [each.moving for each in await gateway.node.agent.heaps.stats(HEAP)] == [0]

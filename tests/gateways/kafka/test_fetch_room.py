@@ -65,3 +65,57 @@ async def test_room_is_given_in_the_order_of_requests_and_none_is_lost() -> None
     ends[2].set_result(None)
     await tasks[2]
     assert room.left == 10
+
+
+async def test_a_fetch_that_is_cancelled_in_line_as_others_leave_ends_as_such() -> None:
+    room = FetchRoom(10)
+    async with room.taken(10):
+        waiting = asyncio.ensure_future(hold(room, 5))
+        await asyncio.sleep(0)  # noqa: TID251 (no time passes)
+        waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert waiting.cancelled()
+    assert room.left == 10
+
+
+async def test_no_more_fetches_end_early_than_those_in_line_need() -> None:
+    room, ended = FetchRoom(10), list[str]()
+    async with room.taken(5) as first, room.taken(5) as second:
+        first.may_end(lambda: ended.append("first"))
+        waiting = asyncio.ensure_future(hold(room, 5))
+        await async_until(lambda: bool(ended))
+        second.may_end(lambda: ended.append("second"))  # the first one is about to leave
+        assert ended == ["first"]
+        second.forget()
+        waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert (room.left, room._ending) == (10, 0)
+
+
+async def hold(room: FetchRoom, count: int) -> None:
+    async with room.taken(count):
+        pass
+
+
+async def test_fetches_of_one_session_read_no_more_at_a_time_than_sessions_may_name(tmp_path: Path) -> None:
+    many = 150
+    async with gateway_on(tmp_path, topics={"orders": many}, fetch_session_partitions_max=many) as gateway:
+        first, second = [await gateway.client() for _ in range(2)]
+        await first.send_bytes(session_fetch(0, 0, range(many)))
+        _, answer = await first.receive()
+        session = struct.unpack_from(">ihi", answer)[-1]
+        await first.send_bytes(session_fetch(session, 1))
+        await async_until(lambda: bool(gateway.backend.session_room._waiting))
+        await second.send_bytes(session_fetch(session, 2))
+        async with asyncio.timeout(WAIT_S):
+            await first.receive()
+        assert gateway.backend.session_room.left == 0
+
+
+def session_fetch(session: int, epoch: int, numbers: range = range(0)) -> bytes:
+    """Fetch 7 that adds partitions to a session."""
+    partitions = [struct.pack(">iqqi", number, 0, 0, 1_000) for number in numbers]
+    topics = struct.pack(">i", 1) + text("orders") + struct.pack(">i", len(numbers)) + b"".join(partitions)
+    wanted = topics if numbers else struct.pack(">i", 0)
+    head = struct.pack(">iiiibii", -1, 200_000, 1 if epoch else 0, 1_000_000, 0, session, epoch)
+    return request(ApiKey.FETCH, 7, 1, head + wanted + struct.pack(">i", 0))

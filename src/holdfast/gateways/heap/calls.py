@@ -66,6 +66,7 @@ _RETRY_MAX_MS: Final = 200
 _LISTED: Final = 100
 _PACES_PER_S: Final = 10
 _ACTIONS: Final = ("list", "replay", "delete")
+_WITHOUT_EFFECT: Final = (NotLeaderError, UnavailableError)
 _TOKENS_TOGETHER: Final = 1_000  # applied in one turn of the event loop: up to 15 ms
 
 
@@ -185,7 +186,10 @@ class HeapCalls:
         return await self._tried(EnqueueBatchRequest(topic=topic, partition=lowest, messages=messages, places=places))
 
     async def _by_token(self, request: AckRequest | NackRequest | ReleaseRequest | ExtendRequest) -> Any:
-        """A request for each partition; of many tokens several, one in each turn of the event loop. None, if a token is none."""
+        """A request for each partition; of many tokens several, one in each turn of the event loop. None, if a token is none.
+
+        `OutcomeUnknownError`: some of them failed, others were done or may be.
+        """
         tokens, places = request.tokens, defaultdict[int, list[int]](list)
         for first in range(0, len(tokens), _TOKENS_TOGETHER):
             if first:
@@ -201,7 +205,13 @@ class HeapCalls:
             msgspec.structs.replace(request, partition=number, tokens=[tokens[at] for at in mine])
             for number, mine in parts
         ]
-        found = await self._all(requests, in_turns=len(tokens) > _TOKENS_TOGETHER)
+        found = await self._outcomes(requests, in_turns=len(tokens) > _TOKENS_TOGETHER)
+        failure = next((each for each in found if isinstance(each, HoldfastError)), None)
+        if failure is not None:
+            if isinstance(failure, _WITHOUT_EFFECT) and not all(isinstance(each, _WITHOUT_EFFECT) for each in found):
+                what = f"{type(request).__name__} of {request.topic}"
+                raise OutcomeUnknownError(what, f"a part of it may be done: {failure}")
+            raise failure
         results = {
             at: each
             for (_, mine), several in zip(parts, found, strict=True)
@@ -258,8 +268,16 @@ class HeapCalls:
             await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
         return DeadLetterReport(matched, changed)
 
-    async def _all(self, requests: Sequence[HeapRequest], *, in_turns: bool = False) -> list[Any]:
+    async def _all(self, requests: Sequence[HeapRequest]) -> list[Any]:
         """The results of requests for several partitions. All of them are made; the first failure is raised."""
+        found = await self._outcomes(requests)
+        for each in found:
+            if isinstance(each, HoldfastError):
+                raise each
+        return found
+
+    async def _outcomes(self, requests: Sequence[HeapRequest], *, in_turns: bool = False) -> list[Any]:
+        """The results of requests, or their errors."""
 
         async def tried(request: HeapRequest) -> Any:
             try:
@@ -269,11 +287,7 @@ class HeapCalls:
             except HoldfastError as error:
                 return error
 
-        found = await gather_or_cancel(*map(tried, requests))
-        for each in found:
-            if isinstance(each, HoldfastError):
-                raise each
-        return found
+        return await gather_or_cancel(*map(tried, requests))
 
     # ── one partition ──
 
@@ -288,7 +302,7 @@ class HeapCalls:
                 return await self._once(request)
             except PartitionsGrownError:
                 raise  # the same again would be refused again
-            except (NotLeaderError, UnavailableError):
+            except _WITHOUT_EFFECT:
                 left_ms = began_ms + self._backend.request_ms - clock.boot_ms()
                 if request.forwarded or left_ms <= _RETRY_MAX_MS:
                     raise

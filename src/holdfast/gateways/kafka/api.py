@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from holdfast.gateways.kafka.api_rules import ApiRule, rule_of
 from holdfast.gateways.kafka.backend import KafkaBackend
 from holdfast.gateways.kafka.connection_access import ADMINISTRATION, ALL_OPERATIONS, ConnectionAccess
+from holdfast.gateways.kafka.fetch_room import FetchPlace
 from holdfast.gateways.kafka.quota_meters import RequestMeter
 from holdfast.kafka.api_keys import ApiKey
 from holdfast.log.batches import Buffer
@@ -57,7 +58,7 @@ class RequestContext:
     `meter`: what it takes of its client's quotas; None: there are none.
     `begun`: false while it waits to be read: it has had no effect yet.
     `needs`: what its client must be allowed for as long as it waits; None: that was decided, or is asked again.
-    `named_max`: how many partitions it may name, if it is a large fetch.
+    `place`: the room it has among fetches of many partitions, if it is one.
     `has_slot`: whether it has one of the places for large requests.
     `turn_until_ns`: when its turn of the event loop should end; 0: it has not begun.
     """
@@ -77,7 +78,7 @@ class RequestContext:
     turn_until_ns: int = 0
     begun: bool = True
     has_slot: bool = False
-    named_max: int = 0
+    place: FetchPlace | None = None
     needs: tuple[Operation, ResourceType, str] | None = None
 
     def begin_turn(self) -> None:

@@ -75,6 +75,7 @@ class KafkaBackend:
     remote_reads: "RemoteReads[PartitionFetch]" = field(init=False)
     large_requests: LargeRequests = field(init=False)
     fetch_room: FetchRoom = field(init=False)
+    session_room: FetchRoom = field(init=False)
 
     def __post_init__(self) -> None:
         sessions = FetchSessions(
@@ -96,3 +97,5 @@ class KafkaBackend:
         )
         object.__setattr__(self, "large_requests", large)
         object.__setattr__(self, "fetch_room", FetchRoom(self.settings.fetch_partitions_max))
+        # All sessions have room at a time, each for one fetch; clients send no two.
+        object.__setattr__(self, "session_room", FetchRoom(self.settings.fetch_session_partitions_max))

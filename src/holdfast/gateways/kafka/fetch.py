@@ -38,6 +38,7 @@ _LEADERS_FROM: Final = 12
 _TOPIC_IDS_FROM: Final = 13
 _REPLICAS_BELOW: Final = 15
 _ENDPOINTS_FROM: Final = 16
+_FEW: Final = 100  # partitions of a session
 _CURRENT_LEADER_TAG: Final = 1
 
 _SEEN: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
@@ -55,11 +56,11 @@ async def fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     """Read every partition of the request, or of its session."""
     if len(body) <= SMALL_BYTES:
         return await _fetch(call, body)
-    call.named_max = len(body) // _partition_bytes(call.version)
+    named_max = len(body) // _partition_bytes(call.version)
     fetching = _fetch(call, body)
     del body  # a long poll must not hold the memory of its request
     try:
-        async with call.backend.fetch_room.taken(call.named_max):
+        async with call.backend.fetch_room.taken(named_max) as call.place:
             return await fetching
     finally:
         fetching.close()  # it may not have begun
@@ -86,11 +87,20 @@ async def _fetch(call: RequestContext, body: memoryview) -> ResponseChunks:
     )
     if isinstance(plan, ErrorCode):
         return await _encode(call, [], plan, 0, request.limits.rack)
-    reads = await read_partitions(call, plan.wanted, request.limits)
+    session, limits = plan.session, request.limits
+    del request  # what is in line holds nothing
+    if session is None or call.place is not None or len(session.wanted) <= _FEW:
+        return await _read(call, plan, limits)
+    async with call.backend.session_room.taken(len(session.wanted)) as call.place:
+        return await _read(call, plan, limits)
+
+
+async def _read(call: RequestContext, plan: FetchPlan, limits: FetchLimits) -> ResponseChunks:
+    reads = await read_partitions(call, plan.wanted, limits)
     if call.backend.tracer is not None:
         trace_fetch(call.backend.tracer, call, reads, stopwatch_ns() - call.arrived_ns)
     session_id = plan.session.id if plan.session is not None else 0
-    return await _encode(call, _changed_partitions(plan, reads), ErrorCode.NONE, session_id, request.limits.rack)
+    return await _encode(call, _changed_partitions(plan, reads), ErrorCode.NONE, session_id, limits.rack)
 
 
 def _changed_partitions(plan: FetchPlan, reads: list[PartitionFetch]) -> list[PartitionFetch]:

@@ -322,9 +322,9 @@ class _PartitionReads:
             self._ends = True
             wake(None)
 
-        fetch_room = self._call.backend.fetch_room
-        if self._call.named_max:
-            fetch_room.may_end(end, self._call.named_max)
+        place = self._call.place
+        if place is not None:
+            place.may_end(end)
         try:
             async with asyncio.timeout(wait_s):
                 await waiter
@@ -333,8 +333,8 @@ class _PartitionReads:
         except HoldfastError:
             return False
         finally:
-            if self._call.named_max:
-                fetch_room.forget(end)
+            if place is not None:
+                place.forget()
             if not tasks:  # object storage is the server's affair
                 self._call.waited_ns += stopwatch_ns() - began_ns
             for progress, seen in watched:

@@ -53,12 +53,18 @@ class FetchSession:
         self.wanted[key] = self.wanted.pop(key)
 
 
-class FetchPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
     """What to fetch. `full`: the response lists every partition, not only those that changed."""
 
-    wanted: Sequence[FetchPartition]
+    named: Sequence[FetchPartition]
     session: FetchSession | None
     full: bool
+
+    @property
+    def wanted(self) -> Sequence[FetchPartition]:
+        """Listed when they are read: not while the request waits for that."""
+        return self.named if self.full or self.session is None else tuple(self.session.wanted.values())
 
 
 class FetchSessions:
@@ -108,7 +114,7 @@ class FetchSessions:
         if self.partitions > self._partitions_max:
             self._close(session_id)  # the client starts over, without a session
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return FetchPlan(tuple(session.wanted.values()), session, full=False)
+        return FetchPlan((), session, full=False)
 
     def _open(self, wanted: Sequence[FetchPartition], now_ms: int, *, by_id: bool) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms, len(wanted)):
