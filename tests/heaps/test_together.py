@@ -13,7 +13,7 @@ from tests.support.waiting import async_until
 
 from holdfast import heaps
 from holdfast.client.heap_connection import HeapConnection
-from holdfast.heap.wire import AckRequest, HeapRequest, PopRequest
+from holdfast.heap.wire import AckRequest, EnqueueRequest, HeapRequest, PopRequest
 from holdfast.heaps import NewMessage
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.errors import InvalidError
@@ -60,13 +60,25 @@ async def test_many_are_enqueued_popped_and_acknowledged(
     assert not [each for each in sent if each.forwarded]  # they went to the leader, which is one of two nodes
 
 
-async def test_of_many_one_that_is_refused_takes_no_other_with_it(
+async def test_of_many_one_that_is_refused_takes_no_other_with_it_and_costs_few_requests(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest]
+) -> None:
+    await create(nodes, "small", payload_bytes_max=10)
+    sizes = [5] * 1_000
+    sizes[3] = 100
+    with pytest.raises(InvalidError, match="100"):
+        await client.enqueue_many("small", [NewMessage(payload=b"x" * size) for size in sizes])
+    assert sum(each.ready for each in await client.stats("small")) == 999
+    assert len([each for each in sent if isinstance(each, EnqueueRequest)]) <= 2 * len(sizes).bit_length() + 1
+
+
+async def test_of_many_that_are_all_refused_none_waits_for_ever(
     nodes: list[KafkaGateway], client: heaps.HeapClient
 ) -> None:
     await create(nodes, "small", payload_bytes_max=10)
     with pytest.raises(InvalidError, match="100"):
-        await client.enqueue_many("small", [NewMessage(payload=b"x" * (100 if at == 3 else 5)) for at in range(6)])
-    assert sum(each.ready for each in await client.stats("small")) == 5
+        await client.enqueue_many("small", [NewMessage(payload=b"x" * 100)] * 50)
+    assert sum(each.ready for each in await client.stats("small")) == 0
 
 
 async def test_pops_and_acks_of_one_moment_are_few_requests(

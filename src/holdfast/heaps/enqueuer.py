@@ -194,8 +194,10 @@ class Enqueuer:
         except HoldfastError as error:
             if len(messages) == 1 or not isinstance(error, _ONE_MESSAGE):
                 return [error] * len(messages)  # sent one by one, each would get it after as long a time
-            # Whose fault it is shows when each is sent by itself; what was enqueued is a duplicate.
-            return [(await self._together(topic, partition, [each]))[0] for each in messages]
+            # Whose fault it is shows when each half is sent by itself; what was enqueued is a duplicate.
+            half = len(messages) // 2
+            first = await self._together(topic, partition, messages[:half])
+            return first + await self._together(topic, partition, messages[half:])
         return found
 
 
