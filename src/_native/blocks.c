@@ -77,8 +77,7 @@ static void let_go(parts_t *parts)
 }
 
 #ifndef _WIN32
-/* An object is written as soon as so many bytes are named, and not as a whole: the WAL's writes need not wait behind all of it */
-enum { VECTORS = 64, IN_PLACE_MIN = 64 * 1024, OBJECT_WRITE_MIN = 1 << 20 };
+enum { VECTORS = 64, IN_PLACE_MIN = 64 * 1024 };
 
 typedef struct {
     int descriptor;
@@ -174,11 +173,15 @@ static int put_part(sink_t *sink, char *from, size_t left)
             copy(sink, from, taken);
         from += taken, left -= taken;
         end_run(sink);
-        name(sink, from, left - left % block);
-        from += left - left % block, left %= block;
-        if (sink->count > VECTORS - 3 || sink->filled == sink->room ||
-            (sink->position < 0 && sink->named >= OBJECT_WRITE_MIN))
-            error = put(sink);
+        for (; left >= block && error == 0; from += taken, left -= taken) {
+            taken = left - left % block;
+            /* An object is written in as large pieces as fit the memory, and not as a whole: the WAL's writes need not wait behind it. */
+            if (sink->position < 0 && taken > sink->room)
+                taken = sink->room;
+            name(sink, from, taken);
+            if (sink->count > VECTORS - 3 || sink->filled == sink->room || (sink->position < 0 && sink->named >= sink->room))
+                error = put(sink);
+        }
     }
     for (; left > 0 && error == 0; from += taken, left -= taken) {
         taken = copy(sink, from, left);

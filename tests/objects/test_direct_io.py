@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.objects.folder_disk import FolderDisk
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.random import SystemRandom
 from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.tracked_memory import anonymous_mmap
 
 
 def noise(size: int) -> bytes:
@@ -109,6 +111,21 @@ def test_a_write_that_falls_short_or_fails_ends_it_with_what_was_written(room: i
         assert direct_io.write_blocks(writer, parts, memoryview(bytearray(64)), 32) == 0
     finally:
         os.close(writer)
+
+
+def test_no_write_is_larger_than_the_memory_though_a_part_lies_where_it_is_written_from(kernel: str) -> None:
+    """A log that is synced on the same disk waits behind each of them."""
+    part, memory = memoryview(anonymous_mmap(100_000)), memoryview(anonymous_mmap(4_096))
+    part[:] = noise(100_000)
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # one packet for each write
+    with reader, writer:
+        assert direct_io.write_blocks(writer.fileno(), [part, memoryview(noise(96))], memory, 32) == 100_096
+        packets = [reader.recv(1 << 20) for _ in range(25)]
+        reader.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            reader.recv(1)
+    assert b"".join(packets) == bytes(part) + noise(96)
+    assert max(map(len, packets)) <= 4_096
 
 
 RANGES = [

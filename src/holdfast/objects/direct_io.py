@@ -16,10 +16,11 @@ from typing import Final
 from holdfast.objects.buffer_pool import BufferPool
 from holdfast.vocabulary.alignment import DISK_BLOCK_BYTES
 from holdfast.vocabulary.native import native
-from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.tracked_memory import anonymous_mmap
 
 DIRECT_FROM_BYTES: Final = MIB
+_WRITE_BYTES: Final = 128 * KIB  # at once: the WAL's writes wait behind those of objects. Larger ones are hardly faster
 
 _FLAG: Final[int] = getattr(os, "O_DIRECT", 0)
 _BUFFERS: Final = threading.local()
@@ -115,6 +116,6 @@ def _filled(buffer: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
 def _buffer() -> memoryview:
     """This thread's buffer, page-aligned as O_DIRECT requires."""
     if not hasattr(_BUFFERS, "view"):
-        _BUFFERS.view = memoryview(anonymous_mmap(MIB))
+        _BUFFERS.view = memoryview(anonymous_mmap(_WRITE_BYTES))
     view: memoryview = _BUFFERS.view
     return view
