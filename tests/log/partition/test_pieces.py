@@ -1,6 +1,8 @@
 """A publication of what has grown to several segments: built side by side, named by one commit, all or none."""
 
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.support.partitions import Owner, PartitionWorld, append, batch, publish_in_doubt, published, stored
@@ -9,6 +11,7 @@ from holdfast.contracts.objects import Buffer, Missing
 from holdfast.contracts.store import Put
 from holdfast.log.keys import deletion_mark_key
 from holdfast.log.model import PartitionConfig
+from holdfast.log.partition import publisher
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments import SegmentReader
 from holdfast.log.settings import LogSettings
@@ -42,6 +45,29 @@ async def test_it_becomes_several_segments_in_one_commit(world: PartitionWorld) 
     assert max(each.records for each in segments) <= 3
     assert numbers(await published(world)) == list(range(10))
     assert partition.tail.size_bytes == 0
+
+
+async def test_a_core_is_left_for_whoever_waits_for_an_answer(
+    world: PartitionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building on every core holds up the event loop and the log's thread, and it is never urgent."""
+    build, one, together = publisher._build, threading.Lock(), list[bool]()
+
+    def watched(pieces: Any) -> Any:
+        alone = one.acquire(blocking=False)
+        together.append(not alone)
+        try:
+            return build(pieces)
+        finally:
+            if alone:
+                one.release()
+
+    monkeypatch.setattr(publisher, "_build", watched)
+    monkeypatch.setattr(publisher, "_BUILT_TOGETHER_MAX", 1)
+    monkeypatch.setattr(publisher, "_BUILDERS_MAX", 1)
+    ann = await world.owner()
+    await ann.publisher.publish([await grown(ann, 60)])
+    assert together == [False] * 8
 
 
 @pytest.mark.parametrize(("batches", "segments"), [(1, 1), (2, 1), (3, 2), (60, 8)])

@@ -7,6 +7,7 @@ segments meanwhile becomes so many, built and uploaded concurrently, and committ
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ _OPERATIONS_PER_SEGMENT = 2  # deletion mark; segment
 _SEGMENTS_MAX = 8  # of one partition in one publication
 _RELEASES_MAX = 256  # concurrent
 _READS_MAX = 64  # concurrent
+_BUILDERS_MAX = max(1, (os.cpu_count() or 1) - 1)  # at a time: the loop and the WAL's thread want a core meanwhile
 _BUILT_TOGETHER_MAX, _BUILT_TOGETHER_BYTES = 64, 256 * KIB  # small segments, on one thread
 
 
@@ -271,7 +273,7 @@ async def _build_all(pieces: Sequence[_Piece]) -> list[_Built]:
             left_bytes = _BUILT_TOGETHER_BYTES
         groups[-1].append(piece)
         left_bytes -= piece[1].size_bytes
-    built = await gather_or_cancel(*(asyncio.to_thread(_build, group) for group in groups))
+    built = await gather_limited(lambda group: asyncio.to_thread(_build, group), groups, _BUILDERS_MAX)
     return [each for group in built for each in group]
 
 
