@@ -158,6 +158,9 @@ PyObject *pick_extents(PyObject *module, PyObject *args); /* pick_extents.c */
 PyObject *bucket_counts(PyObject *module, PyObject *args);
 PyObject *sorted_words(PyObject *module, PyObject *given);
 
+/* join_blocks.c */
+PyObject *join_blocks(PyObject *module, PyObject *args);
+
 /* scan.c summary.c check.c read.c write.c columns.c */
 PyObject *scan(PyObject *module, PyObject *args);
 PyObject *summarize(PyObject *module, PyObject *args);

@@ -8,6 +8,7 @@
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS, "The headers of consecutive batches, or the first fault."},
     {"summarize", summarize, METH_VARARGS, "What stored batches are in sum, or the first fault."},
+    {"join_blocks", join_blocks, METH_VARARGS, "Batches joined to blocks of a segment, or the first fault."},
     {"check", check, METH_VARARGS, "None when all records of a payload are sound, or the first fault."},
     {"keyless", keyless, METH_VARARGS, "The numbers of the records of a payload that have no key, or the first fault."},
     {"read", read_records, METH_VARARGS, "Records of a payload as tuples, or the first fault."},

@@ -6,6 +6,7 @@
 import sys
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.log.batches import BatchHeader, Buffer, Record, RecordBatchLimits, encode, parse_header
@@ -149,6 +150,9 @@ def answers(kernel: BatchKernel, buffers: list[bytes]) -> list[object]:
             if header.base_offset < 1 << 55 and header.last_offset_delta >= 0:  # offsets of words have 56 bits
                 for deltas in ((), (0,), (1, 3), (2, 39), range(5_000)):
                     found.append(outcome(lambda h=header, p=payload, d=deltas: picked(kernel, p, h, d)))  # type: ignore[misc]
+    given: list[Buffer] = list(buffers)
+    for at, block_bytes, bytes_max in ((0, 1, 1), (0, 200, 1 << 20), (1, 1 << 20, 1), (0, 1 << 20, 1 << 20)):
+        found.append(outcome(partial(kernel.join_blocks, given, at, block_bytes, bytes_max, 0, BatchSummary)))
     for with_headers in (True, False):
         found.append(outcome(lambda w=with_headers: kernel.columns(buffers, inflate, w)))  # type: ignore[misc]
     return found

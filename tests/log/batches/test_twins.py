@@ -27,7 +27,7 @@ class Careless:
     """A kernel that forgets one rule."""
 
     scan, read, write, columns, keyless = PURE.scan, PURE.read, PURE.write, PURE.columns, PURE.keyless
-    summarize, read_chosen = PURE.summarize, PURE.read_chosen
+    summarize, join_blocks, read_chosen = PURE.summarize, PURE.join_blocks, PURE.read_chosen
     pick, pick_extents = PURE.pick, PURE.pick_extents
 
     @staticmethod
@@ -100,6 +100,8 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
     for call in (
         lambda: kernel.scan("text", True, 1, 1, BatchHeader),  # type: ignore[arg-type]
         lambda: kernel.summarize("text", 0, BatchSummary),  # type: ignore[arg-type]
+        lambda: kernel.join_blocks([7], 0, 1, 1, 0, BatchSummary),  # type: ignore[list-item]
+        lambda: kernel.join_blocks(7, 0, 1, 1, 0, BatchSummary),  # type: ignore[arg-type]
         lambda: kernel.check(b"", header[:5], True),
         lambda: kernel.read(b"", header[:5], (0, 0, -1), 1, Record),
         lambda: kernel.columns([7], lambda *_: b"", True),  # type: ignore[list-item]
@@ -113,6 +115,8 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
         with pytest.raises(TypeError):
             call()
     for call in (
+        lambda: kernel.join_blocks([batch], 2, 1, 1, 0, BatchSummary),
+        lambda: kernel.join_blocks([batch], -1, 1, 1, 0, BatchSummary),
         lambda: kernel.read(batch[61:], header, (99, 0, -1), 1, Record),
         lambda: kernel.read(batch[61:], header, (-1, 0, -1), 1, Record),
         lambda: kernel.read(batch[61:], header, (0, -1, -1), 1, Record),
@@ -121,7 +125,7 @@ def test_a_kernel_called_wrongly_raises_and_lives(kernel: BatchKernel) -> None:
         lambda: kernel.write_values([], None, -2, 61),
         lambda: kernel.write_values([], None, 0, -1),
     ):
-        with pytest.raises(ValueError, match=r"outside the payload|not negative"):
+        with pytest.raises(ValueError, match=r"outside the payload|not negative|no such batch"):
             call()
 
 

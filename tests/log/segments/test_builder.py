@@ -2,7 +2,7 @@
 
 import hashlib
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import lz4.block
 import pytest
@@ -13,7 +13,7 @@ from tests.support.steps import executed_lines
 
 from holdfast.log.batches import Buffer, Record, encode, parse_header
 from holdfast.log.batches.header import set_append_time
-from holdfast.log.batches.kernels import NATIVE
+from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel
 from holdfast.log.segments import (
     EpochStart,
     ProducerSection,
@@ -21,6 +21,7 @@ from holdfast.log.segments import (
     SegmentSettings,
     SequenceRange,
     build_segment,
+    builder,
     decode_blocks,
     read_footer,
     read_producers,
@@ -42,6 +43,46 @@ def one_producer(producer_id: int, *, batches: int = 0) -> ProducerSection:
 def blocks_of(segment: bytes) -> bytes:
     index = read_tail(segment)[1]
     return segment[index.blocks[0].start : index.blocks[-1].end]
+
+
+class CountingKernel:
+    """The best kernel, and how often it was called to join."""
+
+    def __init__(self) -> None:
+        self.joins = 0
+
+    def join_blocks(self, *given: Any) -> Any:
+        self.joins += 1
+        return BEST.join_blocks(*given)
+
+
+def test_megabytes_of_small_batches_are_joined_with_one_call() -> None:
+    """Each lets go of the interpreter, and the event loop has to wait until it gets it back."""
+    batches, kernel = some_batches(4_000), CountingKernel()
+    built = build_segment(batches, topic_id="t", partition=0, block_bytes=2_000, kernel=cast(BatchKernel, kernel))
+    assert len(read_tail(body(built))[1].blocks) > 50
+    assert kernel.joins == 1
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(batch_lists(), st.sampled_from((1, 100, 400, 2000, 1 << 20)), st.sampled_from((1, 300, 1 << 20)), st.data())
+def test_both_kernels_build_the_same_segment(
+    batches: list[bytes], block_bytes: int, joined_bytes: int, data: st.DataObject
+) -> None:
+    given: list[Buffer] = []
+    while batches:  # a buffer may hold several
+        count = data.draw(st.integers(1, 3))
+        given.append(data.draw(st.sampled_from((bytes, bytearray, memoryview)))(b"".join(batches[:count])))
+        batches = batches[count:]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(builder, "_JOINED_BYTES", joined_bytes)
+        segments = [
+            body(build_segment(given, topic_id="t", partition=7, block_bytes=block_bytes, kernel=kernel))
+            for kernel in (PURE, BEST)
+        ]
+    assert segments[0] == segments[1]
+    assert b"".join(decode_blocks(blocks_of(segments[0]))) == b"".join(given)
 
 
 @pytest.mark.slow
@@ -162,7 +203,7 @@ def test_of_a_large_block_that_will_not_shrink_only_the_beginning_is_tried(monke
     monkeypatch.setattr(lz4.block, "compress", compress)
     noise = a_batch(0, records=1, value=hashlib.shake_256(b"x").digest(900_000))
     assert body(build_segment([noise], topic_id="ab", partition=0)).count(noise[100:1_000]) == 1
-    assert tried == [64 * 1024]
+    assert tried == [32 * 1024]
     built = build_segment([a_batch(0, records=1, value=bytes(900_000))], topic_id="ab", partition=0)
     assert len(body(built)) < 100_000
 

@@ -72,6 +72,16 @@ class BatchKernel(Protocol):
         """The fields of `BatchSummary` for stored batches that are in order, from `end_offset` on, as a tuple of type `kind`."""
         ...
 
+    def join_blocks(
+        self, batches: list[Buffer], at: int, block_bytes: int, bytes_max: int, end_offset: int, kind: type[T], /
+    ) -> tuple[list[tuple[Buffer, T, int | None]], int] | FaultTuple:
+        """Stored batches from `at` on as blocks of a segment, until they have `bytes_max`, and the first that is left.
+
+        A block is as many of these buffers, joined, as fit `block_bytes`, or one as it is. With it come the fields of
+        `BatchSummary`, as a tuple of type `kind`, and its CRC-32C if it was joined. The GIL is not held.
+        """
+        ...
+
     def check(self, payload: Buffer, header: tuple[object, ...], contiguous: bool, /) -> FaultTuple | None:
         """Validate every record of a decompressed payload against its header."""
         ...

@@ -1,13 +1,15 @@
 """Building a segment from batches, as fast as LZ4 and memory allow.
 
 The one rule: batches are stored as they are. Their headers are read, their records never. Call it on a thread: packing
-and checksums release the GIL. The result may share the memory of large batches: leave them unchanged for as long as it is used.
+and checksums release the GIL, and joining small batches does once for megabytes of them, so that the event loop is not
+made to wait for it again and again. The result may share the memory of large batches: leave them unchanged for as long
+as it is used.
 
 Packing what cannot be packed is the largest waste there is, so blocks after one that LZ4 did not shrink are stored without
 trying: one more after each failure in a row, so that a change of data is noticed within a few blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -15,9 +17,10 @@ from typing import Final
 from crc32c import crc32c
 
 from holdfast.log.batches import Buffer
-from holdfast.log.batches.kernels import BatchSummary
+from holdfast.log.batches.kernels import BEST, BatchKernel, BatchSummary
+from holdfast.log.batches.rules import fault_error
 from holdfast.log.checksums import joined
-from holdfast.log.segments.blocks import encode_block, summarize_batches
+from holdfast.log.segments.blocks import encode_block
 from holdfast.log.segments.index import BlockLocation, SegmentIndex, segment_meta
 from holdfast.log.segments.keys import check_id, check_offset_range
 from holdfast.log.segments.layout import (
@@ -37,6 +40,7 @@ from holdfast.vocabulary.settings import MIB, check_between, check_one_of
 
 _BLOCK_BYTES_MAX: Final = 64 * MIB
 _UNTRIED_MAX: Final = 15
+_JOINED_BYTES: Final = 8 * MIB  # with one call: what is joined is held twice until it is packed
 
 
 @dataclass(slots=True)
@@ -54,16 +58,15 @@ class _Body:
     unpackable: int = 0  # blocks in a row that LZ4 did not shrink
     untried: int = 0  # blocks to come that are stored without trying
 
-    def add(self, raw: Buffer, *, pack: bool) -> None:
-        """One more block, of the batches in `raw`."""
-        summary = summarize_batches(raw, self.end_offset, stored=False)
+    def add(self, raw: Buffer, summary: BatchSummary, crc: int | None, *, pack: bool) -> None:
+        """One more block, of the batches in `raw`; `crc` is their checksum, if it is known."""
         if not summary.batch_count:
             raise InvalidError("bytes of a batch", 0, "at least one whole batch")
         self._count(summary)
         pack = pack and 2 * summary.packed_bytes < len(raw) and self._is_tried()
         first_offset = summary.first_offset
         header, payload, payload_crc = encode_block(
-            raw, at=self.at, batch_count=summary.batch_count, first_offset=first_offset, pack=pack
+            raw, crc, at=self.at, batch_count=summary.batch_count, first_offset=first_offset, pack=pack
         )
         self.crc = joined(crc32c(header, self.crc), payload_crc, len(payload))
         if pack:
@@ -101,6 +104,7 @@ def build_segment(
     block_bytes: int = BLOCK_BYTES,
     base_offset: int | None = None,
     end_offset: int | None = None,
+    kernel: BatchKernel = BEST,
 ) -> BuiltSegment:
     """The segment with these batches, which have their final offsets, in order. A buffer may hold several of them.
 
@@ -117,8 +121,7 @@ def build_segment(
     check_offset_range(partition, base, base + 1)
     header = pack_header(topic_id=topic_id, partition=partition, base_offset=base)
     body = _Body([header], len(header), crc32c(header), end_offset=base)
-    for raw in _blocks(batches, block_bytes):
-        body.add(raw, pack=compression == "lz4")
+    _add_blocks(body, list(batches), block_bytes, compression == "lz4", kernel)
     end = end_offset if end_offset is not None else body.end_offset
     if end < body.end_offset:
         raise InvalidError("end offset", end, f"at least {body.end_offset}, that of the batches")
@@ -126,17 +129,16 @@ def build_segment(
     return _finish(body, SegmentIndex(topic_id, _checked(epochs, end), body.places), partition, (base, end), producers)
 
 
-def _blocks(batches: Sequence[Buffer], block_bytes: int) -> Iterator[Buffer]:
+def _add_blocks(body: _Body, batches: list[Buffer], block_bytes: int, pack: bool, kernel: BatchKernel) -> None:
     """Batches joined: as many buffers as fit `block_bytes`; one that does not fit has a block of its own, where it lies."""
-    chosen: list[Buffer] = []
-    size_bytes = 0
-    for batch in batches:
-        if chosen and size_bytes + len(batch) > block_bytes:
-            yield chosen[0] if len(chosen) == 1 else b"".join(chosen)
-            chosen, size_bytes = [], 0
-        chosen.append(batch)
-        size_bytes += len(batch)
-    yield chosen[0] if len(chosen) == 1 else b"".join(chosen)
+    at = 0
+    while at < len(batches):
+        found = kernel.join_blocks(batches, at, block_bytes, _JOINED_BYTES, body.end_offset, BatchSummary)
+        if len(found) != 2:
+            raise fault_error(found, stored=False)
+        blocks, at = found
+        for raw, summary, crc in blocks:
+            body.add(raw, summary, crc, pack=pack)
 
 
 def _finish(

@@ -5,7 +5,7 @@ It also is the readable statement of what the C sources do. What each function t
 """
 
 from holdfast.log.batches.pure.columns import columns
-from holdfast.log.batches.pure.headers import scan, summarize
+from holdfast.log.batches.pure.headers import join_blocks, scan, summarize
 from holdfast.log.batches.pure.record_reader import (
     check,
     keyless,
@@ -20,6 +20,7 @@ from holdfast.log.batches.pure.record_writer import write, write_values
 __all__ = [
     "check",
     "columns",
+    "join_blocks",
     "keyless",
     "pick",
     "pick_extents",

@@ -1,6 +1,8 @@
 """Judging the headers of consecutive batches."""
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
+
+from crc32c import crc32c
 
 from holdfast.log.batches.header import (
     CODEC_MASK,
@@ -18,6 +20,8 @@ T = TypeVar("T", bound=tuple[object, ...])
 
 RECORD_BYTES_MIN: Final = 7  # a record without key, value and headers
 _MAGIC_AT: Final = 16
+_END_OFFSET: Final = 3  # of a summary
+_FAULT_FIELDS: Final = 4
 _CODEC_MAX: Final = 4
 _INT64_MAX: Final = 2**63 - 1
 
@@ -59,6 +63,30 @@ def summarize(buffer: Buffer, end_offset: int, kind: type[T], /) -> T | tuple[in
         packed_bytes += header.size_bytes if header.attributes & CODEC_MASK else 0
         batches, records, at = batches + 1, records + header.count, at + header.size_bytes
     return tuple.__new__(kind, (batches, records, first_offset, end_offset, min_ms, max_ms, packed_bytes))
+
+
+def join_blocks(
+    batches: list[Buffer], at: int, block_bytes: int, bytes_max: int, end_offset: int, kind: type[T], /
+) -> tuple[list[tuple[Buffer, T, int | None]], int] | tuple[int, int, int, int]:
+    """Batches as blocks of a segment, with what is in each, and the first that is left; or the first fault."""
+    if not 0 <= at <= len(batches):
+        raise ValueError("there is no such batch")
+    found: list[tuple[Buffer, T, int | None]] = []
+    total = 0
+    while at < len(batches) and (total < bytes_max or not found):
+        first, size = at, len(batches[at])
+        at += 1
+        while at < len(batches) and len(batches[at]) <= block_bytes - size:
+            size += len(batches[at])
+            at += 1
+        block = batches[first] if at == first + 1 else b"".join(batches[first:at])
+        sum_ = summarize(block, end_offset, kind)
+        if len(sum_) == _FAULT_FIELDS:
+            return cast(tuple[int, int, int, int], sum_)
+        end_offset = cast(int, sum_[_END_OFFSET])
+        found.append((block, sum_, None if at == first + 1 else crc32c(block)))
+        total += size
+    return found, at
 
 
 def first_fault(
