@@ -1,8 +1,8 @@
 /* join_blocks(batches, at, block_bytes, bytes_max, end_offset, kind): the blocks of a segment.
  *
  * Buffers from `at` on are joined, as many as fit `block_bytes`; one that does not fit is a block of its own, where it lies. Blocks
- * are added until they have `bytes_max` bytes. Returns [(block, what is in it as a tuple of type `kind`, its CRC-32C, None unless it
- * was joined)] and the first buffer behind them; or the first fault. The twin in Python is in holdfast.log.batches.pure.
+ * are added until they have `bytes_max` bytes. Returns [(block, what is in it as a tuple of type `kind`)] and the first buffer
+ * behind them; or the first fault. The twin in Python is in holdfast.log.batches.pure.
  *
  * All of it lets go of the interpreter once: a thread that wants it back for each of many small steps makes the event loop wait
  * for a wake-up as often. */
@@ -12,7 +12,6 @@ typedef struct {
     Py_ssize_t first, count, bytes; /* buffers, and what is in them */
     const uint8_t *start;
     summary_t sum;
-    uint32_t crc;
 } block_t;
 
 typedef struct {
@@ -79,8 +78,6 @@ static void join(plan_t *plan, uint8_t *to, int64_t end_offset, fault_t *fault)
         if (fault->rule != SOUND)
             return;
         end_offset = block->sum.end_offset;
-        if (block->count > 1)
-            block->crc = crc32c(block->start, block->bytes);
     }
 }
 
@@ -88,13 +85,11 @@ static void join(plan_t *plan, uint8_t *to, int64_t end_offset, fault_t *fault)
 static PyObject *described(const block_t *block, PyObject *joined, Py_ssize_t at, PyObject *given, PyObject *kind)
 {
     PyObject *raw = block->count > 1 ? PySequence_GetSlice(joined, at, at + block->bytes) : Py_NewRef(given);
-    PyObject *crc = block->count > 1 ? PyLong_FromUnsignedLong(block->crc) : Py_NewRef(Py_None);
     PyObject *sum = summary_tuple(&block->sum, kind);
 
-    if (raw != NULL && crc != NULL && sum != NULL)
-        return Py_BuildValue("(NNN)", raw, sum, crc);
+    if (raw != NULL && sum != NULL)
+        return Py_BuildValue("(NN)", raw, sum);
     Py_XDECREF(raw);
-    Py_XDECREF(crc);
     Py_XDECREF(sum);
     return NULL;
 }

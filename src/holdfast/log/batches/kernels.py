@@ -74,11 +74,11 @@ class BatchKernel(Protocol):
 
     def join_blocks(
         self, batches: list[Buffer], at: int, block_bytes: int, bytes_max: int, end_offset: int, kind: type[T], /
-    ) -> tuple[list[tuple[Buffer, T, int | None]], int] | FaultTuple:
+    ) -> tuple[list[tuple[Buffer, T]], int] | FaultTuple:
         """Stored batches from `at` on as blocks of a segment, until they have `bytes_max`, and the first that is left.
 
         A block is as many of these buffers, joined, as fit `block_bytes`, or one as it is. With it come the fields of
-        `BatchSummary`, as a tuple of type `kind`, and its CRC-32C if it was joined. The GIL is not held.
+        `BatchSummary`, as a tuple of type `kind`. The GIL is not held.
         """
         ...
 

@@ -33,7 +33,8 @@ from holdfast.vocabulary.settings import KIB
 _LZ4_INPUT_MAX: Final = 0x7E000000
 _LZ4_RATIO_MAX: Final = 255  # no LZ4 stream grows by more: a block that claims to would only eat memory
 _NO_LIMIT: Final = 2**31 - 1
-_PROBE_BYTES: Final = 32 * KIB
+_PROBE_BYTES: Final = 64 * KIB
+_GIL_HELD_MAX_BYTES: Final = 256 * KIB  # for a checksum: 15 microseconds
 _IN_PLACE_MIN_BYTES: Final = 512 * KIB  # the gaps take less than a hundredth
 
 
@@ -50,31 +51,33 @@ class Block(NamedTuple):
         return f"segment block at byte {self.at}"
 
 
-def encode_block(
-    raw: Buffer, crc: int | None = None, *, at: int, batch_count: int, first_offset: int, pack: bool
-) -> tuple[bytes, Buffer, int]:
+def encode_block(raw: Buffer, *, at: int, batch_count: int, first_offset: int, pack: bool) -> tuple[bytes, Buffer, int]:
     """The header and payload of a block of batches: `raw` itself, unless `pack` and LZ4 saves a quarter or more.
 
-    And the payload's checksum, so that it is not computed again; `crc` is that of `raw`, if it is known. `at` is where the
-    block will lie in its segment: a large payload gets a gap before it, so that it can be stored from where it is.
+    And the payload's checksum, so that it is not computed again. `at` is where the block will lie in its segment: a
+    large payload gets a gap before it, so that it can be stored from where it is.
     """
     codec, payload = STORED, raw
     if pack and len(raw) <= _LZ4_INPUT_MAX and _is_compressible(raw):
         packed: bytes = lz4.block.compress(raw, store_size=False)
         if _saves_enough(packed, raw):
             codec, payload = LZ4, packed
-    if payload is not raw or crc is None:
-        crc = batch_checksum(raw) if payload is raw and batch_count == 1 else crc32c(payload)
+    payload_crc = batch_checksum(raw) if payload is raw and batch_count == 1 else _checksum(payload)
     header = pack_block(
         codec=codec,
         payload_bytes=len(payload),
-        payload_crc=crc,
+        payload_crc=payload_crc,
         raw_bytes=len(raw),
         batch_count=batch_count,
         first_offset=first_offset,
         gap_bytes=alignment_padding(payload, at + BLOCK_BYTES, min_bytes=_IN_PLACE_MIN_BYTES),
     )
-    return header, payload, crc
+    return header, payload, payload_crc
+
+
+def _checksum(payload: Buffer) -> int:
+    """Of one block, which takes microseconds: to let go of the GIL and wait for it again takes longer."""
+    return crc32c(payload, gil_release_mode=0 if len(payload) <= _GIL_HELD_MAX_BYTES else -1)
 
 
 def _is_compressible(raw: Buffer) -> bool:

@@ -58,15 +58,15 @@ class _Body:
     unpackable: int = 0  # blocks in a row that LZ4 did not shrink
     untried: int = 0  # blocks to come that are stored without trying
 
-    def add(self, raw: Buffer, summary: BatchSummary, crc: int | None, *, pack: bool) -> None:
-        """One more block, of the batches in `raw`; `crc` is their checksum, if it is known."""
+    def add(self, raw: Buffer, summary: BatchSummary, *, pack: bool) -> None:
+        """One more block, of the batches in `raw`."""
         if not summary.batch_count:
             raise InvalidError("bytes of a batch", 0, "at least one whole batch")
         self._count(summary)
         pack = pack and 2 * summary.packed_bytes < len(raw) and self._is_tried()
         first_offset = summary.first_offset
         header, payload, payload_crc = encode_block(
-            raw, crc, at=self.at, batch_count=summary.batch_count, first_offset=first_offset, pack=pack
+            raw, at=self.at, batch_count=summary.batch_count, first_offset=first_offset, pack=pack
         )
         self.crc = joined(crc32c(header, self.crc), payload_crc, len(payload))
         if pack:
@@ -137,8 +137,8 @@ def _add_blocks(body: _Body, batches: list[Buffer], block_bytes: int, pack: bool
         if len(found) != 2:
             raise fault_error(found, stored=False)
         blocks, at = found
-        for raw, summary, crc in blocks:
-            body.add(raw, summary, crc, pack=pack)
+        for raw, summary in blocks:
+            body.add(raw, summary, pack=pack)
 
 
 def _finish(

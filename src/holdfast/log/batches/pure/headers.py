@@ -2,8 +2,6 @@
 
 from typing import Final, TypeVar, cast
 
-from crc32c import crc32c
-
 from holdfast.log.batches.header import (
     CODEC_MASK,
     CONTROL,
@@ -67,11 +65,11 @@ def summarize(buffer: Buffer, end_offset: int, kind: type[T], /) -> T | tuple[in
 
 def join_blocks(
     batches: list[Buffer], at: int, block_bytes: int, bytes_max: int, end_offset: int, kind: type[T], /
-) -> tuple[list[tuple[Buffer, T, int | None]], int] | tuple[int, int, int, int]:
+) -> tuple[list[tuple[Buffer, T]], int] | tuple[int, int, int, int]:
     """Batches as blocks of a segment, with what is in each, and the first that is left; or the first fault."""
     if not 0 <= at <= len(batches):
         raise ValueError("there is no such batch")
-    found: list[tuple[Buffer, T, int | None]] = []
+    found: list[tuple[Buffer, T]] = []
     total = 0
     while at < len(batches) and (total < bytes_max or not found):
         first, size = at, len(batches[at])
@@ -84,7 +82,7 @@ def join_blocks(
         if len(sum_) == _FAULT_FIELDS:
             return cast(tuple[int, int, int, int], sum_)
         end_offset = cast(int, sum_[_END_OFFSET])
-        found.append((block, sum_, None if at == first + 1 else crc32c(block)))
+        found.append((block, sum_))
         total += size
     return found, at
 
