@@ -4,6 +4,8 @@ A peer that cannot be had (no jars, no wheel) raises UnavailableError with the r
 """
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -74,6 +76,21 @@ def bare_server(directory: Path, partitions: int) -> Iterator[Running]:
         yield _kafka(target, partitions)
 
 
+@contextmanager
+def publishing_server(directory: Path, partitions: int) -> Iterator[Running]:
+    """The bare server beside a process that makes segments of what it wrote."""
+    with bare_server(directory, partitions) as running:
+        argv = [sys.executable, "-m", "bench.latency.publishing", str(running.pid), str(directory)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as publisher:
+            try:
+                assert publisher.stdout is not None
+                if publisher.stdout.readline() != "ready\n":
+                    raise UnavailableError("publishing-server", "its publisher did not start")
+                yield running
+            finally:
+                publisher.kill()
+
+
 def _kafka(target: KafkaTarget, partitions: int, metrics_url: str | None = None) -> Running:
     topic, port = target.create(partitions), int(target.bootstrap.rpartition(":")[2])
     return Running(target.pid, port, "kafka", partial(kafka_frame, topic, partitions), metrics_url=metrics_url)
@@ -122,5 +139,6 @@ PEERS: Final = (
     Peer("valkey", "Valkey XADD, appendfsync always", valkey),
     Peer("nats", "JetStream, sync always", jetstream),
     Peer("bare-server", "C server, fdatasync, no more", bare_server),
+    Peer("publishing-server", "C server beside a publisher", publishing_server),
     Peer("ceiling", "ceiling: nothing stored", ceiling),
 )

@@ -75,7 +75,13 @@ def test_a_stop_counts_for_every_request_that_was_due_meanwhile(tmp_path: Path, 
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "peer", ["ceiling", "bare-server", *(pytest.param(each, marks=pytest.mark.long) for each in ("valkey", "nats"))]
+    "peer",
+    [
+        "ceiling",
+        "bare-server",
+        "publishing-server",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("valkey", "nats")),
+    ],
 )
 def test_every_protocol_is_answered(tmp_path: Path, peer: str) -> None:
     (serving,) = (each.serving for each in PEERS if each.name == peer)
