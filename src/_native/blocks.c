@@ -176,8 +176,8 @@ static int put_part(sink_t *sink, char *from, size_t left)
         for (; left >= block && error == 0; from += taken, left -= taken) {
             taken = left - left % block;
             /* An object is written in as large pieces as fit the memory, and not as a whole: the WAL's writes need not wait behind it. */
-            if (sink->position < 0 && taken > sink->room)
-                taken = sink->room;
+            if (sink->position < 0 && taken > sink->room - sink->named)
+                taken = sink->room - sink->named;
             name(sink, from, taken);
             if (sink->count > VECTORS - 3 || sink->filled == sink->room || (sink->position < 0 && sink->named >= sink->room))
                 error = put(sink);

@@ -1,12 +1,15 @@
 /* join_blocks(batches, at, block_bytes, bytes_max, end_offset, kind): the blocks of a segment.
  *
  * Buffers from `at` on are joined, as many as fit `block_bytes`; one that does not fit is a block of its own, where it lies. Blocks
- * are added until they have `bytes_max` bytes. Returns [(block, what is in it as a tuple of type `kind`)] and the first buffer
- * behind them; or the first fault. The twin in Python is in holdfast.log.batches.pure.
+ * are added until they have `bytes_max` bytes, or BUFFERS_MAX buffers, which no block exceeds either. Returns [(block, what is in it
+ * as a tuple of type `kind`)] and the first buffer behind them; or the first fault. The twin in Python is in holdfast.log.batches.pure.
  *
  * All of it lets go of the interpreter once: a thread that wants it back for each of many small steps makes the event loop wait
  * for a wake-up as often. */
 #include "summary.h"
+
+/* Each is asked for with the interpreter held, which nobody else has meanwhile. */
+enum { BUFFERS_MAX = 4096 };
 
 typedef struct {
     Py_ssize_t first, count, bytes; /* buffers, and what is in them */
@@ -24,7 +27,7 @@ typedef struct {
 /* The block that begins with the next buffer, as long as others come. */
 static int is_in(const block_t *block, Py_ssize_t bytes, Py_ssize_t block_bytes)
 {
-    return block->count == 0 || bytes <= block_bytes - block->bytes;
+    return block->count == 0 || (block->count < BUFFERS_MAX && bytes <= block_bytes - block->bytes);
 }
 
 static void end_block(plan_t *plan)
@@ -51,7 +54,7 @@ static Py_ssize_t planned(plan_t *plan, PyObject *batches, Py_ssize_t at, Py_ssi
         if (!is_in(block, buffer->len, block_bytes)) {
             end_block(plan);
             block = &plan->blocks[plan->count];
-            if (total >= bytes_max)
+            if (total >= bytes_max || plan->held > BUFFERS_MAX)
                 return at;
         }
         if (block->count++ == 0)
@@ -134,7 +137,7 @@ static PyObject *joined_blocks(plan_t *plan, Py_ssize_t left, int64_t end_offset
 PyObject *join_blocks(PyObject *module, PyObject *args)
 {
     PyObject *batches, *kind, *answer = NULL;
-    Py_ssize_t at, left, block_bytes, bytes_max;
+    Py_ssize_t at, left, most, block_bytes, bytes_max;
     long long end_offset;
     plan_t plan = {0};
 
@@ -146,8 +149,9 @@ PyObject *join_blocks(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "there is no such batch");
         return NULL;
     }
-    plan.buffers = PyMem_Calloc((size_t)(PyList_GET_SIZE(batches) - at) + 1, sizeof *plan.buffers);
-    plan.blocks = PyMem_Calloc((size_t)(PyList_GET_SIZE(batches) - at) + 1, sizeof *plan.blocks);
+    most = PyList_GET_SIZE(batches) - at < 2 * BUFFERS_MAX ? PyList_GET_SIZE(batches) - at : 2 * BUFFERS_MAX;
+    plan.buffers = PyMem_Calloc((size_t)most + 1, sizeof *plan.buffers);
+    plan.blocks = PyMem_Calloc((size_t)most + 1, sizeof *plan.blocks);
     if (plan.buffers == NULL || plan.blocks == NULL)
         PyErr_NoMemory();
     else if ((left = planned(&plan, batches, at, block_bytes, bytes_max)) >= 0)

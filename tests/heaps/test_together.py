@@ -72,13 +72,14 @@ async def test_of_many_one_that_is_refused_takes_no_other_with_it_and_costs_few_
     assert len([each for each in sent if isinstance(each, EnqueueRequest)]) <= 2 * len(sizes).bit_length() + 1
 
 
-async def test_of_many_that_are_all_refused_none_waits_for_ever(
-    nodes: list[KafkaGateway], client: heaps.HeapClient
+async def test_many_that_are_all_refused_cost_little_more_than_one_by_one(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest]
 ) -> None:
     await create(nodes, "small", payload_bytes_max=10)
     with pytest.raises(InvalidError, match="100"):
-        await client.enqueue_many("small", [NewMessage(payload=b"x" * 100)] * 50)
+        await client.enqueue_many("small", [NewMessage(payload=b"x" * 100)] * 100)
     assert sum(each.ready for each in await client.stats("small")) == 0
+    assert len([each for each in sent if isinstance(each, EnqueueRequest)]) <= 130
 
 
 async def test_pops_and_acks_of_one_moment_are_few_requests(

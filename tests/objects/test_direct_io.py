@@ -119,12 +119,13 @@ def test_no_write_is_larger_than_the_memory_though_a_part_lies_where_it_is_writt
     part[:] = noise(100_000)
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # one packet for each write
     with reader, writer:
-        assert direct_io.write_blocks(writer.fileno(), [part, memoryview(noise(96))], memory, 32) == 100_096
-        packets = [reader.recv(1 << 20) for _ in range(25)]
+        parts = [memoryview(noise(4_032)), part, memoryview(noise(96))]
+        assert direct_io.write_blocks(writer.fileno(), parts, memory, 32) == 104_128
+        packets = [reader.recv(1 << 20) for _ in range(26)]
         reader.setblocking(False)
         with pytest.raises(BlockingIOError):
             reader.recv(1)
-    assert b"".join(packets) == bytes(part) + noise(96)
+    assert b"".join(packets) == b"".join(parts)
     assert max(map(len, packets)) <= 4_096
 
 

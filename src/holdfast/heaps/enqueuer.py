@@ -188,17 +188,24 @@ class Enqueuer:
             self._send(topic, partition, lane)
 
     async def _together(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
-        request = EnqueueRequest(topic=topic, partition=partition, messages=messages)
-        try:
-            found: list[_Outcome] = await self._nodes.call(request, again=True)
-        except HoldfastError as error:
-            if len(messages) == 1 or not isinstance(error, _ONE_MESSAGE):
-                return [error] * len(messages)  # sent one by one, each would get it after as long a time
-            # Whose fault it is shows when each half is sent by itself; what was enqueued is a duplicate.
-            half = len(messages) // 2
-            first = await self._together(topic, partition, messages[:half])
-            return first + await self._together(topic, partition, messages[half:])
-        return found
+        outcomes: list[_Outcome] = []
+        parts, halvings = [messages], len(messages) // 4
+        while parts:
+            part = parts.pop()
+            try:
+                outcomes += await self._nodes.call(
+                    EnqueueRequest(topic=topic, partition=partition, messages=part), again=True
+                )
+            except HoldfastError as error:
+                if len(part) == 1 or not isinstance(error, _ONE_MESSAGE):
+                    outcomes += [error] * len(part)  # sent one by one, each would get it after as long a time
+                    continue
+                # Whose fault it is shows when each half is sent by itself, or, if it is many's, each message; what was
+                # enqueued is a duplicate.
+                size = (len(part) + 1) // 2 if halvings > 0 else 1
+                parts += [part[at : at + size] for at in reversed(range(0, len(part), size))]
+                halvings -= 1
+        return outcomes
 
 
 def _all_enqueued(outcomes: list[_Outcome]) -> list[Enqueued]:

@@ -1,16 +1,28 @@
 """A publication of what has grown to several segments: built side by side, named by one commit, all or none."""
 
+import asyncio
 import threading
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import pytest
-from tests.support.partitions import Owner, PartitionWorld, append, batch, publish_in_doubt, published, stored
+from tests.support.partitions import (
+    ORDERS,
+    OTHER,
+    Owner,
+    PartitionWorld,
+    append,
+    batch,
+    publish_in_doubt,
+    published,
+    stored,
+)
 
 from holdfast.contracts.objects import Buffer, Missing
 from holdfast.contracts.store import Put
 from holdfast.log.keys import deletion_mark_key
-from holdfast.log.model import PartitionConfig
+from holdfast.log.model import PartitionConfig, PartitionId
 from holdfast.log.partition import publisher
 from holdfast.log.partition.leading_partition import LeadingPartition
 from holdfast.log.segments import SegmentReader
@@ -47,27 +59,32 @@ async def test_it_becomes_several_segments_in_one_commit(world: PartitionWorld) 
     assert partition.tail.size_bytes == 0
 
 
-async def test_a_core_is_left_for_whoever_waits_for_an_answer(
+async def test_a_core_is_left_for_whoever_waits_for_an_answer_and_publications_take_turns(
     world: PartitionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Building on every core holds up the event loop and the log's thread, and it is never urgent."""
-    build, one, together = publisher._build, threading.Lock(), list[bool]()
+    build, one, built = publisher._build, threading.Lock(), list[PartitionId]()
 
     def watched(pieces: Any) -> Any:
-        alone = one.acquire(blocking=False)
-        together.append(not alone)
+        assert one.acquire(blocking=False), "two at a time"
         try:
+            built.append(pieces[0][0].partition_id)
             return build(pieces)
         finally:
-            if alone:
-                one.release()
+            one.release()
 
     monkeypatch.setattr(publisher, "_build", watched)
     monkeypatch.setattr(publisher, "_BUILT_TOGETHER_MAX", 1)
     monkeypatch.setattr(publisher, "_BUILDERS_MAX", 1)
     ann = await world.owner()
-    await ann.publisher.publish([await grown(ann, 60)])
-    assert together == [False] * 8
+    config = PartitionConfig(roll_bytes=ROLL_BYTES)
+    partitions = [await ann.open(each, partition_config=config) for each in (ORDERS, OTHER)]
+    for partition in partitions:
+        for _ in range(20):
+            await append(partition, batch("x" * 400))
+    await asyncio.gather(*(ann.publisher.publish([each]) for each in partitions))
+    assert len(built) == 16
+    assert max(len(list(same)) for _, same in groupby(built)) <= 2
 
 
 @pytest.mark.parametrize(("batches", "segments"), [(1, 1), (2, 1), (3, 2), (60, 8)])

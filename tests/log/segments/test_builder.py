@@ -13,7 +13,7 @@ from tests.support.steps import executed_lines
 
 from holdfast.log.batches import Buffer, Record, encode, parse_header
 from holdfast.log.batches.header import set_append_time
-from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel
+from holdfast.log.batches.kernels import BEST, NATIVE, PURE, BatchKernel, BatchSummary
 from holdfast.log.segments import (
     EpochStart,
     ProducerSection,
@@ -62,6 +62,17 @@ def test_megabytes_of_small_batches_are_joined_with_one_call() -> None:
     built = build_segment(batches, topic_id="t", partition=0, block_bytes=2_000, kernel=cast(BatchKernel, kernel))
     assert len(read_tail(body(built))[1].blocks) > 50
     assert kernel.joins == 1
+
+
+@pytest.mark.parametrize("kernel", [PURE, BEST])
+@pytest.mark.parametrize(("block_bytes", "taken"), [(1 << 30, 4_096), (300_000, 5_452)])
+def test_no_call_takes_so_many_that_nobody_else_gets_on(kernel: BatchKernel, block_bytes: int, taken: int) -> None:
+    batches: list[Buffer] = [*some_batches(10_000)]
+    found = kernel.join_blocks(batches, 0, block_bytes, 1 << 30, 0, BatchSummary)
+    assert len(found) == 2
+    blocks, left = found
+    assert max(summary.batch_count for _, summary in blocks) <= 4_096
+    assert left == sum(summary.batch_count for _, summary in blocks) == taken
 
 
 @pytest.mark.slow

@@ -77,8 +77,8 @@ class BatchKernel(Protocol):
     ) -> tuple[list[tuple[Buffer, T]], int] | FaultTuple:
         """Stored batches from `at` on as blocks of a segment, until they have `bytes_max`, and the first that is left.
 
-        A block is as many of these buffers, joined, as fit `block_bytes`, or one as it is. With it come the fields of
-        `BatchSummary`, as a tuple of type `kind`. The GIL is not held.
+        A block is as many of these buffers, joined, as fit `block_bytes`, at most 4,096, or one as it is. With it come the
+        fields of `BatchSummary`, as a tuple of type `kind`. The GIL is let go of once.
         """
         ...
 

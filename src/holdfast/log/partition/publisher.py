@@ -47,7 +47,8 @@ _OPERATIONS_PER_SEGMENT = 2  # deletion mark; segment
 _SEGMENTS_MAX = 8  # of one partition in one publication
 _RELEASES_MAX = 256  # concurrent
 _READS_MAX = 64  # concurrent
-_BUILDERS_MAX = max(1, (os.cpu_count() or 1) - 1)  # at a time: the loop and the WAL's thread want a core meanwhile
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_BUILDERS_MAX = max(1, _CORES - 1)  # at a time: the loop and the WAL's thread want a core meanwhile
 _BUILT_TOGETHER_MAX, _BUILT_TOGETHER_BYTES = 64, 256 * KIB  # small segments, on one thread
 
 
@@ -116,6 +117,7 @@ class SegmentPublisher:
         self._traces = traces
         self._store, self._objects, self._clock, self._random = store, objects, clock, random
         self._settings, self._prefix = settings, prefix
+        self._building = asyncio.Semaphore(_BUILDERS_MAX)  # of all publications
 
     async def publish(self, partitions: Iterable[LeadingPartition], *, closing: bool = False) -> list[LeadingPartition]:
         """Publish everything durable of these partitions; the ones that turned out to be lost are returned.
@@ -134,7 +136,9 @@ class SegmentPublisher:
             unpublished = [each for each in chosen if each.unpublished_bytes]
             await gather_limited(LeadingPartition.recover_producers, unpublished, _READS_MAX)
             pieces = [(each, *piece) for each in chosen for piece in _cut_into_segments(each)]
-            built = await _build_all(pieces)
+            # No more wait for their turn than are built, so that publications take turns.
+            groups = await gather_limited(self._built, _built_together(pieces), _BUILDERS_MAX)
+            built = [each for group in groups for each in group]
             failpoints.reached("publish.segments-built")
             ready = await self._upload(built)
             failpoints.reached("publish.segments-uploaded")
@@ -150,6 +154,10 @@ class SegmentPublisher:
                 gone = set(lost)
                 lost.extend(await self._release_reservations([each for each in chosen if each not in gone]))
             return lost
+
+    async def _built(self, pieces: Sequence[_Piece]) -> list[_Built]:
+        async with self._building:
+            return await asyncio.to_thread(_build, pieces)
 
     async def _upload(self, segments: Sequence[_Built]) -> list[_UploadedSegments]:
         shared_below = self._settings.shared_below_bytes
@@ -263,8 +271,8 @@ class SegmentPublisher:
         return [each for each in lost if each is not None]
 
 
-async def _build_all(pieces: Sequence[_Piece]) -> list[_Built]:
-    """Segments built concurrently; small ones several to a thread, because changing threads costs more than they do."""
+def _built_together(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+    """Small segments several to a thread, because changing threads costs more than they do."""
     groups: list[list[_Piece]] = []
     left_bytes = 0
     for piece in pieces:
@@ -273,8 +281,7 @@ async def _build_all(pieces: Sequence[_Piece]) -> list[_Built]:
             left_bytes = _BUILT_TOGETHER_BYTES
         groups[-1].append(piece)
         left_bytes -= piece[1].size_bytes
-    built = await gather_limited(lambda group: asyncio.to_thread(_build, group), groups, _BUILDERS_MAX)
-    return [each for group in built for each in group]
+    return groups
 
 
 def _build(pieces: Sequence[_Piece]) -> list[_Built]:

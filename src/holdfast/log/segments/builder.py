@@ -40,7 +40,8 @@ from holdfast.vocabulary.settings import MIB, check_between, check_one_of
 
 _BLOCK_BYTES_MAX: Final = 64 * MIB
 _UNTRIED_MAX: Final = 15
-_JOINED_BYTES: Final = 8 * MIB  # with one call: what is joined is held twice until it is packed
+# With one call. A block that is stored as it is keeps all that was joined with it in memory.
+_JOINED_BYTES: Final = MIB
 
 
 @dataclass(slots=True)

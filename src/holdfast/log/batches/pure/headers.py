@@ -21,6 +21,7 @@ _MAGIC_AT: Final = 16
 _END_OFFSET: Final = 3  # of a summary
 _FAULT_FIELDS: Final = 4
 _CODEC_MAX: Final = 4
+_BUFFERS_MAX: Final = 4096  # in one block, and joined with one call
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -71,10 +72,11 @@ def join_blocks(
         raise ValueError("there is no such batch")
     found: list[tuple[Buffer, T]] = []
     total = 0
-    while at < len(batches) and (total < bytes_max or not found):
+    begin = at
+    while at < len(batches) and (not found or (total < bytes_max and at - begin < _BUFFERS_MAX)):
         first, size = at, len(batches[at])
         at += 1
-        while at < len(batches) and len(batches[at]) <= block_bytes - size:
+        while at < len(batches) and at - first < _BUFFERS_MAX and len(batches[at]) <= block_bytes - size:
             size += len(batches[at])
             at += 1
         block = batches[first] if at == first + 1 else b"".join(batches[first:at])
