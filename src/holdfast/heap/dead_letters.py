@@ -3,8 +3,12 @@
 They are a heap of their own, so a replay is a move like the one that brought them here: nothing is lost if it ends half-way.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from holdfast.heap.local_heaps import DLQ_SUFFIX
@@ -14,9 +18,11 @@ from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Move
 from holdfast.heap.waiting_pops import POP_BYTES_MAX
 from holdfast.vocabulary.clock import Clock
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.tasks import LoopTurns
 
-_TOGETHER: Final = 200
+_TOGETHER: Final = 100  # looked at in one turn of the event loop
 REPLAYED: Final = "replayed"
 RATE_MIN: Final = 0.001
 RATE_MAX: Final = 1_000_000
@@ -27,13 +33,15 @@ Partitions = Callable[[str, int | None], Awaitable[Sequence[HeapPartition]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters: all that match everything that is given."""
+    """Which dead letters: all that match everything that is given. Offsets are those of one partition of dead letters."""
 
     message_ids: frozenset[str] | None = None
     reason_contains: str = ""
     attempts_min: int = 0
     moved_before_ms: int | None = None
     limit: int | None = None
+    from_offset: int = 0
+    before_offset: int | None = None
 
     def matches(self, letter: PeekedMessage) -> bool:
         """Whether a dead letter is one of them."""
@@ -54,21 +62,31 @@ class DeadLetterReport(NamedTuple):
     changed: int
 
 
+class PartitionReport(NamedTuple):
+    """The same of a partition of dead letters, of several the last one's end: all below `end_offset` were looked at."""
+
+    matched: int
+    changed: int
+    end_offset: int
+
+
 class DeadLetters:
     """The dead letters of heaps, by the names of those heaps."""
 
-    def __init__(self, partitions: Partitions, *, clock: Clock, bytes_max: int = POP_BYTES_MAX) -> None:
-        self._partitions, self._clock, self._bytes_max = partitions, clock, bytes_max
+    def __init__(
+        self, partitions: Partitions, *, clock: Clock, turns: LoopTurns, bytes_max: int = POP_BYTES_MAX
+    ) -> None:
+        self._partitions, self._clock, self._turns, self._bytes_max = partitions, clock, turns, bytes_max
 
     async def list(
         self, topic: str, chosen: DeadLetterFilter | None = None, *, limit: int = 100, partition: int | None = None
     ) -> list[PeekedMessage]:
-        """Dead letters that match, those that are leased left out: the first ones, if all would be too large."""
+        """Dead letters that match, those that are leased left out, oldest first: some, if all would be too large."""
         check_between("limit", limit, 1, 10_000)
         found: list[PeekedMessage] = []
         left = self._bytes_max
         for view in await self._partitions(topic + DLQ_SUFFIX, partition):
-            async for letters in _pages(view, chosen or DeadLetterFilter(), limit - len(found), bytes_max=left):
+            async for letters, _ in self._pages(view, chosen or DeadLetterFilter(), limit - len(found), bytes_max=left):
                 for letter in letters:
                     left -= len(letter.payload)
                     if left < 0 and found:
@@ -84,56 +102,87 @@ class DeadLetters:
         dry_run: bool = False,
         rate_per_s: float | None = None,
         partition: int | None = None,
-    ) -> DeadLetterReport:
+    ) -> PartitionReport:
         """Send dead letters back to where they came from, with their attempts forgotten. `rate_per_s`: at most so many a second."""
         if rate_per_s is not None:
             check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
-        matched = changed = 0
+        matched = changed = end = 0
         chosen = chosen or DeadLetterFilter()
         for view in await self._partitions(topic + DLQ_SUFFIX, partition):
             limit = None if chosen.limit is None else chosen.limit - matched
-            async for letters in _pages(view, chosen, limit, at_once=1 if rate_per_s else _TOGETHER):
+            async for letters, end in self._pages(view, chosen, limit, at_once=1 if rate_per_s else _TOGETHER):  # noqa: B007
                 matched += len(letters)
                 if dry_run:
                     continue
-                changed += await view.move([move for letter in letters if (move := _back(view, letter)) is not None])
+                moves = [move for letter in letters if (move := _back(view, letter)) is not None]
+                changed += await view.move(moves, unleased=True)
                 if rate_per_s is not None:
                     await self._clock.sleep_ms(1_000 * len(letters) / rate_per_s)
-        return DeadLetterReport(matched, changed)
+        return PartitionReport(matched, changed, end)
 
     async def delete(
         self, topic: str, chosen: DeadLetterFilter, *, dry_run: bool = False, partition: int | None = None
-    ) -> DeadLetterReport:
+    ) -> PartitionReport:
         """Delete dead letters that match."""
-        matched = changed = 0
+        matched = changed = end = 0
         for view in await self._partitions(topic + DLQ_SUFFIX, partition):
             limit = None if chosen.limit is None else chosen.limit - matched
-            async for letters in _pages(view, chosen, limit):
+            async for letters, end in self._pages(view, chosen, limit):  # noqa: B007
                 matched += len(letters)
                 if not dry_run:
-                    changed += len(await view.cancel([_offset(view, letter) for letter in letters]))
-        return DeadLetterReport(matched, changed)
+                    changed += len(await view.cancel([_offset(view, letter) for letter in letters], unleased=True))
+        return PartitionReport(matched, changed, end)
+
+    async def _pages(
+        self,
+        view: HeapPartition,
+        chosen: DeadLetterFilter,
+        limit: int | None,
+        *,
+        at_once: int = _TOGETHER,
+        bytes_max: int = POP_BYTES_MAX,
+    ) -> AsyncIterator[tuple[Sequence[PeekedMessage], int]]:
+        """The letters that match, of those that are here now, a few at a time, and no more bytes than may be in memory
+        together; and below which offset all were looked at."""
+        left = sys.maxsize if limit is None else limit
+        at, before = chosen.from_offset, view.state.next_offset
+        if chosen.before_offset is not None:
+            before = min(before, chosen.before_offset)
+        while left > 0:
+            if at > chosen.from_offset:
+                await self._turns.next()
+            waiting = [*islice(_waiting(view, chosen, at, before), _TOGETHER)]
+            if not waiting:
+                yield [], before
+                return
+            few, seen = await view.find_first(waiting, bytes_max)
+            at = waiting[seen - 1] + 1
+            letters = [letter for letter in few if chosen.matches(letter)]
+            if len(letters) > left:
+                letters = letters[:left]
+                at = _offset(view, letters[-1]) + 1
+            left -= len(letters)
+            for first in range(0, len(letters), at_once):
+                yield letters[first : first + at_once], at
 
 
-async def _pages(
-    view: HeapPartition,
-    chosen: DeadLetterFilter,
-    limit: int | None,
-    *,
-    at_once: int = _TOGETHER,
-    bytes_max: int = POP_BYTES_MAX,
-) -> AsyncIterator[list[PeekedMessage]]:
-    """The letters that match, of those that wait now, a few at a time, and no more bytes than may be in memory together."""
-    waiting = [offset for _, offset in view.state.ready] + [offset for _, _, offset in view.state.delayed_messages()]
-    left = len(waiting) if limit is None else limit
-    at = 0
-    while left > 0 and at < len(waiting):
-        few, seen = await view.find_first(waiting[at : at + _TOGETHER], bytes_max)
-        at += seen
-        letters = [letter for letter in few if chosen.matches(letter)][:left]
-        left -= len(letters)
-        for first in range(0, len(letters), at_once):
-            yield letters[first : first + at_once]
+def _waiting(view: HeapPartition, chosen: DeadLetterFilter, at: int, before: int) -> Iterator[int]:
+    """The offsets from `at` on of letters that wait, or of those that are named, in order."""
+    if chosen.message_ids is not None:
+        return (offset for offset in _named(view, chosen.message_ids) if at <= offset < before)
+    both = merge(view.state.ready.from_offset(at), view.state.delayed.from_offset(at))
+    return takewhile(lambda offset: offset < before, both)
+
+
+def _named(view: HeapPartition, message_ids: frozenset[str]) -> list[int]:
+    """Where messages of a partition are, in order."""
+    topic_id, offsets = bytes.fromhex(view.log.partition_id.topic_id), list[int]()
+    for each in message_ids:
+        with suppress(InvalidError):  # there is none
+            place = parse_message_id(topic_id, each)
+            if place.partition == view.number:
+                offsets.append(place.offset)
+    return sorted(offsets)
 
 
 def _back(view: HeapPartition, letter: PeekedMessage) -> Move | None:

@@ -53,6 +53,14 @@ def known_enqueue(state: HeapState, key: ProducerSequence, window_ms: int, now_m
     return None
 
 
+def check_epoch_here(epochs: dict[str, int], key: ProducerSequence) -> None:
+    """`ProducerFencedError`: a message before this one, in the same request, has a newer epoch of its producer."""
+    newest = epochs.setdefault(key.producer, key.epoch)
+    if key.epoch < newest and not key.producer.startswith(INTERNAL):
+        raise ProducerFencedError(key.producer, key.epoch, newest)
+    epochs[key.producer] = key.epoch
+
+
 def decide_grant(
     state: HeapState, rules: HeapRules, *, count: int, consumer: str, visibility_ms: int, epoch: int, now_ms: int
 ) -> Grant | None:

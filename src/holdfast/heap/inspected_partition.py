@@ -43,36 +43,41 @@ class InspectedPartition(PartitionCore):
         return await self._peeked([(offset, None) for offset in here])
 
     async def find_first(self, offsets: Sequence[int], bytes_max: int) -> tuple[list[PeekedMessage], int]:
-        """The same for the first of them, one at least, as far as their payloads are not too large together; how many were looked
-        at."""
+        """Those that wait, the first of them, one at least, as far as their payloads are not too large together; how many were
+        looked at."""
         self._journal.check()
-        here = [offset for offset in offsets if offset in self.state]
+        here = [offset for offset in offsets if self._is_here(offset, unleased=True)]
         await self._journal.durable()
-        first = len(await self._reader.read_first(here, bytes_max))
-        seen = len(offsets) if first == len(here) else offsets.index(here[first])
-        return await self._peeked([(offset, None) for offset in here[:first] if offset in self.state]), seen
+        stored = await self._reader.read_first(here, bytes_max)
+        seen = len(offsets) if len(stored) == len(here) else offsets.index(here[len(stored)])
+        read = zip(here, stored, strict=False)
+        return [self._peeked_at(*each) for each in read if self._is_here(each[0], unleased=True)], seen
 
     async def _peeked(self, chosen: Sequence[tuple[int, int | None]]) -> list[PeekedMessage]:
         stored = await self._reader.read([offset for offset, _ in chosen])
-        return [
-            PeekedMessage(
-                self._message_id(offset, stored[offset]),
-                self.number,
-                stored[offset].enqueue.payload,
-                self.state.priority_of(offset, stored[offset].enqueue.priority) if priority is None else priority,
-                stored[offset].enqueued_ms,
-                self.state.attempts.get(offset, 0),
-                stored[offset].enqueue.partition_key,
-                stored[offset].enqueue.headers,
-                stored[offset].enqueue.origin,
-                stored[offset].enqueue.fairness_key,
-            )
-            for offset, priority in chosen
-        ]
+        return [self._peeked_at(offset, stored[offset], priority) for offset, priority in chosen]
 
-    async def cancel(self, offsets: Collection[int]) -> list[int]:
-        """Withdraw messages, leased or not; those that were there."""
-        cancelled = await self._change(offsets, lambda here: Cancel(tuple(here)))
+    def _peeked_at(self, offset: int, stored: StoredMessage, priority: int | None = None) -> PeekedMessage:
+        enqueue = stored.enqueue
+        return PeekedMessage(
+            self._message_id(offset, stored),
+            self.number,
+            enqueue.payload,
+            self.state.priority_of(offset, enqueue.priority) if priority is None else priority,
+            stored.enqueued_ms,
+            self.state.attempts.get(offset, 0),
+            enqueue.partition_key,
+            enqueue.headers,
+            enqueue.origin,
+            enqueue.fairness_key,
+        )
+
+    def _is_here(self, offset: int, *, unleased: bool) -> bool:
+        return offset in self.state and not (unleased and offset in self.state.leases)
+
+    async def cancel(self, offsets: Collection[int], *, unleased: bool = False) -> list[int]:
+        """Withdraw messages, leased or not, or those that are not leased; those that were there."""
+        cancelled = await self._change(offsets, lambda here: Cancel(tuple(here)), unleased=unleased)
         self._reader.forget(cancelled)
         return cancelled
 
@@ -81,9 +86,11 @@ class InspectedPartition(PartitionCore):
         if not await self._change((offset,), lambda here: Reprioritise(((offset, priority),))):
             raise MessageNotFoundError(self.rules.topic, message)
 
-    async def _change(self, offsets: Collection[int], operation: Callable[[Sequence[int]], Operation]) -> list[int]:
+    async def _change(
+        self, offsets: Collection[int], operation: Callable[[Sequence[int]], Operation], *, unleased: bool = False
+    ) -> list[int]:
         self._journal.check()
-        here = list(dict.fromkeys(offset for offset in offsets if offset in self.state))
+        here = list(dict.fromkeys(offset for offset in offsets if self._is_here(offset, unleased=unleased)))
         if here:
             self._add((operation(here),))
         await (self._answerable() if here else self._journal.durable())
@@ -99,10 +106,10 @@ class InspectedPartition(PartitionCore):
         await self._journal.durable()
         return count
 
-    async def move(self, moves: Sequence[Move]) -> int:
-        """Send messages to other heaps; how many were still here. They arrive soon after."""
+    async def move(self, moves: Sequence[Move], *, unleased: bool = False) -> int:
+        """Send messages to other heaps, or those that are not leased; how many were still here. They arrive soon after."""
         self._journal.check()
-        here = [move for move in moves if move.offset in self.state]
+        here = [move for move in moves if self._is_here(move.offset, unleased=unleased)]
         if here:
             self._add(here)
         await self._journal.durable()

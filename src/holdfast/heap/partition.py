@@ -13,6 +13,7 @@ from holdfast.heap.batch.model import Prepared, Resolved
 from holdfast.heap.batch.reservation import check_not_reserved, decide_reservation
 from holdfast.heap.decisions import (
     HeapRules,
+    check_epoch_here,
     decide_extension,
     decide_failure,
     known_enqueue,
@@ -88,6 +89,7 @@ class HeapPartition(InspectedPartition):
         duplicates: list[bool] = []
         chosen: list[NewMessage] = []
         here: dict[object, int] = {}  # keys of this call
+        epochs: dict[str, int] = {}
         for message in messages:
             key = message.producer
             if key is not None:
@@ -98,6 +100,7 @@ class HeapPartition(InspectedPartition):
                     places.append(known if known is not None else (here[key], now_ms))
                     duplicates.append(True)
                     continue
+                check_epoch_here(epochs, key)
                 here[key] = next_offset + len(chosen)
             places.append((next_offset + len(chosen), now_ms))
             duplicates.append(False)

@@ -70,10 +70,10 @@ class HeapService:
         clock: Clock,
     ) -> None:
         self.administration = HeapAdministration(topics)
-        self.dead_letters = DeadLetters(self._led, clock=clock)
         self._heaps, self._topics, self._topic, self._leader, self._clock = heaps, topics, topic, leader, clock
         self._router = MessageRouter()
         self.turns = LoopTurns()  # of requests with many messages or tokens
+        self.dead_letters = DeadLetters(self._led, clock=clock, turns=self.turns)
         heaps.deliver = self.deliver
         self.spines: LocalSpines | None = None  # set where there is an agent
         self.spine_shards: SpineShards | None = None  # set where there is none

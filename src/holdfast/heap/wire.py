@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.heap.administration import HeapDescription
-from holdfast.heap.dead_letters import DeadLetterReport
+from holdfast.heap.dead_letters import DeadLetterReport, PartitionReport
 from holdfast.heap.errors import (
     BatchAbortedError,
     LeaseLostError,
@@ -151,7 +151,8 @@ class PurgeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=
 
 
 class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=13):
-    """Dead letters that match, listed, replayed or deleted (`action`). To delete takes `force` and a token."""
+    """Dead letters that match, listed, replayed or deleted (`action`). To delete takes `force` and a token. Offsets: of one
+    partition."""
 
     action: str
     message_ids: Annotated[Sequence[str], msgspec.Meta(max_length=ENTRIES_MAX)] | None = None
@@ -163,6 +164,8 @@ class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True
     rate_per_s: float | None = None
     force: bool = False
     confirmation_token: str = ""
+    from_offset: int = 0
+    before_offset: int | None = None
 
 
 class PlacesRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=14):
@@ -312,7 +315,7 @@ _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     ReprioritiseRequest: None,
     MoveRequest: None,
     PurgeRequest: int,
-    DeadLettersRequest: list[PeekedMessage] | DeadLetterReport,
+    DeadLettersRequest: list[PeekedMessage] | DeadLetterReport | PartitionReport,
     PlacesRequest: list[str],  # host:port each; empty where no leader is known
     SpineRequest: str,  # host:port; empty while it is nowhere
     CreateRequest: HeapDescription,
@@ -326,6 +329,7 @@ _DECODERS: Final = {
 }
 _LETTERS: Final = msgspec.msgpack.Decoder(list[PeekedMessage])
 _REPORT: Final = msgspec.msgpack.Decoder(DeadLetterReport)
+_PARTITION_REPORT: Final = msgspec.msgpack.Decoder(PartitionReport)
 _REQUEST: Final = msgspec.msgpack.Decoder(Request)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -384,7 +388,8 @@ def decode_response(request: HeapRequest, body: bytes) -> Any:
     try:
         if body[:1] == _RESULT:
             if isinstance(request, DeadLettersRequest):
-                return (_LETTERS if request.action == "list" else _REPORT).decode(body[1:])
+                report = _REPORT if request.partition is None else _PARTITION_REPORT
+                return (_LETTERS if request.action == "list" else report).decode(body[1:])
             return _DECODERS[type(request)].decode(body[1:])
         failure = decode_failure(body, request.topic)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,5 +1,6 @@
 """Dead letters between agents: moved to the leader wherever it is, once; replayed with one limit and rate for all partitions."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from holdfast.heap.wire import (
     encode_request,
 )
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
+from holdfast.vocabulary.clock import RealClock
 
 PARTITIONS = 4
 
@@ -143,3 +145,51 @@ async def test_moves_are_for_nodes_and_payloads_for_readers(request_: HeapReques
     with pytest.raises(Denied):
         decode_response(request_, bytes(answer))
     assert context.asked == [needed]
+
+
+async def dead_letters(nodes: list[KafkaGateway], topic: str, count: int) -> HeapCalls:
+    """So many messages of a heap that go to its dead letters at once, whenever they fail."""
+    calls = calls_of(nodes[0])
+    await calls.call(EnqueueRequest(topic=topic, messages=[NewMessage(payload=b"%d" % at) for at in range(count)]))
+    await fail(calls, topic, count)
+    await async_until(lambda: waiting(nodes, topic + ".dlq") == count)
+    return calls
+
+
+async def fail(calls: HeapCalls, topic: str, count: int) -> None:
+    for _ in range(count):
+        [popped] = await calls.call(PopRequest(topic=topic, consumer="c", wait_ms=60_000))
+        await calls.call(NackRequest(topic=topic, tokens=[popped.lease_token], reason="no"))
+
+
+def waiting(nodes: list[KafkaGateway], topic: str) -> int:
+    here = [each for node in nodes for each in node.node.agent.local_heaps.open.items()]
+    return sum(view.stats().ready for which, view in here if which.topic == topic)
+
+
+async def test_letters_that_fail_again_are_not_replayed_again(nodes: list[KafkaGateway]) -> None:
+    """A replay at a rate would never end."""
+    topic = await split_heap(nodes)
+    calls = await dead_letters(nodes, topic, 8)
+    failing = asyncio.ensure_future(fail(calls, topic, 1_000))
+    async with asyncio.timeout(60):
+        report = await calls.call(DeadLettersRequest(topic=topic, action="replay", rate_per_s=50))
+    assert (report.matched, report.changed) == (8, 8)
+    await async_until(lambda: waiting(nodes, topic + ".dlq") == 8)
+    failing.cancel()
+
+
+async def test_a_replay_at_a_rate_ends_with_its_client(nodes: list[KafkaGateway]) -> None:
+    topic = await split_heap(nodes)
+    calls = await dead_letters(nodes, topic, 20)
+    connection = await open_heap_connection(BrokerAddress("127.0.0.1", nodes[0].port), timeout_s=10)
+    request = DeadLettersRequest(topic=topic, action="replay", rate_per_s=10)
+    replay = asyncio.ensure_future(connection.call(request))
+    await async_until(lambda: waiting(nodes, topic + ".dlq") < 20)
+    connection.close()
+    await asyncio.wait({replay})
+    await RealClock().sleep_ms(300)
+    left = waiting(nodes, topic + ".dlq")
+    await RealClock().sleep_ms(500)
+    assert waiting(nodes, topic + ".dlq") == left > 0
+    await calls.call(DeadLettersRequest(topic=topic, action="replay"))

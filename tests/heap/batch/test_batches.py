@@ -167,6 +167,23 @@ async def test_a_refusal_of_one_partition_is_that_of_the_batch(world: HeapWorld)
         await heaps.enqueue_batch("jobs", [first, second], places=[0])
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_an_older_epoch_is_refused_behind_a_newer_one_of_the_same_request(
+    world: HeapWorld, partitions: int
+) -> None:
+    heaps = await world.heap(await world.node(), partitions=partitions)
+    spread = [NewMessage(payload=b"", partition_key=each.partition_key) for each in batch_over(partitions)]
+    home = spread[-1].partition_key
+    epochs = [NewMessage(payload=b"", partition_key=home, producer=ProducerSequence("p", at, 1)) for at in (2, 1)]
+    with pytest.raises(ProducerFencedError):
+        await heaps.enqueue_batch("jobs", [*spread, *epochs])
+    await nothing_undecided(world, partitions)
+    assert sum(each.ready for each in await heaps.stats("jobs")) == 0
+    await heaps.enqueue_batch("jobs", [*spread, *reversed(epochs)])
+    again = await heaps.enqueue_batch("jobs", epochs)
+    assert [each.duplicate for each in again] == [True, True]
+
+
 async def test_limits_of_what_is_undecided_are_kept(world: HeapWorld) -> None:
     few = HeapSettings(batch_resolve_ms=600_000, reserved_messages_max=1)
     heaps = await world.heap(await world.node(heaps=few), partitions=2)

@@ -16,7 +16,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
-from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport
+from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport, PartitionReport
 from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
 from holdfast.heap.lease_token import parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX
@@ -257,14 +257,14 @@ class HeapCalls:
         assert rate_per_s is not None
         check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
         together = max(1, int(rate_per_s / _PACES_PER_S))
-        matched = changed = 0
-        while request.limit is None or matched < request.limit:
+        matched = changed = at = 0
+        # Letters that fail again come back behind all that are here now.
+        end = (await self._tried(msgspec.structs.replace(request, rate_per_s=None, message_ids=[]))).end_offset
+        while at < end and (request.limit is None or matched < request.limit):
             count = together if request.limit is None else min(together, request.limit - matched)
-            few = msgspec.structs.replace(request, limit=count, rate_per_s=None)
-            report: DeadLetterReport = await self._tried(few)
-            matched, changed = matched + report.matched, changed + report.changed
-            if not report.changed:
-                break
+            few = msgspec.structs.replace(request, limit=count, rate_per_s=None, from_offset=at, before_offset=end)
+            report: PartitionReport = await self._tried(few)
+            matched, changed, at = matched + report.matched, changed + report.changed, report.end_offset
             await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
         return DeadLetterReport(matched, changed)
 
@@ -409,6 +409,8 @@ class HeapCalls:
             attempts_min=request.attempts_min,
             moved_before_ms=request.moved_before_ms,
             limit=request.limit,
+            from_offset=request.from_offset,
+            before_offset=request.before_offset,
         )
         if request.action == "list":
             return letters.list(topic, chosen, limit=request.limit or _LISTED, partition=partition)

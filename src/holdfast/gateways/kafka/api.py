@@ -61,6 +61,7 @@ class RequestContext:
     `place`: the room it has among fetches of many partitions, if it is one.
     `has_slot`: whether it has one of the places for large requests.
     `turn_until_ns`: when its turn of the event loop should end; 0: it has not begun.
+    `is_paced`: whether it takes the time that its client's rate gives it, and ends with its client.
     """
 
     api: "Api"
@@ -76,6 +77,7 @@ class RequestContext:
     span: Span | None = None
     arrived_ns: int = 0
     turn_until_ns: int = 0
+    is_paced: bool = False
     begun: bool = True
     has_slot: bool = False
     place: FetchPlace | None = None

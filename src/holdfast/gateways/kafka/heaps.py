@@ -82,6 +82,7 @@ async def heap(call: RequestContext, body: memoryview) -> ResponseChunks:
         if isinstance(request, PopRequest) and call.access is not None:
             call.needs = Operation.READ, ResourceType.TOPIC, request.topic
             request = msgspec.structs.replace(request, wait_ms=min(request.wait_ms, call.access.login.left_ms))
+        call.is_paced = isinstance(request, DeadLettersRequest) and request.rate_per_s is not None
         if call.backend.heaps is None:
             raise UnavailableError("heaps", "not served by this node")
         action = _destructive(request)

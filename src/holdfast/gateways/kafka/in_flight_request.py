@@ -55,7 +55,7 @@ class InFlightRequest:
     @property
     def ends_with_its_client(self) -> bool:
         """Whether it is given up once its client is gone: others finish what they have begun."""
-        return self.api.long_poll or not self.call.begun
+        return self.api.long_poll or self.call.is_paced or not self.call.begun
 
     def _take_body(self) -> memoryview:
         """A long poll must not keep the memory of its request."""

@@ -7,7 +7,7 @@ asks again when that batch is decided.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.heap.decisions import known_enqueue
+from holdfast.heap.decisions import check_epoch_here, known_enqueue
 from holdfast.heap.errors import BatchAbortedError, ResourceExhaustedError
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition_state import HeapState
@@ -36,6 +36,7 @@ def decide_reservation(
     `ResourceExhaustedError`: nothing of it."""
     found = Reservation([], [], [])
     here: dict[ProducerSequence, int] = {}  # of this batch
+    epochs: dict[str, int] = {}
     for message in messages:
         key = message.producer
         if key is not None:
@@ -45,6 +46,7 @@ def decide_reservation(
                 found.places.append(here[key] if known is None else (known.offset, known.enqueued_ms))
                 found.duplicates.append(True)
                 continue
+            check_epoch_here(epochs, key)
             here[key] = len(found.new)
         found.places.append(len(found.new))
         found.duplicates.append(False)

@@ -14,7 +14,7 @@ from holdfast.gateways.http.routes.bodies import decoded_body
 from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes, HeapsDependency
-from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterReport
+from holdfast.heap.dead_letters import RATE_MAX, DeadLetterReport
 from holdfast.heap.model import PeekedMessage
 from holdfast.heap.wire import DeadLettersRequest, MoveRequest
 from holdfast.security.acls import Operation, ResourceType
@@ -95,8 +95,8 @@ async def replay_letters(heaps: HeapsDependency, request: HttpRequest) -> DeadLe
     require(request, Operation.ALTER, ResourceType.TOPIC, data.topic)
     limit = data.limit
     if data.rate_per_s is not None and not data.dry_run:
-        check_between("rate_per_s", data.rate_per_s, RATE_MIN, RATE_MAX)
-        in_time = max(1, int(data.rate_per_s * _PACED_S))
+        check_between("rate_per_s", data.rate_per_s, 1 / _PACED_S, RATE_MAX)
+        in_time = int(data.rate_per_s * _PACED_S)
         limit = in_time if limit is None else min(limit, in_time)
     report = await heaps.calls.call(_asked(data, "replay", limit, data.rate_per_s))
     return _changed(data, report, limit)

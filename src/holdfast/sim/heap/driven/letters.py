@@ -16,6 +16,7 @@ from holdfast.sim.heap.driven.history import EnqueueAnswered
 from holdfast.sim.heap.driven.topic import LETTERS, TOPIC, TOPIC_ID, place_of
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.tasks import LoopTurns
 
 _REPLAY_MS: Final = (20.0, 300.0)
 
@@ -54,7 +55,7 @@ class SimOperator:
 
     def __init__(self, cluster: DrivenCluster, clock: Clock) -> None:
         self._cluster, self._network = cluster, cluster.network
-        self._letters = DeadLetters(self._led, clock=clock)
+        self._letters = DeadLetters(self._led, clock=clock, turns=LoopTurns())
 
     async def run(self) -> None:
         """Until the world ends."""
