@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tests.fuzz.callers import known_callers
 from tests.fuzz.campaign import Target, main
@@ -36,7 +36,6 @@ TOPIC = "orders"
 ELSEWHERE = ("ConsumerGroupService/", "TopicService/AlterTopic", "TopicService/GetTopic")
 PATIENCE_S = 0.02
 RESPONSES_MAX = 3
-_BEHAVIOURS = {(False, False): "unary_unary", (False, True): "unary_stream", (True, True): "stream_stream"}
 _log = logging.getLogger("holdfast.fuzz")
 
 
@@ -82,7 +81,8 @@ def _value(field: FieldDescriptor) -> Any:
 class Context:
     """What a handler sees of its call. Its client takes a few responses, and goes."""
 
-    def __init__(self, authorization: str) -> None:
+    def __init__(self, authorization: str, data: bytes) -> None:
+        self._data = data
         self._metadata = (("authorization", authorization),) if authorization else ()
         self._written, self._code = 0, grpc.StatusCode.OK
 
@@ -94,6 +94,9 @@ class Context:
 
     def code(self) -> grpc.StatusCode:
         return self._code
+
+    async def read(self) -> bytes:
+        return self._data
 
     async def write(self, response: Message) -> None:
         response.SerializeToString()
@@ -117,7 +120,7 @@ class GrpcTarget:
         self._rpcs = [
             rpc
             for name, service in SERVICES.items()
-            for rpc in _rpcs(service, service_handler(service, served[name], backend))
+            for rpc in _rpcs(service, service_handler(service, served[name], backend, made.server._parsing))
             if not rpc.name.startswith(ELSEWHERE)
         ]
         self._corpus = [each.example for each in self._rpcs]
@@ -138,14 +141,8 @@ class GrpcTarget:
 
     async def _call(self, data: bytes, number: int) -> None:
         rpc = self._rpcs[number % len(self._rpcs)]
-        try:
-            request = rpc.handler.request_deserializer(data)
-        except DecodeError:
-            return  # gRPC itself refuses it
-        given = _several(request) if rpc.handler.request_streaming else request
-        kinds = (rpc.handler.request_streaming, rpc.handler.response_streaming)
-        call = getattr(rpc.handler, _BEHAVIOURS[kinds])
-        answer = await call(given, Context(self._authorization(number)))
+        call = rpc.handler.stream_stream if rpc.handler.response_streaming else rpc.handler.stream_unary
+        answer = await call(_twice(data), Context(self._authorization(number), data))
         if answer is not None:
             rpc.handler.response_serializer(answer)
 
@@ -167,9 +164,9 @@ def _rpcs(service: ServiceDescriptor, generic: Any) -> Iterator[Rpc]:
         yield Rpc(name, handler, example(method.input_type).SerializeToString())
 
 
-async def _several(request: Any) -> AsyncIterator[Any]:
+async def _twice(data: bytes) -> AsyncIterator[bytes]:
     for _ in range(2):
-        yield request
+        yield data
 
 
 @asynccontextmanager

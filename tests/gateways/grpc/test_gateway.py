@@ -15,6 +15,7 @@ from tests.support.waiting import WAIT_S, async_until
 
 from holdfast.agent.access_control import AccessControl, watching_access_control
 from holdfast.gateways.grpc.access import GrpcSecurity
+from holdfast.gateways.grpc.request_reader import RequestReader
 from holdfast.gateways.grpc.services.produce import ProduceService
 from holdfast.gateways.http.health import HealthCheck
 from holdfast.security.acls import Acl, Operation, ResourcePattern, ResourceType
@@ -186,6 +187,13 @@ async def test_without_credentials_only_health_and_reflection_are_answered(login
     health = health_pb2_grpc.HealthStub(logins.made.channel)
     assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
     await async_until(lambda: "TopicService/ListTopics" in (tmp_path / "audit.jsonl").read_text())
+
+
+async def test_no_request_is_read_before_its_caller_is_known(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestReader, "parse", pytest.fail)
+    batch = logins.made.channel.unary_unary("/holdfast.v1.HeapService/EnqueueBatch", None, None)
+    assert await code(batch(b"\x0a\x00" * 2_000_000)) is grpc.StatusCode.UNAUTHENTICATED
+    assert await code(batch(b"malformed")) is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_caller_does_and_sees_what_the_acls_allow(logins: Logins, world: GrpcCluster) -> None:

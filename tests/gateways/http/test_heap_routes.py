@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.support.heaps import HeapWorld
@@ -15,9 +16,13 @@ from tests.support.http_gateway import RunningHttpGateway, problem_of, running_h
 from tests.support.waiting import async_until
 
 from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
+from holdfast.gateways.http.heap import bodies
+from holdfast.gateways.http.routes import bodies as routes_bodies
+from holdfast.heap.model import MESSAGES_MAX
 from holdfast.heap.wire import UpdateRequest
 from holdfast.log.settings import TopicSettings
 from holdfast.log.topics import FixedPartitionsError
+from holdfast.vocabulary.errors import InvalidError
 
 
 class Served:
@@ -235,6 +240,9 @@ async def test_dead_letters_are_listed_replayed_and_deleted(served: Served) -> N
         ("enqueue", {"topic": "bad", "payload": "x", "payload_base64": "eA=="}, 422, "#/payload"),
         ("enqueue", {"topic": "bad", "payload_base64": "?"}, 422, "#/payload_base64"),
         ("enqueue", {"topic": "bad", "payload": "x", "producer_id": "p"}, 422, "#/sequence"),
+        ("enqueue", {"topic": "bad", "payload": "x", "headers": {"a": 1}}, 422, "#/headers"),
+        ("enqueue", {"topic": "bad", "payload": "x", "headers_base64": {"a": "?"}}, 422, "#/headers_base64/a"),
+        ("enqueue:batch", {"topic": "bad", "messages": []}, 422, "#/messages"),
         ("enqueue", {"topic": "bad", "payload": "x", "partition_key": "k" * 2_000}, 422, "#/partition_key"),
         ("enqueue:batch", {"topic": "bad", "messages": [{}, {}]}, 422, "#/messages/0/payload"),
         ("pop", {"topic": "bad", "wait_ms": -1}, 422, "#/wait_ms"),
@@ -250,6 +258,52 @@ async def test_a_problem_names_the_field(
     answer = await served.post(path, **body)
     said = problem_of(answer, status, "malformed" if status == 400 else "invalid")
     assert said["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("enqueue:batch", {"messages": [{}] * 100_000}, "#/messages"),
+        ("enqueue:batch", {"messages": [{"payload": 0}] * 15_000}, "#/messages"),
+        ("enqueue", {"payload": 0, "headers": {f"{each:x}": "" for each in range(100_001)}}, "#/headers"),
+        ("enqueue", {"payload": "x" * 1_000}, "#/payload"),
+        ("dlq/replay", {"message_ids": [""] * 100_001}, "#/message_ids"),
+    ],
+)
+async def test_too_much_is_refused_where_it_is(
+    served: Served, path: str, body: dict[str, object], pointer: str
+) -> None:
+    topic = "small-" + pointer.strip("#/")
+    if pointer == "#/payload":
+        await served.heap(topic, payload_bytes_max=100)
+    answer = await served.post(path, topic=topic, **body)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_the_messages_of_a_batch_are_decoded_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0
+
+    def count() -> None:
+        nonlocal counted
+        counted += 1
+        routes_bodies.count_entry()
+
+    monkeypatch.setattr(bodies, "count_entry", count)
+    with pytest.raises(InvalidError, match="messages"):
+        bodies.decoded_batch(b'{"topic":"jobs","messages":[' + b"{}," * 1_000_000 + b"{}]}")
+    assert counted == MESSAGES_MAX + 1
+
+
+async def test_headers_are_documented_as_texts_by_name() -> None:
+    (_, components) = msgspec.json.schema_components([bodies.EnqueueBody])
+    headers = components["EnqueueBody"]["properties"]["headers"]
+    assert (headers["type"], headers["additionalProperties"]) == ("object", {"type": "string"})
+
+
+async def test_a_confirmation_is_answered_under_the_name_it_is_taken_by(served: Served) -> None:
+    made = await served.client.post("/v1/confirmations", json={"action": "heap.purge", "resource": "none"})
+    assert made.json()["confirmation_token"] == made.json()["confirmationToken"]
 
 
 async def test_limits_and_fenced_producers_have_statuses_of_their_own(served: Served) -> None:

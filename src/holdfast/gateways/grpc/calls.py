@@ -1,7 +1,8 @@
 """From the descriptor of a service to handlers: one method of ours for each rpc, by its name.
 
-The rules: an rpc without a method or without a rule does not start. Whatever a method raises becomes a status by the one table. A
-call that was cancelled, or whose client has gone, is cancelled here, and what it held is freed before its end: a stream's
+The rules: an rpc without a method or without a rule does not start. A call's caller is known before its request is read: to gRPC
+every request is a stream, of bytes, which it reads when it is asked to. Whatever a method raises becomes a status by the one table.
+A call that was cancelled, or whose client has gone, is cancelled here, and what it held is freed before its end: a stream's
 generator is closed, never left to the garbage collector.
 """
 
@@ -9,6 +10,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -19,9 +21,10 @@ from grpc.aio import ServicerContext
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
 from holdfast.gateways.grpc.errors import Failure, failure_of
+from holdfast.gateways.grpc.request_reader import ParsingThread, RequestReader
 from holdfast.gateways.grpc.rules import RpcRule, rule_of
 from holdfast.vocabulary.clock import stopwatch_ns
-from holdfast.vocabulary.errors import HoldfastError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.tasks import background_tasks
 from holdfast.vocabulary.tracing import Span, current_span, parse_traceparent
 
@@ -40,10 +43,10 @@ class MissingMethodError(LookupError):
 
 
 def service_handler(
-    service: ServiceDescriptor, served: object, backend: GrpcBackend
+    service: ServiceDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """The handlers of all rpcs of a service, which `served` has a method for each of."""
-    made = {method.name: _method_handler(method, served, backend) for method in service.methods}
+    made = {method.name: _method_handler(method, served, backend, thread) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.full_name, made)
 
 
@@ -53,45 +56,46 @@ def rpc_name(method: MethodDescriptor) -> str:
 
 
 def _method_handler(
-    method: MethodDescriptor, served: object, backend: GrpcBackend
+    method: MethodDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     rpc = rpc_name(method)
     rule = rule_of(rpc)
     work = getattr(served, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(), None)
     if work is None:
         raise MissingMethodError(rpc)
-    calls = _Calls(rpc, rule, backend)
-    handle = calls.streaming(work) if method.server_streaming else calls.unary(work)
-    makers = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    make: Any = makers[method.client_streaming, method.server_streaming]
-    return make(  # type: ignore[no-any-return]
-        handle,
-        request_deserializer=GetMessageClass(method.input_type).FromString,
-        response_serializer=GetMessageClass(method.output_type).SerializeToString,
-    )
+    calls = _Calls(rpc, rule, backend, RequestReader(GetMessageClass(method.input_type), thread))
+    serialize = GetMessageClass(method.output_type).SerializeToString
+    if not method.server_streaming:
+        return grpc.stream_unary_rpc_method_handler(calls.unary(work), response_serializer=serialize)
+    handle = calls.both_ways(work) if method.client_streaming else calls.streaming(work)
+    return grpc.stream_stream_rpc_method_handler(handle, response_serializer=serialize)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call whose caller is known. `request`: None until it is read."""
+
+    access: CallAccess
+    request: Any = None
 
 
 class _Calls:
     """The calls of one rpc."""
 
-    def __init__(self, rpc: str, rule: RpcRule, backend: GrpcBackend) -> None:
+    def __init__(self, rpc: str, rule: RpcRule, backend: GrpcBackend, reader: RequestReader) -> None:
         self._rpc, self._rule, self._security = rpc, rule, backend.security
         self._name, self._counters = rpc.rpartition(".")[2], backend.counters
-        self._tracer = backend.tracer
+        self._tracer, self._reader = backend.tracer, reader
 
     def unary(self, work: Callable[[Any, CallAccess], Awaitable[Any]]) -> Handler:
         """A handler that returns one response."""
 
-        async def handle(request: Any, context: Context) -> Any:
+        async def handle(_: Any, context: Context) -> Any:
             began_ns = stopwatch_ns()
             try:
-                async with self._call(request, context) as access:
-                    access.check(request)
-                    return await work(request, access)
+                async with self._call(context) as call:
+                    await self._read(call, context)
+                    return await work(call.request, call.access)
             finally:
                 self._counters.latencies[self._name].observe((stopwatch_ns() - began_ns) / 1e9)
 
@@ -100,28 +104,50 @@ class _Calls:
     def streaming(self, work: Callable[[Any, CallAccess], AsyncIterator[Any]]) -> Handler:
         """A handler that writes responses, each once the one before has been taken by the transport."""
 
-        async def handle(request: Any, context: Context) -> None:
-            async with self._call(request, context) as access:
-                access.check(request)
-                responses: Any = work(request, access)
-                async with aclosing(responses), background_tasks(access.ended(request)):
-                    async for response in responses:
-                        await context.write(response)
+        async def handle(_: Any, context: Context) -> None:
+            async with self._call(context) as call:
+                await self._read(call, context)
+                await self._write(work(call.request, call.access), call, context)
 
         return handle
 
+    def both_ways(self, work: Callable[[Any, CallAccess], AsyncIterator[Any]]) -> Handler:
+        """The same, of a stream of requests."""
+
+        async def handle(requests: Any, context: Context) -> None:
+            async with self._call(context) as call:
+                call.access.check(None)
+                await self._write(work(self._reader.each(requests), call.access), call, context)
+
+        return handle
+
+    async def _read(self, call: _Call, context: Context) -> None:
+        """Read the request, and check what is needed first."""
+        raw: Any = await context.read()
+        if not isinstance(raw, bytes):  # the end of the stream
+            raise InvalidError("request", "nothing", "a message")
+        call.request = await self._reader.parse(raw)
+        call.access.check(call.request)
+
+    @staticmethod
+    async def _write(responses: Any, call: _Call, context: Context) -> None:
+        async with aclosing(responses), background_tasks(call.access.ended(call.request)):
+            async for response in responses:
+                await context.write(response)
+
     @asynccontextmanager
-    async def _call(self, request: Any, context: Context) -> AsyncIterator[CallAccess]:
-        """The access of a call, which is counted and recorded. What its body raises becomes its status."""
-        access: CallAccess | None = None
+    async def _call(self, context: Context) -> AsyncIterator[_Call]:
+        """A call, which is counted and recorded. What its body raises becomes its status."""
+        call: _Call | None = None
         failed: Exception | None = None
         with self._counted(context):
             try:
-                access = await self._access(context)
-                yield access
+                call = _Call(await self._access(context))
+                yield call
             except Exception as error:
                 failed = error
             if self._security is not None:
+                access, request = (None, None) if call is None else (call.access, call.request)
                 self._security.record(self._rpc, self._rule, access, context.peer(), request, failed)
             if failed is not None:
                 await self._abort(context, failed)

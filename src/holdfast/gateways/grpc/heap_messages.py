@@ -1,7 +1,8 @@
 """Messages of heaps as protobuf, and back. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from holdfast.gateways.grpc.entries import SETTINGS_MAX, check_count
 from holdfast.gateways.heap.inspection import HeapStats
 from holdfast.heap.administration import LOG_SETTINGS, HeapDescription
 from holdfast.heap.message_id import id_text
@@ -32,6 +33,15 @@ def new_message(given: pb.EnqueueRequest, where: str = "") -> NewMessage:
         headers=tuple(given.headers.items()),
         fairness_key=given.fairness_key if given.HasField("fairness_key") else None,
     )
+
+
+def new_messages(given: Sequence[pb.EnqueueRequest]) -> list[NewMessage]:
+    """The messages of a batch, which are of one heap."""
+    topic = given[0].topic
+    for at, each in enumerate(given):
+        if each.topic != topic:
+            raise InvalidError(f"requests[{at}].topic", each.topic[:80], f"{topic}: messages of one heap")
+    return [new_message(each, f"requests[{at}].") for at, each in enumerate(given)]
 
 
 def enqueued(found: Enqueued) -> pb.EnqueueResponse:
@@ -86,6 +96,7 @@ def waiting(message: PeekedMessage, *, dlq: bool = False) -> pb.WaitingMessage:
 
 def new_heap(given: pb.MakeHeapRequest) -> tuple[dict[str, object], dict[str, object]]:
     """The settings of a new heap, and of the topic below it."""
+    check_count("config", given.config, SETTINGS_MAX)
     if given.mode not in _MODE_NAMES:
         raise InvalidError("mode", given.mode, "HEAP_MODE_MIN or HEAP_MODE_MAX")
     named: dict[str, object] = {"mode": _MODE_NAMES[given.mode]}

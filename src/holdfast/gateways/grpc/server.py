@@ -22,6 +22,7 @@ from holdfast.gateways.grpc.backend import GrpcBackend
 from holdfast.gateways.grpc.calls import rpc_name, service_handler
 from holdfast.gateways.grpc.credentials import server_credentials
 from holdfast.gateways.grpc.health import HealthReporter
+from holdfast.gateways.grpc.request_reader import ParsingThread
 from holdfast.gateways.grpc.rules import rule_of
 from holdfast.gateways.grpc.services.cluster import ClusterService
 from holdfast.gateways.grpc.services.consumer_groups import ConsumerGroupService
@@ -81,8 +82,9 @@ class GrpcServer:
             login=backend.log.login,
         )
         served = _served(backend, self._forward)
+        self._parsing = ParsingThread()
         self._inner.add_generic_rpc_handlers(
-            [service_handler(service, served[name], backend) for name, service in SERVICES.items()]
+            [service_handler(service, served[name], backend, self._parsing) for name, service in SERVICES.items()]
         )
         for name in (HEALTH, reflection.SERVICE_NAME):
             service = descriptor_pool.Default().FindServiceByName(name)
@@ -120,6 +122,7 @@ class GrpcServer:
         """Abort all calls."""
         await self._inner.stop(None)
         await self._forward.close()
+        self._parsing.close()
 
 
 @asynccontextmanager

@@ -214,10 +214,17 @@ def problem_of_error(error: HoldfastError, *, whole: bool = False, fields: Colle
 
 def _fault(error: InvalidError, *, whole: bool, fields: Collection[str]) -> Fault:
     detail = str(error).removesuffix(f": must be {error.allowed}")  # a member of its own
-    steps = re.findall(r"[^.\[\] ]+", error.what)
-    known = next((at for at, step in enumerate(steps) if step in fields), None)  # `characters of partition_key`
-    pointer = "#/" + "/".join(steps[known:]) if known is not None else _pointer(error.what, whole=whole)
+    pointer = _field_pointer(error.what, fields) or _pointer(error.what, whole=whole)
     return Fault(detail=redacted_detail(detail), pointer=pointer, allowed=error.allowed)
+
+
+def _field_pointer(what: str, fields: Collection[str]) -> str:
+    """Where in the body a field is that an error names, in words or not: `characters of messages[0].partition_key`."""
+    for path in what.split(" "):
+        steps = re.findall(r"[^.\[\]]+", path)
+        if steps and steps[0] in fields:
+            return "#/" + "/".join(steps)
+    return ""
 
 
 def _pointer(what: str, *, whole: bool) -> str:

@@ -1,6 +1,7 @@
 """Consumer groups: members, lag, and moving their committed offsets."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from holdfast.client.admin.groups import GroupProgress
 from holdfast.client.admin.groups import OffsetMove as Move
@@ -13,6 +14,9 @@ from holdfast.gateways.log_access.pages import page_of
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.v1 import consumer_group_service_pb2 as pb
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.tasks import LoopTurns
+
+_TOGETHER: Final = 100  # topics that are looked at in one turn of the event loop
 
 
 class ConsumerGroupService:
@@ -20,6 +24,7 @@ class ConsumerGroupService:
 
     def __init__(self, groups: GroupAdministration, reading: LogReads) -> None:
         self._groups, self._reading = groups, reading
+        self._turns = LoopTurns()  # of requests that name much
 
     async def list_consumer_groups(
         self, request: pb.ListConsumerGroupsRequest, access: CallAccess
@@ -63,9 +68,10 @@ class ConsumerGroupService:
         return pb.GetConsumerGroupLagResponse(total_lag=sum(each.lag for each in shown), partitions=shown)
 
     async def commit_offsets(self, request: pb.CommitOffsetsRequest, access: CallAccess) -> pb.CommitOffsetsResponse:
-        for each in request.offsets:
-            access.require(Operation.READ, ResourceType.TOPIC, each.topic)
+        await self._require_read(access, [each.topic for each in request.offsets])
         for number, each in enumerate(request.offsets):
+            if number % _TOGETHER == 0:
+                await self._turns.next()
             if each.offset < 0:
                 raise InvalidError(f"offsets[{number}].offset", each.offset, "at least 0")
             await self._reading.topic(each.topic, each.partition)
@@ -73,8 +79,7 @@ class ConsumerGroupService:
         return pb.CommitOffsetsResponse(moves=_moves(await self._groups.commit(request.group, offsets)))
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest, access: CallAccess) -> pb.ResetOffsetsResponse:
-        for topic in request.topics:
-            access.require(Operation.READ, ResourceType.TOPIC, topic)
+        await self._require_read(access, request.topics)
         target = request.WhichOneof("target")
         if target is None:
             raise InvalidError("target", "none", "to or shift")
@@ -89,6 +94,12 @@ class ConsumerGroupService:
             dry_run=request.dry_run,
         )
         return pb.ResetOffsetsResponse(moves=_moves(moves))
+
+    async def _require_read(self, access: CallAccess, topics: Iterable[str]) -> None:
+        for number, topic in enumerate(dict.fromkeys(topics)):
+            if number % _TOGETHER == 0:
+                await self._turns.next()
+            access.require(Operation.READ, ResourceType.TOPIC, topic)
 
     async def seek_offset(self, request: pb.SeekOffsetRequest, access: CallAccess) -> pb.SeekOffsetResponse:
         moves = await self._groups.reset(

@@ -13,6 +13,7 @@ from holdfast.contracts.store import Change, Committed, Entry, Operation, Resync
 from holdfast.contracts.validation import next_key, prefix_end
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
+from holdfast.gateways.grpc.entries import check_count
 from holdfast.gateways.grpc.open_streams import open_stream, until_stopped
 from holdfast.gateways.grpc.user_space import (
     SPACE,
@@ -33,6 +34,7 @@ from holdfast.vocabulary.tasks import background_tasks
 _TTL_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 600_000
 _SCAN: Final = 1_000
+_OPERATIONS_MAX: Final = 1_000  # that are looked at; a store takes fewer
 
 
 class CoordinationService:
@@ -116,6 +118,8 @@ class CoordinationService:
 
     async def commit(self, request: pb.CommitRequest, access: CallAccess) -> pb.CommitResponse:
         lease = _given(request.lease) if request.HasField("lease") else None
+        check_count("require", request.require, _OPERATIONS_MAX)
+        check_count("apply", request.apply, _OPERATIONS_MAX)
         require = [requirement(each.key, each.version) for each in request.require]
         apply = [_operation(number, each) for number, each in enumerate(request.apply)]
         outcome = await self._space.commit(lease, require, apply)

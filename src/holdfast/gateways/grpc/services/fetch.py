@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.client.admin.positions import Beginning, EndPosition, Position
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
+from holdfast.gateways.grpc.entries import check_count
 from holdfast.gateways.grpc.open_streams import open_stream
 from holdfast.gateways.grpc.records import from_record, pages, to_position
 from holdfast.gateways.log_access.log_reads import LogReads, ReadResult
@@ -101,6 +102,7 @@ def _starts(request: pb.FetchRequest, topic: Topic) -> dict[int, Position]:
         if topic.partitions > PARTITIONS_MAX:
             raise InvalidError("partitions", "none", f"given: topic {topic.name} has more than {PARTITIONS_MAX}")
         return dict.fromkeys(range(topic.partitions), default)
+    check_count("partitions", request.partitions, PARTITIONS_MAX)
     starts: dict[int, Position] = {}
     for at, each in enumerate(request.partitions):
         where = f"partitions[{at}]"
@@ -110,8 +112,6 @@ def _starts(request: pb.FetchRequest, topic: Topic) -> dict[int, Position]:
         if each.partition in starts:
             raise InvalidError(f"{where}.partition", each.partition, "given once")
         starts[each.partition] = to_position(f"{where}.start", each.start, default)
-    if len(starts) > PARTITIONS_MAX:
-        raise InvalidError("partitions", f"{len(starts)} partitions", f"at most {PARTITIONS_MAX}")
     return starts
 
 

@@ -5,23 +5,25 @@ from typing import Final
 
 from holdfast.gateways.grpc.access import CallAccess
 from holdfast.gateways.grpc.backend import GrpcBackend
-from holdfast.gateways.grpc.heap_messages import enqueued, figures, heap, new_heap, new_message, waiting
+from holdfast.gateways.grpc.entries import SETTINGS_MAX, check_count
+from holdfast.gateways.grpc.heap_messages import enqueued, figures, heap, new_heap, new_message, new_messages, waiting
 from holdfast.gateways.grpc.open_streams import open_stream, until_stopped
 from holdfast.gateways.grpc.services.pop_stream import PopStream
 from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.heap.inspection import peek, stats
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.gateways.log_access.pages import page_of
 from holdfast.heap import wire
 from holdfast.heap.dead_letters import DeadLetterReport
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.local_heaps import DLQ_SUFFIX
-from holdfast.heap.model import PeekedMessage
+from holdfast.heap.model import MESSAGES_MAX, PeekedMessage
 from holdfast.log.topics import UnknownTopicError
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.security.confirmations import ALWAYS, ANYBODY, Action
 from holdfast.v1 import heap_service_pb2 as pb
 from holdfast.vocabulary.errors import InvalidError, UnavailableError
-from holdfast.vocabulary.settings import check_one_of
+from holdfast.vocabulary.settings import check_between, check_one_of
 from holdfast.vocabulary.tasks import gather_limited
 
 _PEEKED: Final = 10
@@ -56,6 +58,8 @@ class HeapService:
     async def update_heap_config(
         self, request: pb.UpdateHeapConfigRequest, access: CallAccess
     ) -> pb.UpdateHeapConfigResponse:
+        check_count("set_config", request.set_config, SETTINGS_MAX)
+        check_count("reset_config", request.reset_config, SETTINGS_MAX)
         if twice := sorted(set(request.set_config) & set(request.reset_config)):
             raise InvalidError("reset_config", twice, "settings that set_config does not have")
         changes = {**request.set_config, **dict.fromkeys(request.reset_config)}
@@ -115,16 +119,17 @@ class HeapService:
     # ── messages ──
 
     async def enqueue(self, request: pb.EnqueueRequest, access: CallAccess) -> pb.EnqueueResponse:
-        [found] = await self._calls.call(wire.EnqueueRequest(topic=request.topic, messages=[new_message(request)]))
+        message = await off_loop(request.ByteSize(), lambda: new_message(request))
+        [found] = await self._calls.call(wire.EnqueueRequest(topic=request.topic, messages=[message]))
         return enqueued(found)
 
     async def enqueue_batch(self, request: pb.EnqueueBatchRequest, access: CallAccess) -> pb.EnqueueBatchResponse:
-        topics = sorted({each.topic for each in request.requests})
-        if len(topics) != 1:
-            raise InvalidError("requests", f"messages of {len(topics)} heaps", "messages of one heap")
-        access.require(Operation.WRITE, ResourceType.TOPIC, topics[0])
-        messages = [new_message(each, f"requests[{at}].") for at, each in enumerate(request.requests)]
-        found = await self._calls.call(wire.EnqueueRequest(topic=topics[0], messages=messages))
+        given = request.requests
+        check_between("number of requests", len(given), 1, MESSAGES_MAX)
+        topic = given[0].topic
+        access.require(Operation.WRITE, ResourceType.TOPIC, topic)
+        messages = await off_loop(request.ByteSize(), lambda: new_messages(given))
+        found = await self._calls.call(wire.EnqueueRequest(topic=topic, messages=messages))
         return pb.EnqueueBatchResponse(responses=map(enqueued, found))
 
     async def pop_stream(

@@ -57,7 +57,7 @@ class PopStream:
     def _check(self, given: pb.PopFilter) -> None:
         self._access.require_throughout(Operation.READ, ResourceType.TOPIC, given.topic)
         if len(given.partition_ids) > 1:
-            raise InvalidError("partition_ids", list(given.partition_ids), "none, or one")
+            raise InvalidError("partition_ids", f"{len(given.partition_ids)} partitions", "none, or one")
 
     def _add(self, count: int) -> None:
         if self._filter is None:

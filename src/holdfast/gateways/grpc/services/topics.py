@@ -1,6 +1,7 @@
 """Topics and their partitions."""
 
 from holdfast.gateways.grpc.access import CallAccess
+from holdfast.gateways.grpc.entries import SETTINGS_MAX, check_count
 from holdfast.gateways.log_access.pages import page_of
 from holdfast.gateways.log_access.topic_administration import SERVER_DEFAULT, TopicAdministration
 from holdfast.log.topics import Topic
@@ -17,6 +18,7 @@ class TopicService:
 
     async def create_topic(self, request: pb.CreateTopicRequest, access: CallAccess) -> pb.CreateTopicResponse:
         access.require_cluster_or(Operation.CREATE, ResourceType.TOPIC, request.name)
+        check_count("config", request.config, SETTINGS_MAX)
         topic = await self._topics.create(
             request.name,
             partitions=request.partitions if request.HasField("partitions") else SERVER_DEFAULT,
@@ -38,6 +40,8 @@ class TopicService:
         return pb.ListTopicsResponse(topics=map(_summary, page.items), next_page_token=page.next_page_token)
 
     async def alter_topic(self, request: pb.AlterTopicRequest, access: CallAccess) -> pb.AlterTopicResponse:
+        check_count("set_config", request.set_config, SETTINGS_MAX)
+        check_count("reset_config", request.reset_config, SETTINGS_MAX)
         if request.HasField("partitions"):
             access.require(Operation.ALTER, ResourceType.TOPIC, request.name)
         if request.HasField("replication_factor"):

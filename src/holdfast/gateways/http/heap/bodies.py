@@ -5,28 +5,41 @@ tokens are base64url. Names are those of `docs/heaps.md`, in snake case; an unkn
 """
 
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from holdfast.gateways.http.log.records import json_bytes
+from holdfast.gateways.http.routes.bodies import count_entry, decoded_entries
 from holdfast.heap.administration import LOG_SETTINGS
 from holdfast.heap.config import NAMES, HeapConfig
-from holdfast.heap.model import NewMessage
+from holdfast.heap.model import ENTRIES_MAX, MESSAGES_MAX, NewMessage
 from holdfast.heap.records import ProducerSequence
+from holdfast.heap.validation import HEADERS_BYTES_MAX
 from holdfast.vocabulary.errors import InvalidError
 
 _TOKENS_MAX: Final = 10_000
+
+
+_Headers = Annotated[
+    msgspec.Raw,
+    msgspec.Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "string"}}),
+]
+"""Texts by name, which are counted before they are decoded."""
+_TEXTS: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class HeapBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request body: an unknown field is an error."""
 
 
-class MessageBody(HeapBody, frozen=True, kw_only=True):
-    """A message. `producer_id`, `epoch` and `sequence` make the same one again a duplicate."""
+class MessageBody(HeapBody, frozen=True, kw_only=True, gc=False):
+    """A message. `producer_id`, `epoch` and `sequence` make the same one again a duplicate.
+
+    The collector of cycles does not look at it (`gc=False`): what it holds can refer to nothing.
+    """
 
     priority: int = 0
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -37,8 +50,8 @@ class MessageBody(HeapBody, frozen=True, kw_only=True):
     producer_id: str | None = None
     epoch: int = 0
     sequence: int | None = None
-    headers: Mapping[str, str] = {}
-    headers_base64: Mapping[str, str] = {}
+    headers: _Headers | msgspec.UnsetType = msgspec.UNSET
+    headers_base64: _Headers | msgspec.UnsetType = msgspec.UNSET
     fairness_key: str | None = None
 
     def message(self, where: str = "") -> NewMessage:
@@ -46,9 +59,10 @@ class MessageBody(HeapBody, frozen=True, kw_only=True):
         if self.payload is msgspec.UNSET and self.payload_base64 is None:
             raise InvalidError(f"{where}payload", "nothing", "text or other JSON, or bytes as payload_base64")
         payload = json_bytes(f"{where}payload", self.payload, self.payload_base64, suffix="_base64")
-        headers = [(name, text.encode()) for name, text in self.headers.items()]
+        headers = [(name, text.encode()) for name, text in _texts(f"{where}headers", self.headers).items()]
         headers += [
-            (name, _decoded(f"{where}headers_base64.{name}", text)) for name, text in self.headers_base64.items()
+            (name, _decoded(f"{where}headers_base64.{name}", text))
+            for name, text in _texts(f"{where}headers_base64", self.headers_base64).items()
         ]
         return NewMessage(
             payload=b"null" if payload is None else payload,
@@ -71,7 +85,14 @@ class MessageBody(HeapBody, frozen=True, kw_only=True):
         return ProducerSequence(self.producer_id, self.epoch, self.sequence)
 
 
-class EnqueueBody(MessageBody, frozen=True, kw_only=True):
+class BatchedMessageBody(MessageBody, frozen=True, kw_only=True, gc=False):
+    """A message of a batch."""
+
+    def __post_init__(self) -> None:
+        count_entry()
+
+
+class EnqueueBody(MessageBody, frozen=True, kw_only=True, gc=False):
     """A message and its heap."""
 
     topic: str
@@ -81,7 +102,19 @@ class EnqueueBatchBody(HeapBody, frozen=True, kw_only=True):
     """Messages of one heap. Those of one partition are enqueued as a whole or not at all."""
 
     topic: str
-    messages: Sequence[MessageBody]
+    messages: Sequence[BatchedMessageBody]
+
+    def read(self) -> list[NewMessage]:
+        """The messages; errors name their places."""
+        return [each.message(f"messages[{at}].") for at, each in enumerate(self.messages)]
+
+
+_BATCH: Final = msgspec.json.Decoder(EnqueueBatchBody)
+
+
+def decoded_batch(body: bytes) -> EnqueueBatchBody:
+    """A batch. `InvalidError`: it has too many messages; they are decoded no further."""
+    return decoded_entries(_BATCH, body, "messages", MESSAGES_MAX)
 
 
 class PopBody(HeapBody, frozen=True, kw_only=True):
@@ -156,7 +189,7 @@ class DeadLettersBody(HeapBody, frozen=True, kw_only=True):
     """Which dead letters: those that match everything that is given."""
 
     topic: str
-    message_ids: Sequence[str] | None = None
+    message_ids: Annotated[Sequence[str], msgspec.Meta(max_length=ENTRIES_MAX)] | None = None
     reason_contains: str = ""
     attempts_min: int = 0
     moved_before_ms: int | None = None
@@ -206,6 +239,19 @@ def read_token(text: str) -> bytes:
 def show_token(token: bytes) -> str:
     """A lease token as text."""
     return urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def _texts(where: str, given: msgspec.Raw | msgspec.UnsetType) -> dict[str, str]:
+    """The headers. Each has a colon, and those that a heap takes have no more in all their names and values than bytes."""
+    if isinstance(given, msgspec.UnsetType):
+        return {}
+    json = bytes(given)
+    if json.count(b":") > ENTRIES_MAX:
+        raise InvalidError(where, f"more than {ENTRIES_MAX}", f"at most {HEADERS_BYTES_MAX} bytes")
+    try:
+        return _TEXTS.decode(json)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidError(where, str(error), "texts by name") from None
 
 
 def _decoded(where: str, text: str) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.bodies import RequestBody, count_entry
 from holdfast.log.batches import Record
 from holdfast.vocabulary.errors import InvalidError
 
@@ -21,8 +21,11 @@ HeaderValues = str | None | Sequence[str | None]
 _TIMESTAMP_MAX_MS = (1 << 63) - 1
 
 
-class NewRecord(RequestBody, frozen=True):
-    """A record to append. `value` may be any JSON; null is a tombstone. `timestamp`: milliseconds since 1970, by default now."""
+class NewRecord(RequestBody, frozen=True, gc=False):
+    """A record to append. `value` may be any JSON; null is a tombstone. `timestamp`: milliseconds since 1970, by default now.
+
+    The collector of cycles does not look at it (`gc=False`): what it holds can refer to nothing.
+    """
 
     key: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     key_base64: str | None = None
@@ -32,6 +35,13 @@ class NewRecord(RequestBody, frozen=True):
     headers_base64: Mapping[str, HeaderValues] = {}
     partition: int | None = None
     timestamp: int | None = None
+
+
+class BatchedRecord(NewRecord, frozen=True, gc=False):
+    """A record of a batch."""
+
+    def __post_init__(self) -> None:
+        count_entry()
 
 
 class ReadRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

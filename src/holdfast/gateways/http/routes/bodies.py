@@ -1,6 +1,7 @@
 """What request and response bodies have in common."""
 
-from typing import Any, TypeVar
+import threading
+from typing import Any, Final, TypeVar
 
 import msgspec
 from litestar import Request
@@ -8,6 +9,7 @@ from litestar.exceptions import ValidationException
 
 from holdfast.gateways.http.asgi import Receive, Scope, Send
 from holdfast.gateways.http.errors import MalformedBodyError
+from holdfast.vocabulary.errors import InvalidError
 
 T = TypeVar("T")
 
@@ -40,6 +42,28 @@ class JsonRequest(Request[Any, Any, Any]):
             return await super().json()
         except UnicodeDecodeError as error:
             raise MalformedBodyError(str(error)) from None
+
+
+class _Room(threading.local):
+    """What the body that this thread decodes may still have."""
+
+    what, most, left = "", 0, 0
+
+
+_room: Final = _Room()
+
+
+def count_entry() -> None:
+    """One more entry, as its `__post_init__` calls it: JSON does not say before its end how many there are. `InvalidError`."""
+    _room.left -= 1
+    if _room.left < 0:
+        raise InvalidError(_room.what, f"more than {_room.most}", f"at most {_room.most}")
+
+
+def decoded_entries(decoder: msgspec.json.Decoder[T], body: bytes, what: str, most: int) -> T:
+    """A body with entries that count themselves. `InvalidError`: there are more; they are decoded no further."""
+    _room.what, _room.most, _room.left = what, most, most
+    return decoded_body(decoder, body)
 
 
 def decoded_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

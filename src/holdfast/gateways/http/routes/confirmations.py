@@ -25,11 +25,12 @@ class ConfirmationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """The name of the topic, group, pipeline or heap, as in the path of the call."""
 
 
-class ConfirmationToken(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The token, good once."""
+class ConfirmationToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The token, good once, under the name that calls take it by, and in camel case."""
 
     confirmation_token: str
-    expires_at: str
+    camel_case: str = msgspec.field(name="confirmationToken")
+    expires_at: str = msgspec.field(name="expiresAt")
 
 
 def principal_of(request: HttpRequest) -> str:
@@ -45,7 +46,9 @@ async def create_confirmation(
     """A token for one action on one resource, for who asks for it; any node takes it, once, before it expires."""
     made = await confirmations.create(data.action, data.resource, principal_of(request))
     expires_at = datetime.fromtimestamp(made.expires_at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-    return ConfirmationToken(confirmation_token=made.token, expires_at=expires_at.replace("+00:00", "Z"))
+    return ConfirmationToken(
+        confirmation_token=made.token, camel_case=made.token, expires_at=expires_at.replace("+00:00", "Z")
+    )
 
 
 HANDLERS = (create_confirmation,)

@@ -18,6 +18,7 @@ from holdfast.gateways.http.heap.bodies import (
     NackBody,
     PopBody,
     ReprioritiseBody,
+    decoded_batch,
 )
 from holdfast.gateways.http.heap.connected_pop import pop_while_connected
 from holdfast.gateways.http.heap.results import (
@@ -38,6 +39,7 @@ from holdfast.gateways.http.routes.bodies import decoded_body
 from holdfast.gateways.http.routes.confirmations import principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes, HeapsDependency
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.heap.errors import LeaseLostError
 from holdfast.heap.local_heaps import DLQ_SUFFIX
 from holdfast.heap.wire import (
@@ -59,7 +61,6 @@ from holdfast.vocabulary.settings import check_between
 
 _WAIT_MS_MAX = 50_000
 _ENQUEUE = msgspec.json.Decoder(EnqueueBody)
-_BATCH = msgspec.json.Decoder(EnqueueBatchBody)
 _POP = msgspec.json.Decoder(PopBody)
 _LEASES = msgspec.json.Decoder(LeasesBody)
 _NACK = msgspec.json.Decoder(NackBody)
@@ -77,9 +78,11 @@ _MESSAGE = msgspec.json.Decoder(MessageIdBody)
 )
 async def enqueue(heaps: HeapsDependency, request: HttpRequest) -> EnqueuedMessage:
     """Enqueue a message; returns once it is durable. With `producer_id` and `sequence` the same one again is a duplicate."""
-    data = decoded_body(_ENQUEUE, await request.body())
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_body(_ENQUEUE, body))
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
-    [found] = await heaps.calls.call(EnqueueRequest(topic=data.topic, messages=[data.message()]))
+    message = await off_loop(len(body), data.message)
+    [found] = await heaps.calls.call(EnqueueRequest(topic=data.topic, messages=[message]))
     return EnqueuedMessage.of(found)
 
 
@@ -92,9 +95,10 @@ async def enqueue(heaps: HeapsDependency, request: HttpRequest) -> EnqueuedMessa
 )
 async def enqueue_batch(heaps: HeapsDependency, request: HttpRequest) -> EnqueuedBatch:
     """Enqueue messages of one heap; returns once all are durable. They are there as a whole or not at all."""
-    data = decoded_body(_BATCH, await request.body())
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_batch(body))
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
-    messages = [each.message(f"messages[{at}].") for at, each in enumerate(data.messages)]
+    messages = await off_loop(len(body), data.read)
     found = await heaps.calls.call(EnqueueRequest(topic=data.topic, messages=messages))
     return EnqueuedBatch(results=[EnqueuedMessage.of(each) for each in found])
 

@@ -12,10 +12,18 @@ from litestar.response import Stream
 from holdfast.client.admin.positions import AtOffset, Beginning, EndPosition, Position, parse_position
 from holdfast.gateways.http.access import RequestAccess, access_of, require
 from holdfast.gateways.http.asgi import header_value
-from holdfast.gateways.http.log.records import NewRecord, ReadRecord, from_record, line_records, line_values, to_record
+from holdfast.gateways.http.log.records import (
+    BatchedRecord,
+    NewRecord,
+    ReadRecord,
+    from_record,
+    line_records,
+    line_values,
+    to_record,
+)
 from holdfast.gateways.http.log.tail import parse_event_id, tail_events
 from holdfast.gateways.http.middleware import BODY
-from holdfast.gateways.http.routes.bodies import JsonAnswer, RequestBody, decoded_body
+from holdfast.gateways.http.routes.bodies import JsonAnswer, RequestBody, decoded_body, decoded_entries
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency, LogRoutes, log_routes
 from holdfast.gateways.http.routes.topics import TOPIC_PATH
@@ -47,7 +55,7 @@ LastEventId = Annotated[str, HeaderParameter(name="Last-Event-ID")]
 Partition = Annotated[int | None, QueryParameter(name="partition")]
 
 
-class ProduceRequest(NewRecord, frozen=True, kw_only=True):
+class ProduceRequest(NewRecord, frozen=True, kw_only=True, gc=False):
     """One record and its topic. `acks`: whether it has to be as durable as its topic asks for, or on its leader's disk."""
 
     topic: str
@@ -59,7 +67,7 @@ class ProduceBatchRequest(RequestBody, frozen=True, kw_only=True):
     """Records of one topic. Those of one partition are appended as a whole or not at all."""
 
     topic: str
-    records: Annotated[Sequence[NewRecord], msgspec.Meta(max_length=_RECORDS_MAX)]
+    records: Annotated[Sequence[BatchedRecord], msgspec.Meta(max_length=_RECORDS_MAX)]
     acks: Acks = "all"
     ack_mode: Acks | None = msgspec.field(default=None, name="ack_mode")
 
@@ -116,10 +124,12 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def produce(request: HttpRequest) -> JsonAnswer:
     """Append a record; returns once it is durable. With an Idempotency-Key it is appended once, however often it is sent."""
     log, key = log_routes(request), header_value(request.scope, b"idempotency-key")
-    data = decoded_body(_ONE, request.scope[BODY])  # type: ignore[typeddict-item]
+    body: bytes = request.scope[BODY]  # type: ignore[typeddict-item]
+    data = await off_loop(len(body), lambda: decoded_body(_ONE, body))
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     acks = _ACKS[data.ack_mode or data.acks]
-    record = _named(data, log.backend.clock.now_ms())
+    now_ms = log.backend.clock.now_ms()
+    record = await off_loop(len(body), lambda: _named(data, now_ms))
     found = await log.producing.append(data.topic, [record], [data.partition], acks=acks, idempotency_key=key)
     ((partition, offset),) = found.offsets.items()
     return JsonAnswer(Produced(partition=partition, offset=offset))
@@ -138,7 +148,7 @@ async def produce_batch(log: LogDependency, request: HttpRequest, key: Idempoten
     body = await request.body()
 
     def read() -> tuple[ProduceBatchRequest, list[Record]]:
-        data = decoded_body(_BATCH, body)
+        data = decoded_entries(_BATCH, body, "records", _RECORDS_MAX)
         return data, [to_record(number, each, now_ms) for number, each in enumerate(data.records)]
 
     data, records = await off_loop(len(body), read)
