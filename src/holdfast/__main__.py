@@ -2,6 +2,6 @@
 
 import sys
 
-from holdfast.cli.main import main
+from holdfast.cli.entry import run
 
-sys.exit(main())
+sys.exit(run())

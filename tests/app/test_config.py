@@ -170,6 +170,8 @@ def test_variables_that_are_not_ours_are_left_alone() -> None:
         env={
             "HOLDFAST_TEST_BROKER": "apache",
             "HOLDFAST_BOOTSTRAP": "127.0.0.1:1",
+            "HOLDFAST_HTTP_URL": "http://127.0.0.1:1",
+            "HOLDFAST_API_KEY": "hf_key",
             "HOLDFAST_SERVICE_HOST": "10.0.0.1",  # what Kubernetes sets for a service called holdfast
             "HOLDFAST_SERVICE_PORT_KAFKA": "9092",
             "HOLDFAST_PORT": "tcp://10.0.0.1:9092",

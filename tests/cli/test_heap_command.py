@@ -20,7 +20,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 @pytest.fixture
 def heap(run: Run, node: ServeProcess, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `holdfast heap …`, which finds the server through the environment."""
-    monkeypatch.setenv("HOLDFAST_HTTP", node.http)
+    monkeypatch.setenv("HOLDFAST_HTTP_URL", node.http)
     return lambda *argv, **more: run("heap", *argv, **more)
 
 

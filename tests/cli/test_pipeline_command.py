@@ -42,7 +42,7 @@ def name() -> str:
 @pytest.fixture
 def pipeline(run: Run, node: ServeProcess, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `holdfast pipeline …`, which finds the server through the environment."""
-    monkeypatch.setenv("HOLDFAST_HTTP", node.http)
+    monkeypatch.setenv("HOLDFAST_HTTP_URL", node.http)
     return lambda *argv, **more: run("pipeline", *argv, **more)
 
 
@@ -297,7 +297,7 @@ def test_nobody_there_is_unavailable_and_no_trace(run: Run) -> None:
     done = run("pipeline", "list", "--http", "127.0.0.1:1")
     assert (done.code, "is `holdfast serve` running?" in done.err) == (3, True)
     assert run("pipeline", "delete", "x", "--http", "127.0.0.1:1").code == 2, "no terminal to ask on"
-    for url in ("ftp://x", "off", "http://", "http://user@host", "http://h:x"):
+    for url in ("ftp://x", "http://a..b", f"http://{'a' * 64}", "off", "http://", "http://user@host", "http://h:x"):
         assert run("pipeline", "list", "--http", url).code == 2
 
 
@@ -308,9 +308,9 @@ def test_a_servers_words_cannot_command_a_terminal(node: ServeProcess) -> None:
 
 
 def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOLDFAST_HTTP", raising=False)
+    monkeypatch.delenv("HOLDFAST_HTTP_URL", raising=False)
     assert server_url("") == "http://127.0.0.1:8080"
-    monkeypatch.setenv("HOLDFAST_HTTP", "0.0.0.0:9999")
+    monkeypatch.setenv("HOLDFAST_HTTP_URL", "0.0.0.0:9999")
     assert server_url("") == "http://127.0.0.1:9999"
     assert server_url("https://holdfast.example/base") == "https://holdfast.example/base"
 
@@ -326,7 +326,7 @@ def test_positions() -> None:
 
 
 def test_status_is_watched_until_it_is_interrupted(node: ServeProcess, file: Path, name: str) -> None:
-    env = {**environment(), "HOLDFAST_HTTP": node.http}
+    env = {**environment(), "HOLDFAST_HTTP_URL": node.http}
     told: list[Any] = [sys.executable, "-m", "holdfast", "pipeline"]
     subprocess.run([*told, "create", "-f", str(file)], env=env, check=True, capture_output=True, timeout=60)
     with subprocess.Popen([*told, "status", name, "--watch", "--json"], env=env, stdout=subprocess.PIPE) as watching:

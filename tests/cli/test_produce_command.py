@@ -1,5 +1,6 @@
 """`holdfast produce`: every line becomes a record or an error, and the exit code says which."""
 
+import io
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import re
 import signal
 import subprocess
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,31 @@ def test_a_line_that_is_no_record_ends_it_and_what_came_before_is_sent(kafka: Ru
     assert "invalid line 3 'no key'" in done.err
     assert "2 records acknowledged" in done.err
     assert [row["key"] for row in consumed(kafka, topic)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("field", ["partition", "timestamp"])
+def test_a_number_out_of_range_ends_it_and_what_came_before_is_sent(kafka: Run, broker: Broker, field: str) -> None:
+    topic = broker.create_topic("range")
+    lines = b'{"value":"a"}\n{"value":"b"}\n{"%s":99999999999999999999}\n{"value":"d"}\n' % field.encode()
+    done = kafka("produce", topic, "--json-lines", stdin=lines)
+    assert done.code == 2
+    assert "invalid line 3" in done.err
+    assert "2 records acknowledged" in done.err
+    assert kafka("consume", topic).out == b"a\nb\n"
+
+
+def test_records_are_sent_also_if_reading_fails(kafka: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FailingFile(io.BytesIO):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            if line := super().readline(size):
+                return line
+            raise OSError("the disk is broken")
+
+    topic = broker.create_topic("failing")
+    monkeypatch.setattr("holdfast.cli.produce._input", lambda _: nullcontext(FailingFile(b"a\nb\n")))
+    with pytest.raises(OSError, match="disk"):
+        kafka("produce", topic)
+    assert kafka("consume", topic).out == b"a\nb\n"
 
 
 def test_a_record_that_is_too_large_is_reported_and_the_others_arrive(kafka: Run, broker: Broker) -> None:

@@ -53,6 +53,10 @@ def test_headers_of_the_command_line_come_after_the_lines_own() -> None:
         (b'{"key_base64":"/w==","value_base64":""}', OutgoingRecord(key=b"\xff", value=b"")),
         (b'{"partition":3,"timestamp":17}', OutgoingRecord(partition=3, timestamp_ms=17)),
         (
+            b'{"partition":2147483647,"timestamp":9223372036854775807}',
+            OutgoingRecord(partition=2**31 - 1, timestamp_ms=2**63 - 1),
+        ),
+        (
             b'{"headers":[["a","1"],["a",null],["b",{"base64":"/w=="}]]}',
             OutgoingRecord(headers=[("a", b"1"), ("a", None), ("b", b"\xff")]),
         ),
@@ -73,7 +77,10 @@ def test_a_json_line_says_all_of_a_record(line: bytes, record: OutgoingRecord) -
         (b'{"value":"v"', "truncated"),
         (b'{"value_base64":"%"}', "base64"),
         (b'{"value":"v","value_base64":"dg=="}', "the same as text and as base64"),
-        (b'{"partition":-1}', "not negative"),
+        (b'{"partition":-1}', "partition -1: must be between 0 and 2147483647"),
+        (b'{"partition":2147483648}', "partition 2147483648: must be between"),
+        (b'{"timestamp":9223372036854775808}', "timestamp 9223372036854775808: must be between"),
+        (b'{"timestamp":99999999999999999999}', "timestamp"),
         (b'{"timestamp":"now"}', "timestamp"),
         (b'{"headers":[["a",1]]}', "a header is"),
         (b'{"headers":[["a"]]}', "headers"),

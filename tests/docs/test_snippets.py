@@ -193,7 +193,7 @@ def run_script(page: str, server: ServeProcess, folder: Path, timeout_s: float) 
     ]
     env = environment(
         HOLDFAST_BOOTSTRAP=server.kafka,
-        HOLDFAST_HTTP=urlsplit(server.http).netloc,
+        HOLDFAST_HTTP_URL=server.http,
         HOLDFAST_DATA=str(server.data),
         PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     )

@@ -98,7 +98,7 @@ def _copy_sqlite(url: StoreUrl, to: Path, on_bytes: OnBytes) -> str:
     to.unlink(missing_ok=True)
     try:
         with (
-            closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)) as source,
             closing(sqlite3.connect(to)) as target,
         ):
             size = source.execute("PRAGMA page_size").fetchone()[0]
@@ -114,7 +114,7 @@ def _copy_sqlite(url: StoreUrl, to: Path, on_bytes: OnBytes) -> str:
 def check_sqlite(path: Path) -> None:
     """`CorruptError` unless the file is a whole database. Blocks."""
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as opened:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)) as opened:
             found = opened.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise CorruptError(f"file {path}", str(error)) from None

@@ -1,10 +1,9 @@
 """The API key of commands that talk to a server: `--api-key-file`, else `$HOLDFAST_API_KEY`. Never an argument: those are seen."""
 
-import os
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.arguments import Parser
+from holdfast.cli.arguments import Parser, environment_text
 from holdfast.vocabulary.errors import InvalidError
 
 KEY_VARIABLE: Final = "HOLDFAST_API_KEY"
@@ -24,7 +23,7 @@ def add_api_key(parser: Parser) -> None:
 def api_key(file: str) -> str:
     """The key; empty: none is given."""
     if not file:
-        return os.environ.get(KEY_VARIABLE, "").strip()
+        return environment_text(KEY_VARIABLE).strip()
     try:
         with Path(file).open() as opened:
             found = opened.read(_KEY_BYTES_MAX).strip()

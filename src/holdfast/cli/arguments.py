@@ -1,14 +1,46 @@
 """What commands share when they read their arguments: numbers, KEY=VALUE pairs, and the question before a deletion."""
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable
+from typing import Any, Final
 
 from holdfast.vocabulary.errors import InvalidError, UsageError
+from holdfast.vocabulary.text import is_utf8
 
 Parsers = argparse._SubParsersAction
 Parser = argparse.ArgumentParser
+
+_ANY_BYTES: Final = frozenset({"FILE", "FILE|URL", "FOLDER", "OUT", "PATH", "WORD"})
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command. Arguments are UTF-8, but for files and words of the text protocol (by their metavar).
+
+    Python passes other bytes on as surrogates, on which libraries behind the commands crash. A data directory is part of URLs.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; a text that is not UTF-8 is an error of usage."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            if action.metavar not in _ANY_BYTES and not all(map(is_utf8, _texts(getattr(parsed, action.dest, None)))):
+                self.error(str(argparse.ArgumentError(action, "must be valid UTF-8")))
+        return parsed, rest
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+
+
+def environment_text(variable: str) -> str:
+    """An environment variable that is no path; empty if it is not set."""
+    text = os.environ.get(variable, "")
+    if not is_utf8(text):
+        raise InvalidError("environment variable", variable, "valid UTF-8")
+    return text
 
 
 def add_family(commands: "Parsers[Parser]", name: str, does: str, *, description: str = "") -> "Parsers[Parser]":

@@ -6,14 +6,15 @@ for a server. Only a misspelt command imports all of them.
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 from holdfast import __version__
+from holdfast.cli.arguments import CommandParser
 from holdfast.cli.output import EXIT_CODES, INTERRUPTED, OK, exit_code, print_error
+from holdfast.cli.standard_output import OutputError, discard_stdout
 from holdfast.vocabulary.errors import HoldfastError
 
 # command → the module with its function `add_commands`
@@ -122,7 +123,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     parser.set_defaults(run=lambda _: _print_overview(parser))
     # argparse makes subparsers of the parent's class, which would print the overview as every command's help.
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=argparse.ArgumentParser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     if argv is not None and list(argv) in ([], ["-h"], ["--help"], ["--version"]):
         return parser
     called = COMMAND_MODULES.get(argv[0]) if argv else None
@@ -146,7 +147,21 @@ def _with_subcommand(argv: Sequence[str]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
-    given = _with_subcommand(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return _run(_with_subcommand(sys.argv[1:] if argv is None else argv))
+        finally:  # also of a `SystemExit`: argparse has printed the help
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output closed it
+        discard_stdout()
+        return OK
+    except OutputError as error:
+        discard_stdout()
+        print_error(error)
+        return exit_code(error)
+
+
+def _run(given: Sequence[str]) -> int:
     try:
         args = build_parser(given).parse_args(given)
         run: Callable[[argparse.Namespace], Coroutine[Any, Any, int] | int] = args.run
@@ -155,16 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return outcome
         with asyncio.Runner(loop_factory=getattr(args, "loop_factory", None)) as runner:
             return runner.run(outcome)
+    except OutputError:
+        raise
     except HoldfastError as error:
         print_error(error)
         return exit_code(error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output closed it. What is still buffered must not fail when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-
-
-if __name__ == "__main__":
-    sys.exit(main())

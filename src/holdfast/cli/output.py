@@ -3,6 +3,7 @@
 A table that does not fit the terminal is printed vertically, one `column  value` line per cell: nothing is cut.
 """
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -85,7 +86,11 @@ def exit_code(error: HoldfastError) -> int:
 
 def print_json(value: object) -> None:
     """One object on one line of stdout."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a file's name that is not UTF-8
+        text = json.dumps(msgspec.to_builtins(value))
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

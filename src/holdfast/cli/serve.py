@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from holdfast.app.config import CATALOGUE, ServeSettings
 from holdfast.app.embedded_etcd.place import opened_store_url
 from holdfast.cli.output import FAILED, exit_code
 from holdfast.cli.settings_flags import add_setting_flags, effective_settings_for
+from holdfast.cli.standard_output import OutputError, discard_stdout
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import HoldfastError
 from holdfast.vocabulary.random import SystemRandom
@@ -128,8 +128,8 @@ def _announce(settings: ServeSettings, served: "RunningServer") -> None:
     try:
         sys.stdout.write("\n".join(banner(settings, served)) + "\n")
         sys.stdout.flush()
-    except OSError:  # stdout is closed: no reason not to serve, nor to fail at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, OutputError):  # stdout is closed or full: no reason not to serve, nor to fail at exit
+        discard_stdout()
     if settings.print_addresses:
         write_text(Path(settings.print_addresses).absolute(), addresses)
 

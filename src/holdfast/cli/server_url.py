@@ -1,20 +1,22 @@
-"""The URL of the HTTP gateway that commands talk to: `--http`, else `$HOLDFAST_HTTP`, else the local one."""
+"""The URL of the HTTP gateway that commands talk to: `--http`, else `$HOLDFAST_HTTP_URL`, else the local one."""
 
 import os
 from typing import Final
 from urllib.parse import urlsplit
 
+from holdfast.cli.arguments import environment_text
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.host_port import resolvable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8080"
-ADDRESS_VARIABLE: Final = "HOLDFAST_HTTP"
+ADDRESS_VARIABLE: Final = "HOLDFAST_HTTP_URL"
 AUTHORITIES_VARIABLE: Final = "HOLDFAST_TLS_CA"
 NOT_CONNECTED_HINT: Final = f"is `holdfast serve` running? --http or {ADDRESS_VARIABLE} gives its address"
 
 
 def server_url(given: str) -> str:
     """The server's URL. `given` is a URL or `HOST:PORT`, as `serve --http` takes it."""
-    text = given or os.environ.get(ADDRESS_VARIABLE, "") or DEFAULT_ADDRESS
+    text = given or environment_text(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     allowed = "a URL such as http://127.0.0.1:8080, or HOST:PORT"
     url = text if "://" in text else f"http://{text}"
     try:
@@ -24,7 +26,7 @@ def server_url(given: str) -> str:
         raise InvalidError("--http", text, allowed) from None
     if (
         parts.scheme not in ("http", "https")
-        or not parts.hostname
+        or not resolvable(parts.hostname or "")
         or parts.query
         or "@" in parts.netloc
         or text == "off"

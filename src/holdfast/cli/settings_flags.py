@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from holdfast.app.config import CATALOGUE, EffectiveSettings, effective_settings
+from holdfast.vocabulary.errors import InvalidError
 
 
 def add_setting_flags(made: argparse.ArgumentParser) -> None:
@@ -40,13 +41,17 @@ def add_setting_flags(made: argparse.ArgumentParser) -> None:
 
 def effective_settings_for(args: argparse.Namespace) -> EffectiveSettings:
     """The settings of a call: its flags, this process's environment, its working directory."""
-    return effective_settings(
-        flags={name: _joined(getattr(args, name)) for name, setting in CATALOGUE.items() if setting.flag},
-        assignments=tuple(args.assignments),
-        file=args.config,
-        environment=os.environ,
-        directory=Path.cwd(),
-    )
+    directory = Path.cwd()
+    try:
+        return effective_settings(
+            flags={name: _joined(getattr(args, name)) for name, setting in CATALOGUE.items() if setting.flag},
+            assignments=tuple(args.assignments),
+            file=args.config,
+            environment=os.environ,
+            directory=directory,
+        )
+    except UnicodeEncodeError:  # of the URLs in the data directory
+        raise InvalidError("working directory", directory, "valid UTF-8, or give --data DIR") from None
 
 
 def _joined(given: object) -> object:

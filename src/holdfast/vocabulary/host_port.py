@@ -21,9 +21,17 @@ class HostPort(NamedTuple):
 def split_host_port(text: str) -> HostPort | None:
     """`host:port`, `host` or `:port`; None: it is none of them. An IPv6 address without brackets is not: its port is ambiguous."""
     found = _HOST_PORT.fullmatch(text)
-    if found is None or int(found[3] or 0) > PORT_MAX:
+    if found is None or int(found[3] or 0) > PORT_MAX or (found[2] and not resolvable(found[2])):
         return None
     return HostPort(found[1] or found[2] or "", int(found[3]) if found[3] else None)
+
+
+def resolvable(host: str) -> bool:
+    """Whether a resolver takes it: no label is empty or has more than 63 characters. Python's raises `UnicodeError` otherwise."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def join_host_port(host: str, port: int) -> str:

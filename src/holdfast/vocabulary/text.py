@@ -10,6 +10,11 @@ _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 
 _CONTROLS_BUT_WHITESPACE: Final = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\t\n"}
 
 
+def is_utf8(text: str) -> bool:
+    """Whether it is text: other bytes of arguments, variables and paths are surrogates, which nothing encodes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def escape_controls(text: str) -> str:
     r"""`text` with control characters written `\xNN`; tab and newline stay."""
     return text.translate(_CONTROLS_BUT_WHITESPACE)

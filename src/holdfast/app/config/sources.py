@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from holdfast.app.config.catalog import CATALOGUE, PREFIX
 from holdfast.vocabulary.errors import InvalidError
+from holdfast.vocabulary.text import is_utf8
 
 # Same prefix, not settings: other commands' variables, test runs, and what Kubernetes sets for a service of our name.
 _NOT_OURS: Final = re.compile(
-    r"HOLDFAST_(CONFIG|BOOTSTRAP|(TEST|BENCH)_.*|([A-Z0-9_]+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_.+)?))"
+    r"HOLDFAST_(API_KEY|BOOTSTRAP|CONFIG|HTTP_URL|(TEST|BENCH)_.*|([A-Z0-9_]+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_.+)?))"
 )
+_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,11 @@ def from_file(path: Path, *, shown: str) -> Iterator[SourceValue | InvalidError]
     import tomllib  # only when there is a file
 
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+        if len(content) > _FILE_BYTES_MAX:
+            raise InvalidError("configuration file", shown, f"at most {_FILE_BYTES_MAX} bytes")
+        text = content.decode().replace("\r\n", "\n")
         tables = tomllib.loads(text)
     except OSError as error:
         raise InvalidError("configuration file", shown, f"a readable TOML file ({error.strerror})") from None
@@ -87,6 +93,9 @@ def from_environment(environment: Mapping[str, str]) -> Iterator[SourceValue | I
         name = names.get(variable)
         if name is None:
             yield _unknown_variable(variable, names)
+            continue
+        if CATALOGUE[name].metavar != "FILE" and not is_utf8(value):
+            yield InvalidError("environment variable", variable, "valid UTF-8")
             continue
         other = found.setdefault(name, SourceValue(name, value, f"env {variable}"))
         if other.value != value:

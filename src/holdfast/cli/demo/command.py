@@ -37,7 +37,7 @@ def add_commands(commands: "Parsers[Parser]") -> None:
         "demo",
         help="send events, create a pipeline for them, and watch rows arrive in ClickHouse",
         description="Starts a server of its own on free ports, with a worker and an embedded ClickHouse, and stops it at the end; "
-        "or uses the running server that --http or HOLDFAST_HTTP names, and deletes its topic, pipeline and tables at the end.",
+        "or uses the running server that --http or HOLDFAST_HTTP_URL names, and deletes its topic, pipeline and tables at the end.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -49,7 +49,7 @@ def add_commands(commands: "Parsers[Parser]") -> None:
         default="",
         help="its own server's data directory, kept at the end; with --http that of the running server",
     )
-    made.add_argument("--own", action="store_true", help="a server of its own, even if HOLDFAST_HTTP is set")
+    made.add_argument("--own", action="store_true", help="a server of its own, even if HOLDFAST_HTTP_URL is set")
     made.add_argument(
         "--keep", action="store_true", help="do not delete topic, pipeline and tables on a running server"
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from holdfast.cli.arguments import environment_text
 from holdfast.cli.clickhouse_access import DATA_VARIABLE, DEFAULT_DATA, ClickHouseAccess, server_addresses
 from holdfast.cli.kafka.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from holdfast.cli.server_url import ADDRESS_VARIABLE, server_url
@@ -41,7 +42,7 @@ class DemoServer:
 @contextmanager
 def demo_server(args: argparse.Namespace, *, note: Callable[[str], None]) -> Iterator[DemoServer]:
     """The running server that the arguments or the environment name, or one of its own."""
-    named = "" if args.own else args.http or os.environ.get(ADDRESS_VARIABLE, "")
+    named = "" if args.own else args.http or environment_text(ADDRESS_VARIABLE)
     if named:
         yield _running_server(args, server_url(named))
         return
@@ -59,7 +60,7 @@ def _running_server(args: argparse.Namespace, url: str) -> DemoServer:
     addresses = server_addresses(data) or {}
     local = addresses.get("http", "") == url.partition("://")[2].rstrip("/")
     bootstrap = (
-        args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or (addresses["kafka"] if local else DEFAULT_BOOTSTRAP)
+        args.bootstrap or environment_text(BOOTSTRAP_VARIABLE) or (addresses["kafka"] if local else DEFAULT_BOOTSTRAP)
     )
     if args.clickhouse:
         access = ClickHouseAccess.from_url(args.clickhouse)

@@ -1,12 +1,11 @@
 """Options of every Kafka command: which brokers, how long to wait, settings of the client."""
 
 import argparse
-import os
 import re
 import textwrap
 from typing import Final
 
-from holdfast.cli.arguments import Parser, Parsers, parse_number, parse_pairs
+from holdfast.cli.arguments import Parser, Parsers, environment_text, parse_number, parse_pairs
 from holdfast.client.addresses import Bootstrap, parse_bootstrap
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -50,7 +49,7 @@ def add_client_config(to: "Parser | argparse._ArgumentGroup") -> None:
 
 def bootstrap_from(args: argparse.Namespace) -> Bootstrap:
     """The brokers that the arguments name, or the environment."""
-    servers = args.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    servers = args.bootstrap or environment_text(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parse_bootstrap(servers, name="bootstrap", default_port=DEFAULT_PORT)
     timeout_s = parse_number(args.timeout_s, "--timeout-s", above=0, most=86_400)
     return Bootstrap(

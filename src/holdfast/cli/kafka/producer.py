@@ -95,6 +95,10 @@ def send(
         if failure is not None:
             sent.fail(connection.error(failure, "topic", sending.topic))
 
+    def flush() -> None:
+        while producer.flush(RETRY_PAUSE_S):  # ends: what is not acknowledged within the delivery timeout fails
+            progress(sent)
+
     _require_partition(connection, sending)
     limit = {"message.max.bytes": _record_bytes_max(connection, sending.topic)}
     producer = connection.producer(sending.settings() | limit | {"on_delivery": on_delivery})
@@ -112,8 +116,10 @@ def send(
         sent.error = sent.error or connection.error(kafka_error(failure), "topic", sending.topic)
     except HoldfastError as wrong:
         sent.error = sent.error or wrong
-    while producer.flush(RETRY_PAUSE_S):  # ends: what is not acknowledged within the delivery timeout fails
-        progress(sent)
+    except Exception:
+        flush()
+        raise
+    flush()
     sent.took_s = time.monotonic() - began
     progress(sent)
     return sent

@@ -21,6 +21,9 @@ a JSON line has any of these fields:
   "topic", "offset", "timestamp_type" of `holdfast consume --json` are accepted and have no effect
 """
 
+PARTITION_MAX: Final = 2**31 - 1
+TIMESTAMP_MS_MAX: Final = 2**63 - 1
+
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -95,8 +98,8 @@ def _with_key(line: bytes, number: int, separator: bytes, null: bytes | None, he
 def _from_json(line: bytes, number: int, headers: Headers) -> OutgoingRecord:
     try:
         given = _decode(line)
-        if min(given.partition or 0, given.timestamp or 0) < 0:
-            raise ValueError("a partition and a timestamp are not negative")
+        _check_number("partition", given.partition, PARTITION_MAX)
+        _check_number("timestamp", given.timestamp, TIMESTAMP_MS_MAX)
         return OutgoingRecord(
             key=_bytes(given.key, given.key_base64),
             value=_bytes(given.value, given.value_base64),
@@ -106,6 +109,11 @@ def _from_json(line: bytes, number: int, headers: Headers) -> OutgoingRecord:
         )
     except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
         raise InvalidError(f"line {number}", _short(line), f"a JSON object ({error})") from None
+
+
+def _check_number(field: str, number: int | None, most: int) -> None:
+    if number is not None and not 0 <= number <= most:
+        raise ValueError(f"{field} {number}: must be between 0 and {most}")
 
 
 def _bytes(text: "msgspec.Raw | msgspec.UnsetType", encoded: str | None) -> bytes | None:

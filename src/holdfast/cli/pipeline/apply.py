@@ -11,6 +11,7 @@ from holdfast.cli.pipeline.changes import changed_secrets, declared_parts, part_
 from holdfast.cli.pipeline.file import PipelineFile, read_pipeline_file
 from holdfast.cli.pipeline.infer import infer_mapping
 from holdfast.cli.pipeline.options import add_command
+from holdfast.cli.standard_output import OutputError
 from holdfast.client.http_client import HttpClient, ProblemError, pipeline_path
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -89,6 +90,8 @@ def _create(client: HttpClient, args: argparse.Namespace, file: PipelineFile) ->
     created = client.post("/api/pipelines", {"name": file.name, "description": file.description or ""})
     try:
         return _apply_file(client, args, file, created, "created", file.parts)
+    except OutputError:
+        raise
     except HoldfastError:
         with suppress(HoldfastError):  # half a pipeline would be in the way of the next try
             client.delete_confirmed(pipeline_path(created["id"]), "pipeline.delete", created["id"])

@@ -22,6 +22,7 @@ The one rule: a file is data. YAML is read without anything that could construct
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -176,7 +177,8 @@ def _text(path: str) -> str:
     import sys
 
     try:
-        raw = sys.stdin.buffer.read(_BYTES_MAX + 1) if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            raw = file.read(_BYTES_MAX + 1)
         if len(raw) > _BYTES_MAX:
             raise UsageError(f"{path} is larger than {_BYTES_MAX} bytes")
         return raw.decode()
