@@ -241,16 +241,61 @@ def test_a_group_takes_no_more_members_than_it_may_have() -> None:
     assert room.state() is GroupState.PREPARING
 
 
-def test_metadata_that_fits_into_no_record_is_refused_to_its_member_only() -> None:
+def test_a_member_that_does_not_fit_is_refused_alone() -> None:
     room = GroupHarness(members_bytes_max=2_000)
     (ann,) = room.stable("ann")
     with refused_with(GroupRefusal.TOO_LARGE):
         room.join("cid", protocols=protocols("range", owned=bytes(2_000)))
-    room.join("bob", protocols=protocols("range", owned=bytes(900)))
+    room.join("bob", protocols=protocols("range", owned=bytes(1_200)))
     with refused_with(GroupRefusal.GROUP_FULL):
-        room.join("dot", protocols=protocols("range", owned=bytes(900)))
+        room.join("dot", protocols=protocols("range", owned=bytes(1_200)))
     room.join("ann again", member_id=ann)
     assert room.joined("bob").generation == 2
+
+
+def test_metadata_that_protocols_have_in_common_counts_once() -> None:
+    room = GroupHarness(members_bytes_max=2_000)
+    room.join("ann", protocols=protocols("range", "roundrobin", "sticky", owned=bytes(1_500)))
+
+
+def test_members_of_a_group_may_grow_beyond_what_new_ones_are_admitted_to() -> None:
+    room = GroupHarness(members_bytes_max=2_000)
+    ann, bob = room.stable("ann", "bob")
+    grown = protocols("range", owned=bytes(1_800))
+    room.join("ann again", member_id=ann, protocols=grown)
+    room.join("bob again", member_id=bob, protocols=grown)
+    assert room.joined("ann again").generation == room.joined("bob again").generation == 2
+    with refused_with(GroupRefusal.GROUP_FULL):
+        room.join("cid")
+
+
+def test_nobody_waits_for_a_member_that_may_not_join_again() -> None:
+    room = GroupHarness(members_bytes_max=2_000)
+    ann, bob, cid = room.stable("ann", "bob", "cid")
+    grown = protocols("range", owned=bytes(1_800))
+    room.join("ann again", member_id=ann, protocols=grown)
+    room.join("bob again", member_id=bob, protocols=grown)
+    with refused_with(GroupRefusal.GROUP_FULL):
+        room.join("cid again", member_id=cid, protocols=grown)
+    assert {each.id for each in room.joined("ann again").members} == {ann, bob}
+    assert room.joined("bob again").generation == 2
+
+
+def test_a_static_member_that_was_fenced_removes_nobody() -> None:
+    room = GroupHarness(members_bytes_max=2_000)
+    (ann,) = room.stable("ann", instance_id="a")
+    with refused_with(GroupRefusal.TOO_LARGE):
+        room.join("x", member_id=ann, instance_id="b", protocols=protocols("range", owned=bytes(2_000)))
+    assert ann in room.group.members
+
+
+def test_members_share_the_memory_of_what_they_have_in_common() -> None:
+    room = GroupHarness()
+    for call in ("ann", "bob"):
+        room.join(call, protocols=protocols("range", "sticky"))
+    room.advance(1_000)
+    metadata = {id(each.metadata) for member in room.group.members.values() for each in member.protocols}
+    assert len(metadata) == 1
 
 
 def test_the_protocol_most_members_prefer_is_chosen_of_those_all_support() -> None:

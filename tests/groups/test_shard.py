@@ -13,7 +13,7 @@ from tests.support.waiting import async_until
 from holdfast.contracts.store import Put, Store
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError, ShardLoadingError
 from holdfast.groups.keys import GROUP_SHARD, escape_group_id, group_key, offsets_prefix, shard_of
-from holdfast.groups.model import AssignmentProtocol, CommittedOffset, GroupState, JoinResult, LeaveRequest
+from holdfast.groups.model import AssignmentProtocol, CommittedOffset, GroupState, LeaveRequest
 from holdfast.groups.service import GroupService
 from holdfast.groups.settings import GroupSettings
 from holdfast.kernel.shard_count import ensure_shards
@@ -263,26 +263,6 @@ async def test_calls_that_wait_while_a_shard_is_reloaded_fail(world: Coordinator
         await ann.commit("g", {("orders", 0): 2})
     with pytest.raises(NotCoordinatorError):
         await waiting
-
-
-async def test_the_largest_group_there_may_be_is_saved(world: CoordinatorWorld) -> None:
-    settings = GroupSettings(shards=1, initial_delay_ms=400, session_min_ms=50)
-    ann = await world.coordinator("ann", settings=settings)
-    metadata = (AssignmentProtocol("range", bytes(11_000)),)
-    asked = (ann.join("g", client_id="\x01" * 128, protocols=metadata) for _ in range(30))
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    joined = [each for each in answers if isinstance(each, JoinResult)]
-    refused = [each for each in answers if isinstance(each, GroupRefusedError)]
-    assert {each.refusal for each in refused} == {GroupRefusal.GROUP_FULL}
-    assert len(joined) + len(refused) == 30
-    leader = next(each for each in joined if each.leader == each.member_id)
-    each_bytes = settings.assignment_bytes_max // len(joined) // 4 * 3 - 3
-    await ann.sync("g", leader, {each.member_id: bytes(each_bytes) for each in joined})
-    entry = await world.store.get(group_key(0, "g"))
-    assert entry is not None
-    assert len(entry.value) > 0.9 * (settings.members_bytes_max + settings.assignment_bytes_max)
-    bob = await world.coordinator("bob", settings=settings)
-    assert len((await bob.service.describe("g")).members) == len(joined)
 
 
 async def test_only_members_commit_for_a_group_that_has_some(world: CoordinatorWorld) -> None:

@@ -120,14 +120,34 @@ def test_sync_is_refused_in_the_wrong_generation_state_or_protocol() -> None:
         room.sync("x", ann)
 
 
-def test_an_assignment_too_large_for_the_record_is_the_leaders_error() -> None:
+def test_assignments_that_are_too_large_are_an_error_for_all_members() -> None:
     room = GroupHarness(assignment_bytes_max=100)
     ann, bob = completing(room, "ann", "bob")
-    with refused_with(GroupRefusal.TOO_LARGE):
-        room.sync("ann", ann, {bob: bytes(100)})
+    room.sync("bob", bob)
+    with refused_with(GroupRefusal.GROUP_FULL):
+        room.sync("ann", ann, {bob: bytes(101)})
+    room.settle()
+    assert room.refusal("bob") is GroupRefusal.GROUP_FULL
     room.sync("ann", ann, {bob: bytes(10)})
     room.save()
     assert room.state() is GroupState.STABLE
+    room.join("ann again", member_id=ann)
+
+
+def test_whoever_joins_after_assignments_were_too_large_is_told_for_a_while() -> None:
+    room = GroupHarness(assignment_bytes_max=100)
+    ann, bob = completing(room, "ann", "bob")
+    with refused_with(GroupRefusal.GROUP_FULL):
+        room.sync("ann", ann, {bob: bytes(101)})
+    for _ in range(9):
+        for call in (ann, bob, ""):
+            with refused_with(GroupRefusal.GROUP_FULL):
+                room.join("x", member_id=call)
+        room.advance(1_000)
+    assert list(room.group.members) == [ann, bob]
+    room.advance(1_000)
+    room.join("ann again", member_id=ann)
+    assert room.joined("ann again").leader == ann
 
 
 def test_a_member_whose_session_times_out_is_removed_and_the_others_join_again() -> None:

@@ -1,13 +1,18 @@
-"""Whether a member may join: session timeout, common protocol, number of members, size of the group's record."""
+"""Whether a member may join: session timeout, common protocol, number of members, and the memory of all.
+
+The one rule: a member that the group has is not refused because of what others added, unless memory has to end somewhere.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
-from holdfast.groups.errors import GroupRefusal, GroupRefusedError
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, LimitReached
 from holdfast.groups.member import GroupMember, member_from_request
 from holdfast.groups.model import GroupState, JoinRequest
 from holdfast.groups.protocol_selection import has_common_protocol
 from holdfast.groups.settings import GroupSettings
+
+_GROWTH_MAX: Final = 2  # times the memory that new members are admitted to: for those that the group has
 
 
 class Joinable(Protocol):
@@ -29,18 +34,29 @@ def check_join(group: Joinable, request: JoinRequest) -> None:
     if not settings.session_min_ms <= request.session_timeout_ms <= settings.session_max_ms:
         raise GroupRefusedError(group.id, GroupRefusal.INVALID_SESSION_TIMEOUT)
     if len(request.protocols) > settings.protocols_max:
-        raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE)
+        limit = LimitReached("protocols_max", settings.protocols_max, len(request.protocols))
+        raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE, limit=limit)
     if not request.protocol_type or (others and request.protocol_type != group.protocol_type):
         raise GroupRefusedError(group.id, GroupRefusal.INCONSISTENT_PROTOCOL)
     if not has_common_protocol(others, request.protocols):
         raise GroupRefusedError(group.id, GroupRefusal.INCONSISTENT_PROTOCOL)
     if _full(group, others):
-        raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL)
+        limit = LimitReached("size_max", settings.size_max, len(others) + 1)
+        raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL, limit=limit)
+    _check_memory(group, request, others)
+
+
+def _check_memory(group: Joinable, request: JoinRequest, others: list[GroupMember]) -> None:
     size_bytes = member_from_request(request.member_id or request.client_id, request).size_bytes
-    if size_bytes > settings.members_bytes_max:
-        raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE)
-    if size_bytes + sum(member.size_bytes for member in others) > settings.members_bytes_max:
-        raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL)
+    bytes_max = group.settings.members_bytes_max
+    if size_bytes > bytes_max:
+        limit = LimitReached("members_bytes_max", bytes_max, size_bytes)
+        raise GroupRefusedError(group.id, GroupRefusal.TOO_LARGE, limit=limit)
+    total_bytes = size_bytes + sum(member.size_bytes for member in others)
+    is_new = len(others) == len(group.members)
+    if total_bytes > (bytes_max if is_new else _GROWTH_MAX * bytes_max):
+        limit = LimitReached("members_bytes_max", bytes_max, total_bytes)
+        raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL, limit=limit)
 
 
 def _full(group: Joinable, others: list[GroupMember]) -> bool:
@@ -55,6 +71,9 @@ def _is(member: GroupMember, request: JoinRequest) -> bool:
     )
 
 
-def assignments_fit(group: Joinable, assignments: Iterable[bytes]) -> bool:
-    """Whether a generation's assignments fit into the group's record."""
-    return sum((len(each) + 2) // 3 * 4 for each in assignments) <= group.settings.assignment_bytes_max
+def check_assignments(group: Joinable, assignments: Iterable[bytes]) -> None:
+    """Raise `GroupRefusedError` if a generation's assignments take too much memory."""
+    size_bytes, bytes_max = sum(map(len, assignments)), group.settings.assignment_bytes_max
+    if size_bytes > bytes_max:
+        limit = LimitReached("assignment_bytes_max", bytes_max, size_bytes)
+        raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL, limit=limit)

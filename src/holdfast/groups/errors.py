@@ -1,5 +1,6 @@
 """Errors of groups. Each refusal is one a client can act on; gateways map them in their own table."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.vocabulary.errors import HoldfastError
@@ -21,18 +22,32 @@ class GroupRefusal(StrEnum):
     NOT_FOUND = "unknown group"
     SUBSCRIBED = "the group is subscribed to the topic"
     METADATA_TOO_LARGE = "the metadata of the offset is too long"
-    TOO_LARGE = "it exceeds the size limit of the group's record"
+    TOO_LARGE = "the member is too large"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A limit of groups, and what it would have had to allow."""
+
+    setting: str
+    limit: int
+    needed: int
+
+    def __str__(self) -> str:
+        return f"{self.needed} exceeds groups.{self.setting} = {self.limit}"
 
 
 class GroupRefusedError(HoldfastError):
-    """The request was refused. `member_id`: the id to join with, for MEMBER_ID_REQUIRED."""
+    """The request was refused. `member_id`: the id to join with, for MEMBER_ID_REQUIRED. `limit`: the setting that refused it."""
 
-    def __init__(self, group: str, refusal: GroupRefusal, member_id: str = "") -> None:
-        super().__init__(group, refusal, member_id)
-        self.group, self.refusal, self.member_id = group, refusal, member_id
+    def __init__(
+        self, group: str, refusal: GroupRefusal, member_id: str = "", limit: LimitReached | None = None
+    ) -> None:
+        super().__init__(group, refusal, member_id, limit)
+        self.group, self.refusal, self.member_id, self.limit = group, refusal, member_id, limit
 
     def __str__(self) -> str:
-        return f"group {self.group!r}: {self.refusal.value}"
+        return f"group {self.group!r}: {self.refusal.value}{'' if self.limit is None else f': {self.limit}'}"
 
 
 class NotCoordinatorError(HoldfastError):

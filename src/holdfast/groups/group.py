@@ -7,15 +7,16 @@
                        └── a member joins, leaves, or its session times out ───────────────────────────┘
 
 A call is refused at once (raised) or waits for its reply as a ticket. Duties of the caller, in order, after every call: if
-`take_change()`, save the group (`records.write_group`) and report with `saved` or `not_saved`; deliver `take_replies()`; call
+`take_change()`, save the group (`records.group_record`) and report with `saved` or `not_saved`; deliver `take_replies()`; call
 `tick` at `next_deadline_ms()`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from holdfast.groups.admission import assignments_fit, check_join
-from holdfast.groups.errors import GroupRefusal, GroupRefusedError
-from holdfast.groups.member import GroupMember, Ticket, member_from_request
+from holdfast.groups.admission import check_assignments, check_join
+from holdfast.groups.errors import GroupRefusal, GroupRefusedError, LimitReached
+from holdfast.groups.member import GroupMember, Ticket, member_from_request, share_metadata
 from holdfast.groups.model import (
     GroupState,
     JoinRequest,
@@ -32,6 +33,9 @@ from holdfast.vocabulary.errors import HoldfastError
 
 Reply = JoinResult | SyncResult | HoldfastError
 PendingReply = tuple[Ticket, Reply]
+
+# librdkafka tells its application of a failed JoinGroup alone, and tries a failed SyncGroup again at once.
+_TOO_LARGE_PAUSE_MS: Final = 10_000
 
 
 class Group:
@@ -57,12 +61,14 @@ class Group:
         self._sync_by_ms: int | None = None
         self._assigned: dict[str, bytes] | None = None  # the leader's assignments, until they are saved
         self._assigned_at = 0
+        self._too_large: LimitReached | None = None  # why the last assignments were refused
+        self._too_large_until_ms = 0
 
     # Joining
 
     def join(self, request: JoinRequest, ticket: Ticket, now_ms: int, *, new_id: str) -> None:
         """Join the next generation; `new_id` is the member's id if it has none."""
-        check_join(self, request)
+        self._check_join(request, now_ms)
         if request.member_id:
             self._rejoin(request, ticket, now_ms)
         elif request.instance_id is not None and request.instance_id in self.instances:
@@ -74,6 +80,20 @@ class Group:
             raise GroupRefusedError(self.id, GroupRefusal.MEMBER_ID_REQUIRED, new_id)
         else:
             self._add(new_id, request, ticket, now_ms)
+
+    def _check_join(self, request: JoinRequest, now_ms: int) -> None:
+        member = self.members.get(request.member_id)
+        if self._too_large is not None and now_ms < self._too_large_until_ms:
+            if member is not None:
+                member.touch(now_ms)
+            raise GroupRefusedError(self.id, GroupRefusal.GROUP_FULL, limit=self._too_large)
+        try:
+            check_join(self, request)
+        except GroupRefusedError as error:
+            if error.limit is not None and member is not None and member.instance_id == request.instance_id:
+                self._remove_member(member, now_ms)  # the others would wait for it
+                self._rebalance(now_ms)
+            raise
 
     def _rejoin(self, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
         if request.member_id in self.pending_members and request.instance_id is None:
@@ -189,6 +209,7 @@ class Group:
         if leader is None or leader.joining is None:
             self.leader = next(member.id for member in self.members.values() if member.joining is not None)
         self.protocol = select_protocol(self.members.values())
+        share_metadata(self.members.values())
         self.state = GroupState.COMPLETING
         self._sync_by_ms = now_ms + self._rebalance_timeout_ms()
         for member in self.members.values():
@@ -212,14 +233,23 @@ class Group:
             return
         if member.id == self.leader and self._assigned is None:
             assigned = {each: bytes(request.assignments.get(each, b"")) for each in self.members}
-            if not assignments_fit(self, assigned.values()):
-                raise self._refused(GroupRefusal.TOO_LARGE)
+            self._check_assignments(assigned.values(), now_ms)
             self.changes += 1
             self._assigned, self._assigned_at = assigned, self.changes
         # If it calls twice, the last call counts.
         self._reply_sync(member, self._refused(GroupRefusal.REBALANCE_IN_PROGRESS), now_ms)
         member.syncing = ticket
         member.synced = True
+
+    def _check_assignments(self, assignments: Iterable[bytes], now_ms: int) -> None:
+        try:
+            check_assignments(self, assignments)
+        except GroupRefusedError as error:
+            self._too_large, self._too_large_until_ms = error.limit, now_ms + _TOO_LARGE_PAUSE_MS
+            for member in self.members.values():
+                self._reply_sync(member, error, now_ms)
+            raise
+        self._too_large = None
 
     def saved(self, change: int, now_ms: int) -> None:
         """Everything up to this change is durable: calls that waited for it get their replies."""

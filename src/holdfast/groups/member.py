@@ -1,6 +1,7 @@
 """A member of a group, in memory and in the store."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -65,7 +66,7 @@ class GroupMember:
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
         self.protocols, self.supports_skipping_assignment = request.protocols, request.supports_skipping_assignment
-        self.size_bytes = record_bytes(self)
+        self.size_bytes = memory_bytes(self)
 
     def record(self, assignment: bytes) -> MemberRecord:
         """The member inside the group's record."""
@@ -93,7 +94,7 @@ def member_from_request(member_id: str, request: JoinRequest) -> GroupMember:
         protocols=request.protocols,
         supports_skipping_assignment=request.supports_skipping_assignment,
     )
-    member.size_bytes = record_bytes(member)
+    member.size_bytes = memory_bytes(member)
     return member
 
 
@@ -112,10 +113,21 @@ def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
         id_known=True,
     )
     member.touch(now_ms)
-    member.size_bytes = record_bytes(member)
+    member.size_bytes = memory_bytes(member)
     return member
 
 
-def record_bytes(member: GroupMember) -> int:
-    """The size of the member in the group's record, without its assignment."""
-    return len(msgspec.json.encode(member.record(b""))) + 1
+def memory_bytes(member: GroupMember) -> int:
+    """The size of what the client sent; what several of its protocols have in common counts once."""
+    texts = (member.id, member.instance_id or "", member.client_id, member.client_host)
+    names = sum(len(each.name) for each in member.protocols)
+    return sum(map(len, texts)) + names + sum(map(len, {each.metadata for each in member.protocols}))
+
+
+def share_metadata(members: Iterable[GroupMember]) -> None:
+    """Keep what the metadata of several members have in common once: most subscriptions are alike."""
+    known: dict[bytes, bytes] = {}
+    for member in members:
+        member.protocols = tuple(
+            replace(each, metadata=known.setdefault(each.metadata, each.metadata)) for each in member.protocols
+        )

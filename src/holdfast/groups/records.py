@@ -1,23 +1,37 @@
-"""Records under `group/…` and `offset/…`. JSON, so that people can query them with SQL."""
+"""Records under `group/…` and `offset/…`. JSON, so that people can query them with SQL.
 
-from typing import TypeVar
+The members of a large group are compressed: their subscriptions and assignments repeat each other. What is too large even so is
+left out: its members are unknown to the next coordinator, and join again.
+"""
+
+from typing import Final, TypeVar
 
 import msgspec
 
 from holdfast.contracts.store import Entry
 from holdfast.groups.group import Group
-from holdfast.groups.member import MemberRecord, member_from_record
+from holdfast.groups.member import MemberRecord, member_from_record, share_metadata
 from holdfast.groups.model import CommittedOffset, GroupState
 from holdfast.groups.settings import GroupSettings
 from holdfast.kafka.special_offsets import NO_EPOCH
+from holdfast.log.batches.compression import DecompressError, codec_number, compress, decompress
 from holdfast.vocabulary.errors import CorruptError
+from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.types import TopicPartition
+
+_PACKED_MIN_BYTES: Final = 32 * KIB
+_UNPACKED_MAX_BYTES: Final = 512 * MIB  # more than any settings allow
+_MEMBER_BYTES: Final = 256  # beside what its client sent
+_ZSTD: Final = codec_number("zstd")
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A group between rebalances: `Stable` with members, or `Empty` since `empty_since_ms` (wall time)."""
+    """A group between rebalances: `Stable` with members, or `Empty` since `empty_since_ms` (wall time).
+
+    `packed`: the members instead, in MessagePack and compressed with Zstandard. `members_left_out`: so many do not fit.
+    """
 
     group: str
     state: str
@@ -26,6 +40,8 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     leader: str
     members: tuple[MemberRecord, ...] = ()
+    packed: bytes | msgspec.UnsetType = msgspec.UNSET
+    members_left_out: int | msgspec.UnsetType = msgspec.UNSET
     empty_since_ms: int | None = None
     format: int = 1
 
@@ -49,8 +65,8 @@ class OffsetsRecord(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
 
 
-def write_group(group: Group) -> bytes | None:
-    """The record of a group; None while it rebalances, when there is nothing to save."""
+def group_record(group: Group) -> GroupRecord | None:
+    """The record of a group as it is; None while it rebalances, when there is nothing to save."""
     if group.state is GroupState.EMPTY:
         state, assignments = GroupState.EMPTY, {}
     else:
@@ -58,31 +74,74 @@ def write_group(group: Group) -> bytes | None:
         if found is None:
             return None
         state, assignments = GroupState.STABLE, found
-    return msgspec.json.encode(
-        GroupRecord(
-            group=group.id,
-            state=state,
-            generation=group.generation,
-            protocol_type=group.protocol_type,
-            protocol=group.protocol,
-            leader=group.leader,
-            members=tuple(member.record(assignments.get(member.id, b"")) for member in group.members.values()),
-            empty_since_ms=group.empty_since_ms,
-        )
+    return GroupRecord(
+        group=group.id,
+        state=state,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader,
+        members=tuple(member.record(assignments.get(member.id, b"")) for member in group.members.values()),
+        empty_since_ms=group.empty_since_ms,
     )
 
 
-def read_group(entry: Entry, settings: GroupSettings, now_ms: int) -> Group:
+def is_large(record: GroupRecord) -> bool:
+    """Whether its members are to be compressed, which takes a thread."""
+    return sum(_size_bytes(member) for member in record.members) > _PACKED_MIN_BYTES
+
+
+def _size_bytes(member: MemberRecord) -> int:
+    protocols = sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    names = len(member.id) + len(member.instance_id or "") + len(member.client_id)
+    return _MEMBER_BYTES + names + len(member.assignment) + protocols
+
+
+def encode_group(record: GroupRecord) -> bytes:
+    """A record as it is stored."""
+    return msgspec.json.encode(record)
+
+
+def encode_large_group(record: GroupRecord, bytes_max: int) -> tuple[bytes, int]:
+    """A large record as it is stored, and its size with all members, who are left out if that is too large."""
+    alone = msgspec.structs.replace(record, members=(), format=2)
+    packed = compress(_ZSTD, msgspec.msgpack.encode(record.members))
+    size_bytes = len(encode_group(alone)) + (len(packed) + 2) // 3 * 4
+    if size_bytes > bytes_max:
+        return encode_group(msgspec.structs.replace(alone, members_left_out=len(record.members))), size_bytes
+    return encode_group(msgspec.structs.replace(alone, packed=packed)), size_bytes
+
+
+def read_record(entry: Entry) -> GroupRecord:
+    """The record of a group, its members compressed as they are."""
+    return _decode(entry, GroupRecord)
+
+
+def unpack_members(entry: Entry, record: GroupRecord) -> GroupRecord:
+    """The record with its members."""
+    if record.packed is msgspec.UNSET:
+        return record
+    try:
+        unpacked = decompress(_ZSTD, record.packed, bytes_max=_UNPACKED_MAX_BYTES)
+        members = msgspec.msgpack.decode(unpacked, type=tuple[MemberRecord, ...])
+    except (DecompressError, msgspec.DecodeError) as error:
+        raise CorruptError(f"record {entry.key}", str(error)) from None
+    return msgspec.structs.replace(record, members=members, packed=msgspec.UNSET)
+
+
+def read_group(record: GroupRecord, settings: GroupSettings, now_ms: int) -> Group:
     """The group of a record."""
-    record = _decode(entry, GroupRecord)
     group = Group(record.group, settings)
     group.generation, group.protocol_type = record.generation, record.protocol_type
-    group.protocol, group.leader, group.empty_since_ms = record.protocol, record.leader, record.empty_since_ms
-    group.state = GroupState.STABLE if record.members else GroupState.EMPTY
+    group.empty_since_ms = record.empty_since_ms
+    if not record.members:
+        return group
+    group.state, group.protocol, group.leader = GroupState.STABLE, record.protocol, record.leader
     for each in record.members:
         group.members[each.id] = member_from_record(each, now_ms)
         if each.instance_id is not None:
             group.instances[each.instance_id] = each.id
+    share_metadata(group.members.values())
     return group
 
 

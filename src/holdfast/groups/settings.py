@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import KIB, MIB, check_at_least, check_between
 
 _DAY_MS: Final = 86_400_000
@@ -22,7 +21,9 @@ class GroupSettings:
     `id_chars_max`: of a new group's id. `pending_member_ms`: how long a new member has to join with the id it was given.
     `unsaved_bytes_max`: memory for groups without a record or offsets, in one process; once half of it is in use, those that have
     been without for `unsaved_kept_ms` give way. `unsaved_sync_ms`: how long their members may take to join again and to sync.
-    `members_bytes_max`, `assignment_bytes_max`: their limits in a group's record; together they fit into one commit.
+    `members_bytes_max`: memory for the metadata of a group's members, before a new one is refused; those it has may grow to twice
+    as much. `assignment_bytes_max`: of all assignments of a generation. `record_bytes_max`: of a group's record, compressed; a
+    larger group's members are not stored, and join again when its coordinator changes.
     `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets are kept once their group is empty.
     `sweep_ms`: how often a shard looks for expired offsets.
     `commit_bytes_max`: of one store commit, which many offset commits share.
@@ -39,8 +40,9 @@ class GroupSettings:
     unsaved_bytes_max: int = 64 * MIB
     unsaved_kept_ms: int = 5_000
     unsaved_sync_ms: int = 60_000
-    members_bytes_max: int = 240 * KIB
-    assignment_bytes_max: int = 240 * KIB
+    members_bytes_max: int = 8 * MIB
+    assignment_bytes_max: int = 8 * MIB
+    record_bytes_max: int = 400 * KIB
     metadata_chars_max: int = 4_096
     retention_ms: int = 7 * _DAY_MS
     sweep_ms: int = 600_000
@@ -53,18 +55,15 @@ class GroupSettings:
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
         for name in ("size_max", "protocols_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
+        for name in ("members_bytes_max", "assignment_bytes_max"):
+            check_between(name, getattr(self, name), 1, 64 * MIB)
         check_at_least("pending_member_ms", self.pending_member_ms, 1_000)
         check_at_least("unsaved_kept_ms", self.unsaved_kept_ms, 1)
         check_at_least("unsaved_sync_ms", self.unsaved_sync_ms, 1_000)
         # Sixteen offsets, which share a key, must fit into one commit.
         check_between("metadata_chars_max", self.metadata_chars_max, 0, 4_096)
         check_between("commit_bytes_max", self.commit_bytes_max, 400 * KIB, 500 * KIB)
-        if self.members_bytes_max + self.assignment_bytes_max > self.commit_bytes_max:
-            raise InvalidError(
-                "members_bytes_max + assignment_bytes_max",
-                self.members_bytes_max + self.assignment_bytes_max,
-                f"at most commit_bytes_max ({self.commit_bytes_max})",
-            )
+        check_between("record_bytes_max", self.record_bytes_max, 1, self.commit_bytes_max)
 
 
 @dataclass(slots=True)

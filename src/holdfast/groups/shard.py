@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from holdfast.contracts.store import Store
+from holdfast.contracts.store import Entry, Store
 from holdfast.groups.committed_state import CommittedState
 from holdfast.groups.description import describe
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinatorError
 from holdfast.groups.group import Group, Reply
 from holdfast.groups.keys import groups_prefix, offsets_prefix, shard_from_resource
+from holdfast.groups.limit_warnings import LimitWarnings
 from holdfast.groups.model import (
     CommittedOffset,
     GroupDescription,
@@ -30,7 +31,7 @@ from holdfast.groups.model import (
     SyncResult,
 )
 from holdfast.groups.offset_expiration import TopicIdLookup
-from holdfast.groups.records import read_group, read_offsets
+from holdfast.groups.records import read_group, read_offsets, read_record, unpack_members
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
@@ -77,6 +78,7 @@ class GroupShard:
         self._store, self._clock, self._random, self._settings = store, clock, random, settings
         self._counters, self._unsaved, self._notify = counters, unsaved, notify
         self._committed = CommittedState(self.number)
+        self._warnings = LimitWarnings(clock)
         self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
         self._sweep_at_ms = 0
@@ -89,6 +91,7 @@ class GroupShard:
             random=random,
             settings=settings,
             counters=counters,
+            warnings=self._warnings,
             on_settled=self._settle,
             on_written=self._written,
             on_broken=notify.notify,
@@ -105,7 +108,7 @@ class GroupShard:
             self._committed.load(*read_offsets(entry))
         prefix = groups_prefix(self.number)
         for entry in (await scan_all(self._store, prefix, clock=self._clock, random=self._random)).entries:
-            group = read_group(entry, self._settings, now_ms)
+            group = await self._read_group(entry, now_ms)
             group.in_store = True
             self.groups[group.id] = group
             self._committed.versions[group.id] = entry.version
@@ -114,6 +117,15 @@ class GroupShard:
         for group in self.groups.values():
             self._timers.set(group.id, group.next_deadline_ms())
         self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
+
+    async def _read_group(self, entry: Entry, now_ms: int) -> Group:
+        record = read_record(entry)
+        if record.packed:
+            record = await asyncio.to_thread(unpack_members, entry, record)
+        group = read_group(record, self._settings, now_ms)
+        if group.state is GroupState.EMPTY and group.empty_since_ms is None:  # its members are about to join again
+            group.empty_since_ms = self._clock.now_ms()
+        return group
 
     # Members
 
@@ -379,6 +391,11 @@ class GroupShard:
         ticket: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         try:
             act(ticket, self._clock.boot_ms())
+        except GroupRefusedError as error:
+            if error.limit is not None:
+                self._counters.joins_refused += 1
+                self._warnings.warn(group.id, error.limit, "a request was refused")
+            raise
         finally:
             self._settle(group)
         try:

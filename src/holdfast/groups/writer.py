@@ -14,10 +14,12 @@ from typing import Final
 from holdfast.contracts.store import Conflict, Delete, Operation, Put, Requirement, Store
 from holdfast.contracts.validation import StoreLimits
 from holdfast.groups.committed_state import CommittedState, OffsetChanges
+from holdfast.groups.errors import LimitReached
 from holdfast.groups.group import Group
 from holdfast.groups.keys import PARTITIONS_PER_KEY, group_key, offsets_key
+from holdfast.groups.limit_warnings import LimitWarnings
 from holdfast.groups.model import CommittedOffset
-from holdfast.groups.records import write_group, write_offsets
+from holdfast.groups.records import GroupRecord, encode_group, encode_large_group, group_record, is_large, write_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.kernel.lease import Lease, commit_fenced
 from holdfast.vocabulary.clock import Clock
@@ -83,6 +85,7 @@ class _CommitBatch:
     require: dict[str, Requirement] = field(default_factory=dict)
     apply: list[Operation] = field(default_factory=list)
     size_bytes: int = 0
+    large: GroupRecord | None = None  # to be compressed; nothing else is in this commit
 
 
 class ShardWriter:
@@ -102,12 +105,13 @@ class ShardWriter:
         random: Random,
         settings: GroupSettings,
         counters: GroupCounters,
+        warnings: LimitWarnings,
         on_settled: Callable[[Group], None],
         on_written: Callable[[str], None],
         on_broken: Callable[[], None],
     ) -> None:
         self._lease, self._committed, self._store, self._clock, self._random = lease, committed, store, clock, random
-        self._settings, self._counters = settings, counters
+        self._settings, self._counters, self._warnings = settings, counters, warnings
         self._on_settled, self._on_written, self._on_broken = on_settled, on_written, on_broken
         self._queue: dict[str, _PendingWrite] = {}
         self._batch = _CommitBatch()  # in flight, or the last one
@@ -206,6 +210,7 @@ class ShardWriter:
         try:
             while self._queue and self.broken is None:
                 self._take()
+                await self._add_large(self._batch)
                 await self._write(self._batch)
         except asyncio.CancelledError:
             self._fail(self._batch.units, self.broken or UnavailableError("group coordinator", "stopped"))
@@ -220,7 +225,14 @@ class ShardWriter:
         """Begin the next batch: the oldest changes, as many as fit."""
         batch = self._batch = _CommitBatch()
         for key, unit in list(self._queue.items()):
-            operation = self._operation(key, unit)
+            record = self._record(unit)
+            if record is not None and is_large(record):
+                if not batch.apply:
+                    batch.large = record
+                    batch.require[unit.group_id] = self._committed.unchanged_requirement(unit.group_id)
+                    self._move(key, unit, batch)
+                return
+            operation = self._operation(key, unit, record)
             if operation is not None:
                 size_bytes = 2 * len(key.encode()) + (len(operation.value) if isinstance(operation, Put) else 0)
                 fence_and_this = 2 + (unit.group_id not in batch.require)
@@ -228,14 +240,25 @@ class ShardWriter:
                 if batch.apply and (
                     operations > _OPS_MAX or batch.size_bytes + size_bytes > self._settings.commit_bytes_max
                 ):
-                    break
+                    return
                 batch.apply.append(operation)
                 batch.require[unit.group_id] = self._committed.unchanged_requirement(unit.group_id)
                 batch.size_bytes += size_bytes
-            del self._queue[key]
-            batch.units.append(unit)
+            self._move(key, unit, batch)
 
-    def _operation(self, key: str, unit: _PendingWrite) -> Operation | None:
+    def _move(self, key: str, unit: _PendingWrite, batch: _CommitBatch) -> None:
+        del self._queue[key]
+        batch.units.append(unit)
+
+    def _record(self, unit: _PendingWrite) -> GroupRecord | None:
+        """The record that a unit writes, as its group is now."""
+        if not isinstance(unit, _GroupWrite) or unit.group is None:
+            return None
+        record = group_record(unit.group)
+        unit.change = 0 if record is None else unit.group.changes
+        return record
+
+    def _operation(self, key: str, unit: _PendingWrite, record: GroupRecord | None) -> Operation | None:
         """The store operation of a unit; None: nothing to write."""
         if isinstance(unit, _OffsetsWrite):
             unit.merged = self._committed.merged(unit.group_id, unit.changes)
@@ -243,9 +266,21 @@ class ShardWriter:
             return Put(key, write_offsets(unit.group_id, topic, unit.merged)) if unit.merged else Delete(key)
         if unit.group is None:
             return Delete(key)
-        record = write_group(unit.group)
-        unit.change = 0 if record is None else unit.group.changes
-        return None if record is None else Put(key, record)
+        return None if record is None else Put(key, encode_group(record))
+
+    async def _add_large(self, batch: _CommitBatch) -> None:
+        """Compress a large record on a thread. One that is too large even so is stored without its members."""
+        record = batch.large
+        if record is None:
+            return
+        bytes_max = self._settings.record_bytes_max
+        value, size_bytes = await asyncio.to_thread(encode_large_group, record, bytes_max)
+        if size_bytes > bytes_max:
+            limit = LimitReached("record_bytes_max", bytes_max, size_bytes)
+            self._warnings.warn(
+                record.group, limit, "too large to be stored: a new coordinator starts with a rebalance"
+            )
+        batch.apply.append(Put(group_key(self._committed.shard, record.group), value))
 
     async def _write(self, batch: _CommitBatch) -> None:
         if not batch.apply:

@@ -11,7 +11,7 @@ from holdfast.groups.service import GroupService
 
 _GROUP_HELP: Final = {
     "joins": "Requests to join a group.",
-    "joins_refused": "Requests to join a group that were refused: groups.unsaved_bytes_max.",
+    "joins_refused": "Requests of group members that a limit refused: its name is in the log.",
     "groups_evicted": "Groups that were not in the store and gave way to new ones: groups.unsaved_kept_ms.",
     "rebalances": "Rebalances started.",
     "members_expired": "Members removed: session timeout.",
