@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.vocabulary.host_port import HostPort, join_host_port, split_host_port
+from holdfast.vocabulary.host_port import HostPort, join_host_port, resolvable, split_host_port
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,15 @@ def test_a_host_and_a_port_are_taken_apart_and_put_together(text: str, host: str
         *("::1:9092", "[::1", "::1]:1", "[]:1", "[localhost]:9092"),
         *("host:65536", "host:123456", "host:", "host:x", "host:-1", "host:٣", "host:1 ", "a b:1"),
         *("http://host:1", "user@host:1", "host:1/path", "a:1,b:2"),
-        *("a..b:1", ".a:1", f"{'a' * 64}:1", f"{'ü' * 60}:1"),
     ],
 )
 def test_what_is_no_host_and_port_is_refused(text: str) -> None:
     assert split_host_port(text) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "does"),
+    [*((host, False) for host in ("", "a..b", ".a", "a" * 64, "ü" * 60)), ("a.example.", True), ("my_host", True)],
+)
+def test_whether_a_resolver_takes_a_host(host: str, does: bool) -> None:
+    assert resolvable(host) is does

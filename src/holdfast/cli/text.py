@@ -16,7 +16,7 @@ from holdfast.cli.output import OK, OUTCOME_UNKNOWN, UNAVAILABLE, USAGE, print_j
 from holdfast.gateways.text.frames import encode_frames
 from holdfast.gateways.text.requests import NO_SECURITY
 from holdfast.vocabulary.errors import InvalidError, OutcomeUnknownError, UnavailableError
-from holdfast.vocabulary.host_port import split_host_port
+from holdfast.vocabulary.host_port import resolvable, split_host_port
 from holdfast.vocabulary.text import escape_controls
 
 _LENGTH: Final = Struct("<I")
@@ -65,7 +65,7 @@ class TextSession:
 
     def __init__(self, address: str, timeout_s: float) -> None:
         found = split_host_port(address)
-        if found is None or not found.host or found.port is None:
+        if found is None or not resolvable(found.host) or found.port is None:
             raise InvalidError("address", address, "HOST:PORT, such as 127.0.0.1:9095")
         try:
             self._socket = socket.create_connection((found.host, found.port), timeout=timeout_s)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from holdfast.vocabulary.errors import InvalidError
-from holdfast.vocabulary.host_port import join_host_port, split_host_port
+from holdfast.vocabulary.host_port import join_host_port, resolvable, split_host_port
 
 _FORM: Final = "host:port, several separated by commas"
 
@@ -42,6 +42,6 @@ def parse_bootstrap(
 def _parse_address(address: str, text: str, name: str, default_port: int | None) -> BrokerAddress:
     found = split_host_port(address)
     port = default_port if found is None or found.port is None else found.port
-    if found is None or not found.host or not port:
+    if found is None or not resolvable(found.host) or not port:
         raise InvalidError(name, text, _FORM)
     return BrokerAddress(found.host, port)

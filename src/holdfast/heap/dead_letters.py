@@ -62,7 +62,7 @@ class DeadLetterReport(NamedTuple):
     changed: int
 
 
-class PartitionReport(NamedTuple):
+class DeadLetterProgress(NamedTuple):
     """The same of a partition of dead letters, of several the last one's end: all below `end_offset` were looked at."""
 
     matched: int
@@ -102,7 +102,7 @@ class DeadLetters:
         dry_run: bool = False,
         rate_per_s: float | None = None,
         partition: int | None = None,
-    ) -> PartitionReport:
+    ) -> DeadLetterProgress:
         """Send dead letters back to where they came from, with their attempts forgotten. `rate_per_s`: at most so many a second."""
         if rate_per_s is not None:
             check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
@@ -118,11 +118,11 @@ class DeadLetters:
                 changed += await view.move(moves, unleased=True)
                 if rate_per_s is not None:
                     await self._clock.sleep_ms(1_000 * len(letters) / rate_per_s)
-        return PartitionReport(matched, changed, end)
+        return DeadLetterProgress(matched, changed, end)
 
     async def delete(
         self, topic: str, chosen: DeadLetterFilter, *, dry_run: bool = False, partition: int | None = None
-    ) -> PartitionReport:
+    ) -> DeadLetterProgress:
         """Delete dead letters that match."""
         matched = changed = end = 0
         for view in await self._partitions(topic + DLQ_SUFFIX, partition):
@@ -131,7 +131,7 @@ class DeadLetters:
                 matched += len(letters)
                 if not dry_run:
                     changed += len(await view.cancel([_offset(view, letter) for letter in letters], unleased=True))
-        return PartitionReport(matched, changed, end)
+        return DeadLetterProgress(matched, changed, end)
 
     async def _pages(
         self,

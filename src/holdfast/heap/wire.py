@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.heap.administration import HeapDescription
-from holdfast.heap.dead_letters import DeadLetterReport, PartitionReport
+from holdfast.heap.dead_letters import DeadLetterProgress, DeadLetterReport
 from holdfast.heap.errors import (
     BatchAbortedError,
     LeaseLostError,
@@ -315,7 +315,7 @@ _RESULTS: Final[dict[type[HeapRequest], Any]] = {
     ReprioritiseRequest: None,
     MoveRequest: None,
     PurgeRequest: int,
-    DeadLettersRequest: list[PeekedMessage] | DeadLetterReport | PartitionReport,
+    DeadLettersRequest: list[PeekedMessage] | DeadLetterReport | DeadLetterProgress,
     PlacesRequest: list[str],  # host:port each; empty where no leader is known
     SpineRequest: str,  # host:port; empty while it is nowhere
     CreateRequest: HeapDescription,
@@ -329,7 +329,7 @@ _DECODERS: Final = {
 }
 _LETTERS: Final = msgspec.msgpack.Decoder(list[PeekedMessage])
 _REPORT: Final = msgspec.msgpack.Decoder(DeadLetterReport)
-_PARTITION_REPORT: Final = msgspec.msgpack.Decoder(PartitionReport)
+_PROGRESS: Final = msgspec.msgpack.Decoder(DeadLetterProgress)
 _REQUEST: Final = msgspec.msgpack.Decoder(Request)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -388,7 +388,7 @@ def decode_response(request: HeapRequest, body: bytes) -> Any:
     try:
         if body[:1] == _RESULT:
             if isinstance(request, DeadLettersRequest):
-                report = _REPORT if request.partition is None else _PARTITION_REPORT
+                report = _REPORT if request.partition is None else _PROGRESS
                 return (_LETTERS if request.action == "list" else report).decode(body[1:])
             return _DECODERS[type(request)].decode(body[1:])
         failure = decode_failure(body, request.topic)

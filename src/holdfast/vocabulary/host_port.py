@@ -21,7 +21,7 @@ class HostPort(NamedTuple):
 def split_host_port(text: str) -> HostPort | None:
     """`host:port`, `host` or `:port`; None: it is none of them. An IPv6 address without brackets is not: its port is ambiguous."""
     found = _HOST_PORT.fullmatch(text)
-    if found is None or int(found[3] or 0) > PORT_MAX or (found[2] and not resolvable(found[2])):
+    if found is None or int(found[3] or 0) > PORT_MAX:
         return None
     return HostPort(found[1] or found[2] or "", int(found[3]) if found[3] else None)
 

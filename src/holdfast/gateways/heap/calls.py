@@ -16,7 +16,7 @@ from holdfast.agent.cluster import Cluster
 from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
-from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterReport, PartitionReport
+from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterProgress, DeadLetterReport
 from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
 from holdfast.heap.lease_token import parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX
@@ -263,7 +263,7 @@ class HeapCalls:
         while at < end and (request.limit is None or matched < request.limit):
             count = together if request.limit is None else min(together, request.limit - matched)
             few = msgspec.structs.replace(request, limit=count, rate_per_s=None, from_offset=at, before_offset=end)
-            report: PartitionReport = await self._tried(few)
+            report: DeadLetterProgress = await self._tried(few)
             matched, changed, at = matched + report.matched, changed + report.changed, report.end_offset
             await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
         return DeadLetterReport(matched, changed)
