@@ -173,6 +173,8 @@ static int put_part(sink_t *sink, char *from, size_t left)
             copy(sink, from, taken);
         from += taken, left -= taken;
         end_run(sink);
+        if (sink->position < 0 && sink->named >= sink->room)
+            error = put(sink);
         for (; left >= block && error == 0; from += taken, left -= taken) {
             taken = left - left % block;
             /* An object is written in as large pieces as fit the memory, and not as a whole: the WAL's writes need not wait behind it. */

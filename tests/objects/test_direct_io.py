@@ -129,6 +129,23 @@ def test_no_write_is_larger_than_the_memory_though_a_part_lies_where_it_is_writt
     assert max(map(len, packets)) <= 4_096
 
 
+def test_what_is_copied_between_parts_that_are_not_lets_none_be_written_as_a_whole(kernel: str) -> None:
+    first, last = memoryview(anonymous_mmap(67_584)), memoryview(anonymous_mmap(70_016))
+    memory = memoryview(anonymous_mmap(4_096))
+    first[:], last[:] = noise(67_584), noise(70_016)
+    parts = [first, memoryview(noise(3_008)), last]  # more is named than fits, once the second is
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with reader, writer:
+        writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        assert direct_io.write_blocks(writer.fileno(), parts, memory, 32) == 140_608
+        reader.setblocking(False)
+        packets: list[bytes] = []
+        with pytest.raises(BlockingIOError):
+            packets.extend(iter(lambda: reader.recv(1 << 20), b""))
+    assert b"".join(packets) == b"".join(parts)
+    assert max(map(len, packets)) < 2 * 4_096
+
+
 RANGES = [
     (0, MIB),
     (1, MIB + 1),
