@@ -338,7 +338,7 @@ async def test_an_acknowledgement_waits_for_no_other_partition() -> None:
 async def test_what_no_message_is_to_blame_for_fails_all_of_them_at_once() -> None:
     """Not one after the other, each after the whole time of a call."""
     nodes = _Nodes()
-    enqueuing = Enqueuer(nodes, name="c", bytes_max=1 << 20)  # type: ignore[arg-type]
+    enqueuing = Enqueuer(nodes, name="c", bytes_max=1 << 20, linger_ms=5)  # type: ignore[arg-type]
 
     async def enqueued(*payloads: bytes) -> list[object]:
         calls = (enqueuing.enqueue("jobs", 1, NewMessage(payload=each)) for each in payloads)

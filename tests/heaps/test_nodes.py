@@ -296,7 +296,7 @@ async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_open(
 
 
 async def test_what_a_pop_gets_while_the_client_is_closed_is_not_kept(network: Network) -> None:
-    client = HeapClient(network.client(), name="c", buffered_bytes_max=1)
+    client = HeapClient(network.client(), name="c", buffered_bytes_max=1, linger_ms=5)
     await client.pop("jobs")
     network.stuck = (PopRequest,)
     popping = asyncio.ensure_future(client.pop("jobs", wait=10))
@@ -402,7 +402,7 @@ async def test_connections_of_a_burst_of_pops_are_closed_after_a_while(network: 
 
 
 async def test_nothing_is_kept_of_heaps_that_are_not_used_any_more(network: Network) -> None:
-    client = HeapClient(network.client("ann:1"), name="c", buffered_bytes_max=1 << 20)
+    client = HeapClient(network.client("ann:1"), name="c", buffered_bytes_max=1 << 20, linger_ms=5)
     network.results[EnqueueRequest] = [Enqueued("id", False, 0)]
     token = LeaseToken(0, 1, 0, 1).encode()
     for at in range(20):

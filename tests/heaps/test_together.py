@@ -94,6 +94,40 @@ async def test_pops_and_acks_of_one_moment_are_few_requests(
     assert len([each for each in sent if isinstance(each, AckRequest)]) == 1
 
 
+async def test_messages_of_any_partition_leave_together_and_go_to_all_of_them_in_time(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest]
+) -> None:
+    await create(nodes, "any", partitions=4)
+    await asyncio.gather(*(client.enqueue("any", b"x") for _ in range(40)))
+    requests = [each for each in sent if isinstance(each, EnqueueRequest)]
+    assert [len(each.messages) for each in requests] == [40]
+    for _ in range(80):  # each alone
+        await client.enqueue("any", b"x")
+    assert min(each.ready for each in await client.stats("any")) > 3
+
+
+async def test_a_partition_that_does_not_answer_holds_up_those_that_were_on_their_way_to_it_alone(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(nodes, "any", partitions=4)
+    released, call = asyncio.Event(), HeapNodes.call
+
+    async def held(nodes: HeapNodes, request: HeapRequest, *, again: bool) -> object:
+        if isinstance(request, EnqueueRequest) and request.partition == 1:
+            await released.wait()
+        return await call(nodes, request, again=again)
+
+    monkeypatch.setattr(HeapNodes, "call", held)
+    each = [asyncio.ensure_future(client.enqueue("any", b"%d" % at)) for at in range(1)]
+    for at in range(1, 60):
+        await asyncio.sleep(0.001)  # noqa: TID251 -- messages that come one after the other
+        each.append(asyncio.ensure_future(client.enqueue("any", b"%d" % at)))
+    answered, held_up = await asyncio.wait(each, timeout=5)
+    assert 0 < len(held_up) < 20, len(answered)
+    released.set()
+    assert len({made.message_id for made in await asyncio.gather(*each)}) == 60
+
+
 async def test_what_a_cancelled_pop_would_have_got_goes_to_another_or_back(
     nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,3 +154,10 @@ async def test_what_a_cancelled_pop_would_have_got_goes_to_another_or_back(
         return (each.released, each.ready, each.inflight) == (1, 1, 1)
 
     await async_until(waits_again)
+
+
+@pytest.mark.parametrize("linger_ms", [-1, float("nan"), float("inf"), 60_001])
+async def test_a_time_to_linger_that_is_none_is_refused(linger_ms: float) -> None:
+    with pytest.raises(InvalidError, match="linger_ms"):
+        async with heaps.connect("127.0.0.1:1", linger_ms=linger_ms):
+            pass

@@ -41,7 +41,7 @@ from holdfast.log.errors import NotLeaderError
 from holdfast.log.topics import TopicExistsError
 from holdfast.vocabulary.errors import ClosedError, HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.runtime import Runtime
-from holdfast.vocabulary.settings import MIB
+from holdfast.vocabulary.settings import MIB, check_between
 
 _log: Final = logging.getLogger(__name__)
 
@@ -49,15 +49,16 @@ _WAIT_MS: Final = 20_000
 _EARLY_MS: Final = 100  # a pop that is answered so long before its time is asked again
 _EXHAUSTED_MS: Final = 1_000  # after which a consumer with all the leases it may have asks again
 _VISIBILITY_MS: Final = 30_000  # a heap's default
+_LINGER_MS_MAX: Final = 60_000
 
 
 class HeapClient:
     """Heaps of one cluster. Made by `connect`; belongs to one event loop."""
 
-    def __init__(self, nodes: HeapNodes, *, name: str, buffered_bytes_max: int) -> None:
+    def __init__(self, nodes: HeapNodes, *, name: str, buffered_bytes_max: int, linger_ms: float) -> None:
         self._nodes, self.name = nodes, name
         self._leases = Leases(nodes)
-        self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max)
+        self._enqueuing = Enqueuer(nodes, name=name, bytes_max=buffered_bytes_max, linger_ms=linger_ms)
         self._popping = Popper(nodes, consumer=name, give_back=self._give_back)
         self._prefetched: list[list[Message]] = []  # of each stream: what it has not handed out
         self._closed = False
@@ -396,15 +397,18 @@ async def connect(
     tls_key: str = "",
     timeout: float = 30.0,
     buffered_bytes_max: int = 64 * MIB,
+    linger_ms: float = 5.0,
     runtime: Runtime | None = None,
 ) -> AsyncIterator[HeapClient]:
     """A client of the heaps of a cluster. `name`: of the consumer, for people; a random one by default.
 
-    `timeout`: seconds that a call is tried. `buffered_bytes_max`: payloads on their way; `enqueue` waits beyond.
+    `timeout`: seconds that a call is tried. `buffered_bytes_max`: payloads on their way; `enqueue` waits beyond. `linger_ms`: how
+    long messages that may go to any partition wait for more while others are on their way; they leave together, to one partition.
     `user` and `password`, or `api_key`: who logs in; `mechanism`: how a password does (`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`; a
     key always by PLAIN). `tls_ca`: PEM file of the authorities of the nodes' certificates, with which there is TLS; `tls_cert` and
     `tls_key`: the client's own certificate, where nodes ask for one. Calls raise `LoginRefusedError` at once.
     """
+    check_between("linger_ms", linger_ms, 0, _LINGER_MS_MAX)
     runtime = runtime or Runtime()
     login = heap_login(
         user=user,
@@ -417,7 +421,12 @@ async def connect(
         random=runtime.random,
     )
     nodes = HeapNodes(bootstrap, timeout_ms=round(timeout * 1000), runtime=runtime, login=login)
-    client = HeapClient(nodes, name=name or f"client-{runtime.random.token()}", buffered_bytes_max=buffered_bytes_max)
+    client = HeapClient(
+        nodes,
+        name=name or f"client-{runtime.random.token()}",
+        buffered_bytes_max=buffered_bytes_max,
+        linger_ms=linger_ms,
+    )
     try:
         yield client
     finally:

@@ -6,57 +6,39 @@ no other with it.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count as counted
 from itertools import repeat
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 import msgspec
 
 from holdfast.heap.errors import ProducerFencedError, SequenceForgottenError
 from holdfast.heap.model import Enqueued, NewMessage
 from holdfast.heap.records import ProducerSequence
-from holdfast.heap.routing import MessageRouter
+from holdfast.heap.routing import MessageRouter, routing_key
 from holdfast.heap.wire import EnqueueBatchRequest, EnqueueRequest, HeapRequest
+from holdfast.heaps.enqueue_lanes import EnqueueOutcome, Lane, SharedLane, WaitingMessages
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
+from holdfast.vocabulary.random import fast_share
 
 _NAME_CHARS: Final = 200  # of the client's name, in its producer's
-_MESSAGES_MAX: Final = 1_000
-_BYTES_MAX: Final = 1 << 20
+_MESSAGES_MAX: Final = 1_000  # of many, in one request
 _ONE_MESSAGE: Final = (InvalidError, ProducerFencedError, SequenceForgottenError)  # what may be wrong with one alone
-_REQUESTS_MAX: Final = 8  # in flight for one partition: more of them make smaller ones
-
-
-_Outcome: TypeAlias = Enqueued | HoldfastError
-
-
-class _Waiting(NamedTuple):
-    """Messages that were given together; the outcomes of all are one answer."""
-
-    messages: list[NewMessage]
-    size_bytes: int
-    answer: "asyncio.Future[list[_Outcome]]"
-
-
-class _Lane:
-    """The messages of one partition."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[_Waiting] = deque()
-        self.in_flight = 0
 
 
 class Enqueuer:
     """The producer side of a client."""
 
-    def __init__(self, nodes: HeapNodes, *, name: str, bytes_max: int) -> None:
+    def __init__(self, nodes: HeapNodes, *, name: str, bytes_max: int, linger_ms: float) -> None:
         self._nodes, self.producer = nodes, f"{name[:_NAME_CHARS]}/{nodes.random.token()}"
         self._sequences = counted()
         self._router = MessageRouter()
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, int | None], Lane] = {}
+        self._linger_s = linger_ms / 1_000
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes_max, self._bytes = bytes_max, 0
         self._room = asyncio.Event()
@@ -64,31 +46,36 @@ class Enqueuer:
 
     async def enqueue(self, topic: str, partitions: int, message: NewMessage) -> Enqueued:
         """Enqueue a message; returns when it is durable. Waits while too many bytes are on their way."""
-        partition = self._router.partition(message, partitions)
-        (found,) = await self._give(topic, partition, self._numbered((message,)))
+        (found,) = await self._give(topic, self._place(message, partitions), partitions, self._numbered((message,)))
         return _enqueued(found)
 
     async def enqueue_many(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """The same for many. One that is refused takes no other with it: its error is raised when all have an outcome."""
         numbered = self._numbered(messages)
         if partitions == 1 and len(numbered) <= _MESSAGES_MAX:
-            return _all_enqueued(await self._give(topic, 0, numbered) if numbered else [])
-        places: dict[int, list[int]] = defaultdict(list)
+            return _all_enqueued(await self._give(topic, 0, 1, numbered) if numbered else [])
+        places: dict[int | None, list[int]] = defaultdict(list)
         if partitions == 1:
             places[0] = list(range(len(numbered)))
         else:
             for at, message in enumerate(messages):
-                places[self._router.partition(message, partitions)].append(at)
+                places[self._place(message, partitions)].append(at)
         parts = [
             (partition, mine[first : first + _MESSAGES_MAX])
             for partition, mine in places.items()
             for first in range(0, len(mine), _MESSAGES_MAX)
         ]
-        given = [self._give(topic, partition, [numbered[at] for at in mine]) for partition, mine in parts]
-        outcomes: dict[int, _Outcome] = {}
+        given = [self._give(topic, partition, partitions, [numbered[at] for at in mine]) for partition, mine in parts]
+        outcomes: dict[int, EnqueueOutcome] = {}
         for (_, mine), found in zip(parts, await asyncio.gather(*given), strict=True):
             outcomes.update(zip(mine, found, strict=True))
         return _all_enqueued([outcomes[at] for at in range(len(numbered))])
+
+    def _place(self, message: NewMessage, partitions: int) -> int | None:
+        """The partition of a message; None: any."""
+        if partitions > 1 and routing_key(message) is None:
+            return None
+        return self._router.partition(message, partitions)
 
     def _numbered(self, messages: Sequence[NewMessage]) -> list[NewMessage]:
         """The messages with a producer and a sequence number each. They are sent to no other partition than their first one."""
@@ -123,14 +110,23 @@ class Enqueuer:
             self._bytes -= size_bytes
             self._room.set()
 
-    async def _give(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
+    async def _give(
+        self, topic: str, partition: int | None, partitions: int, messages: list[NewMessage]
+    ) -> list[EnqueueOutcome]:
         await self._has_room()
-        lane = self._lanes.setdefault((topic, partition), _Lane())
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            # It is gone when it is idle: its turns begin anywhere, so that rare messages go to all partitions, too.
+            lane = SharedLane(int(fast_share() * partitions)) if partition is None else Lane(partition)
+            self._lanes[topic, partition] = lane
+        if isinstance(lane, SharedLane):
+            lane.partitions = partitions
         loop = asyncio.get_running_loop()
-        if not lane.waiting:
-            loop.call_soon(self._send, topic, partition, lane)
-        given = _Waiting(messages, sum([len(message.payload) for message in messages]), loop.create_future())
-        lane.waiting.append(given)
+        given = WaitingMessages(messages, sum([len(message.payload) for message in messages]), loop.create_future())
+        lane.add(given)
+        if not lane.is_scheduled:
+            lane.is_scheduled = True
+            loop.call_soon(self._gather, topic, partition, lane)
         self._bytes += given.size_bytes
         try:
             return await given.answer
@@ -148,47 +144,48 @@ class Enqueuer:
         while self._tasks or any(lane.waiting for lane in self._lanes.values()):
             await asyncio.sleep(0) if not self._tasks else await asyncio.wait(self._tasks)  # noqa: TID251
 
-    def _send(self, topic: str, partition: int, lane: _Lane) -> None:
-        while lane.waiting and lane.in_flight < _REQUESTS_MAX:
-            chosen: list[_Waiting] = []
-            size = count = 0
-            while lane.waiting and (
-                not chosen or (count + len(lane.waiting[0].messages) <= _MESSAGES_MAX and size < _BYTES_MAX)
-            ):
-                each = lane.waiting.popleft()
-                if not each.answer.done():  # its caller was cancelled
-                    chosen.append(each)
-                    count += len(each.messages)
-                    size += each.size_bytes
-            if not chosen:
-                continue
-            lane.in_flight += 1
-            task = asyncio.ensure_future(self._deliver(topic, partition, lane, chosen))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        if not lane.waiting and not lane.in_flight and self._lanes.get((topic, partition)) is lane:
-            del self._lanes[topic, partition]  # its heap may be gone
+    def _gather(self, topic: str, place: int | None, lane: Lane) -> None:
+        lane.is_scheduled = False
+        if not lane.lingers():
+            self._send(topic, place, lane)
+        elif lane.timer is None:
+            lane.timer = asyncio.get_running_loop().call_later(self._linger_s, self._send, topic, place, lane)
 
-    async def _deliver(self, topic: str, partition: int, lane: _Lane, chosen: list[_Waiting]) -> None:
+    def _send(self, topic: str, place: int | None, lane: Lane) -> None:
+        """Send what waits."""
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        while lane.waiting and lane.has_room():
+            if taken := lane.take():
+                task = asyncio.ensure_future(self._deliver(topic, place, lane, lane.begin(), taken))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if lane.is_idle and self._lanes.get((topic, place)) is lane:
+            del self._lanes[topic, place]  # its heap may be gone
+
+    async def _deliver(
+        self, topic: str, place: int | None, lane: Lane, partition: int, taken: list[WaitingMessages]
+    ) -> None:
         try:
-            outcomes = await self._together(topic, partition, [each for some in chosen for each in some.messages])
+            outcomes = await self._together(topic, partition, [each for some in taken for each in some.messages])
         except BaseException as error:
-            for some in chosen:
+            for some in taken:
                 if not some.answer.done():
                     some.answer.set_exception(error)
             raise
         else:
             at = 0
-            for some in chosen:
+            for some in taken:
                 if not some.answer.done():
                     some.answer.set_result(outcomes[at : at + len(some.messages)])
                 at += len(some.messages)
         finally:
-            lane.in_flight -= 1
-            self._send(topic, partition, lane)
+            lane.end(partition)
+            self._send(topic, place, lane)
 
-    async def _together(self, topic: str, partition: int, messages: list[NewMessage]) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
+    async def _together(self, topic: str, partition: int, messages: list[NewMessage]) -> list[EnqueueOutcome]:
+        outcomes: list[EnqueueOutcome] = []
         parts, halvings = [messages], len(messages) // 4
         while parts:
             part = parts.pop()
@@ -208,11 +205,11 @@ class Enqueuer:
         return outcomes
 
 
-def _all_enqueued(outcomes: list[_Outcome]) -> list[Enqueued]:
+def _all_enqueued(outcomes: list[EnqueueOutcome]) -> list[Enqueued]:
     return [outcome if type(outcome) is Enqueued else _enqueued(outcome) for outcome in outcomes]
 
 
-def _enqueued(outcome: _Outcome) -> Enqueued:
+def _enqueued(outcome: EnqueueOutcome) -> Enqueued:
     if isinstance(outcome, HoldfastError):
         raise outcome
     return outcome
