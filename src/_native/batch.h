@@ -141,6 +141,7 @@ PyObject *message_ids(PyObject *module, PyObject *args);
 /* enqueues.c */
 PyObject *pack_enqueue_keys(PyObject *module, PyObject *given);
 PyObject *sequence_run(PyObject *module, PyObject *given);
+PyObject *drop_older(PyObject *module, PyObject *args);
 
 /* tokens.c */
 PyObject *parse_tokens(PyObject *module, PyObject *args);

@@ -37,6 +37,7 @@ static PyMethodDef methods[] = {
     {"enqueues_of", enqueues_of, METH_VARARGS, "The messages that records are, or None for each."},
     {"pack_enqueue_keys", pack_enqueue_keys, METH_O, "The keys of the records of plain messages, or None."},
     {"sequence_run", sequence_run, METH_O, "A producer, an epoch and growing numbers, if keys are that, or None."},
+    {"drop_older", drop_older, METH_VARARGS, "Drop rows of columns by their time."},
     {"wanted_of", wanted_of, METH_VARARGS, "The offsets that are wanted."},
     {"parse_tokens", parse_tokens, METH_VARARGS, "What tokens of leases say, or None."},
     {"exempt", exempt, METH_O, "Exempt messages from garbage collection."},

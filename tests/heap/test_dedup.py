@@ -1,18 +1,23 @@
 """Repeated enqueues are found, within the window and within bounds; nothing is guessed."""
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.heaps import through_a_snapshot
 
+from holdfast.heap import dedup
 from holdfast.heap.canonical_state import encode_state
 from holdfast.heap.decisions import decide_forget, known_enqueue
 from holdfast.heap.dedup import KnownEnqueue
 from holdfast.heap.errors import ProducerFencedError, SequenceForgottenError
 from holdfast.heap.partition_state import HeapState
 from holdfast.heap.records import Enqueue, ProducerSequence
+from holdfast.vocabulary.native import native
 
 DAY_MS = 86_400_000
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def enqueued(*keys: tuple[str, int, int], at_ms: int = 1_000) -> HeapState:
@@ -80,3 +85,21 @@ def test_a_move_is_known_for_ever_by_its_highest_number() -> None:
         assert known_enqueue(state, ProducerSequence("~move/x/0", 0, sequence), 0, 10**15) is not None
     assert known_enqueue(state, ProducerSequence("~move/x/0", 0, 10), 0, 10**15) is None
     assert decide_forget(state, window_ms=0, count_max=1_000, now_ms=10**15) is None
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(-5, 5))), st.integers(-6, 6))
+def test_rows_are_dropped_by_their_time_in_whatever_order_they_are(
+    rows: list[tuple[int, int, int]], before: int
+) -> None:
+    kept = [row for row in rows if row[2] >= before]
+    highest = max((row[0] for row in rows if row[2] < before), default=None)
+    for drop in (dedup.drop_older, dedup._drop_older):
+        columns = [array("q", column) for column in zip(*rows, strict=True)] if rows else [array("q") for _ in range(3)]
+        assert drop(columns[0], columns[1], columns[2], before) == (len(kept), highest)
+        assert list(zip(*(column[: len(kept)] for column in columns), strict=True)) == kept
+
+
+@pytest.mark.skipif(native is None, reason="the C extension was not built")
+def test_columns_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="as many in each"):
+        dedup.drop_older(array("q", [1, 2]), array("q", [1]), array("q", [1, 2]), 0)

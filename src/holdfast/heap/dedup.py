@@ -10,8 +10,9 @@ everything, and is never forgotten.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import lt
-from typing import Final, NamedTuple
+from itertools import compress
+from operator import lt, not_
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.heap.records import ProducerSequence
 from holdfast.vocabulary.native import native
@@ -19,6 +20,22 @@ from holdfast.vocabulary.native import native
 INTERNAL: Final = "~"
 _NOTHING: Final = -(1 << 63)
 _SAMPLE: Final = 10_000
+
+
+_Column: TypeAlias = "array[int]"
+
+
+def _drop_older(numbers: _Column, offsets: _Column, times: _Column, before: int, /) -> tuple[int, int | None]:
+    """Drop the rows of three columns whose time is before one, in place: how many are kept, and the highest number of others."""
+    stays = list(map(before.__le__, times))
+    highest = max(compress(numbers, map(not_, stays)), default=None)
+    for column in (numbers, offsets, times):
+        kept = array("q", compress(column, stays))
+        column[: len(kept)] = kept
+    return stays.count(True), highest
+
+
+drop_older: Final = _drop_older if native is None else native.drop_older
 
 
 class KnownEnqueue(NamedTuple):
@@ -58,16 +75,13 @@ class _Sequences:
 
     def forget(self, before_ms: int, *, keep_floor: bool) -> int:
         """How many were enqueued before a time; they are forgotten."""
-        kept = [at for at, time_ms in enumerate(self.times) if time_ms >= before_ms]
-        gone = len(self.times) - len(kept)
-        if gone:
-            if keep_floor:
-                old = (number for number, time_ms in zip(self.numbers, self.times, strict=True) if time_ms < before_ms)
-                self.floor = max(self.floor, max(old) + 1)
-            for name in ("numbers", "offsets", "times"):
-                values = getattr(self, name)
-                setattr(self, name, array("q", (values[at] for at in kept)))
-        return gone
+        count = len(self.times)
+        kept, highest = drop_older(self.numbers, self.offsets, self.times, before_ms)
+        for column in (self.numbers, self.offsets, self.times):
+            del column[kept:]
+        if highest is not None and keep_floor:
+            self.floor = max(self.floor, highest + 1)
+        return count - kept
 
 
 def _run_of(keys: Sequence[ProducerSequence | None]) -> tuple[str, int, bytes] | None:
