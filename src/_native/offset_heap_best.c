@@ -125,37 +125,58 @@ PyObject *heap_bounds(OffsetHeap *self, PyObject *args)
     return found;
 }
 
-/* offsets_within(bound, first, stop): offsets of entries that are not above a bound, of a part of the entries, in no order. */
+/* Append the offset of an entry, if it counts. */
+static int append_offset(OffsetHeap *self, const heap_entry_t *entry, PyObject *found)
+{
+    int counted = counts(self, entry), failed;
+    PyObject *offset;
+    if (counted <= 0)
+        return counted;
+    if ((offset = PyLong_FromUnsignedLongLong(entry->offset)) == NULL)
+        return -1;
+    failed = PyList_Append(found, offset);
+    Py_DECREF(offset);
+    return failed;
+}
+
+/* offsets_within(bound, part, parts): offsets of entries that are not above a bound, in no order. What is below an entry that is
+ * above it is above it, too, and is not looked at. A part has one of so many subtrees, the first one also what they hang on. */
 PyObject *heap_offsets_within(OffsetHeap *self, PyObject *args)
 {
-    PyObject *bound, *number, *offset, *found, *each;
-    heap_entry_t most;
-    Py_ssize_t first, stop, i;
-    int counted;
-    if (!PyArg_ParseTuple(args, "Onn", &bound, &first, &stop))
+    PyObject *bound, *number, *offset, *found;
+    heap_entry_t most = {UINT64_MAX, UINT64_MAX, OFFSET_LIMIT};
+    Py_ssize_t part, parts;
+    size_t later[64], waiting = 0, at; /* right children of what was seen: one a level */
+    if (!PyArg_ParseTuple(args, "Onn", &bound, &part, &parts))
         return NULL;
-    if (bound != Py_None) {
-        if (!PyArg_ParseTuple(bound, "OO", &number, &offset) || read_number(number, &most) < 0)
-            return NULL;
-        if (read_offset(offset, &most.offset) < 0)
-            return NULL;
+    if (part < 0 || part >= parts || parts & (parts - 1)) {
+        PyErr_SetString(PyExc_ValueError, "one of parts that are a power of two");
+        return NULL;
     }
+    if (bound != Py_None && (!PyArg_ParseTuple(bound, "OO", &number, &offset) || read_number(number, &most) < 0 ||
+                             read_offset(offset, &most.offset) < 0))
+        return NULL;
     if ((found = PyList_New(0)) == NULL)
         return NULL;
-    for (i = first < 0 ? 0 : first; i < stop && i < (Py_ssize_t)self->used; i++) {
-        if (bound != Py_None && is_less(&most, &self->entries[i]))
-            continue;
-        if ((counted = counts(self, &self->entries[i])) == 0)
-            continue;
-        each = counted < 0 ? NULL : PyLong_FromUnsignedLongLong(self->entries[i].offset);
-        if (each == NULL || PyList_Append(found, each) < 0) {
-            Py_XDECREF(each);
-            Py_DECREF(found);
-            return NULL;
+    for (at = 0; part == 0 && at < (size_t)parts - 1 && at < self->used; at++)
+        if (!is_less(&most, &self->entries[at]) && append_offset(self, &self->entries[at], found) < 0)
+            goto failed;
+    at = (size_t)(parts - 1 + part);
+    for (;;) {
+        if (at < self->used && !is_less(&most, &self->entries[at])) {
+            if (append_offset(self, &self->entries[at], found) < 0)
+                goto failed;
+            later[waiting++] = 2 * at + 2;
+            at = 2 * at + 1;
+        } else if (waiting) {
+            at = later[--waiting];
+        } else {
+            return found;
         }
-        Py_DECREF(each);
     }
-    return found;
+failed:
+    Py_DECREF(found);
+    return NULL;
 }
 
 /* words_within(bounds, places, start, first, stop): entries of a part that are not above the last bound, as words

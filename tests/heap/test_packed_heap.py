@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -54,14 +55,14 @@ def test_the_two_heaps_are_equal_after_every_step(steps: list[tuple[Any, ...]]) 
     assert native_heap.take(1_000) == pure.take(1_000)
 
 
-@given(STEPS, COUNTS, st.integers(1, 5))
-def test_a_bound_divides_what_comes_first_from_the_rest(steps: list[tuple[Any, ...]], count: int, piece: int) -> None:
+@given(STEPS, COUNTS, st.sampled_from([1, 2, 8]))
+def test_a_bound_divides_what_comes_first_from_the_rest(steps: list[tuple[Any, ...]], count: int, parts: int) -> None:
     for heap in (PackedHeap(), PureOffsetHeap()):
         for step in steps:
             if step != ("again",):
                 done(heap, step)
         bound = heap.bound(count)
-        within = [heap.offsets_within(bound, first, first + piece) for first in range(0, heap.entry_count(), piece)]
+        within = [heap.offsets_within(bound, part, parts) for part in range(parts)]
         everything = heap.peek(1_000)
         assert {offset for some in within for offset in some} == {
             offset for number, offset in everything if bound is None or (number, offset) <= bound
@@ -74,8 +75,14 @@ def test_about_as_many_as_were_asked_for_are_within_a_bound(kind: type[PackedHea
     heap = kind()
     heap.add_run(0, [each * 2_654_435_761 % (1 << 32) for each in range(50_000)], True)  # scattered
     for count in (5_000, 20_000, 45_000):
-        assert len(heap.offsets_within(heap.bound(count), 0, 50_000)) == pytest.approx(count, rel=0.1)
-    assert len(heap.offsets_within(heap.bound(50_000), 0, 50_000)) == 50_000
+        assert len(heap.offsets_within(heap.bound(count), 0, 1)) == pytest.approx(count, rel=0.1)
+    assert len(heap.offsets_within(heap.bound(50_000), 0, 1)) == 50_000
+    each = [heap.offsets_within(heap.bound(45_000), part, 16) for part in range(16)]
+    assert min(map(len, each)) > 1_000
+    assert sorted(chain.from_iterable(each)) == sorted(heap.offsets_within(heap.bound(45_000), 0, 1))
+    for part, parts in ((-1, 1), (1, 1), (0, 3), (0, 0)):
+        with pytest.raises(ValueError, match="power of two"):
+            heap.offsets_within(None, part, parts)
 
 
 @given(STEPS, st.integers(1, 9), st.integers(1, 4), st.integers(1, 5), st.just(0) | st.integers(0, 1_010))

@@ -18,6 +18,7 @@ from holdfast.heap import payload_spill, read_ahead, spilled_messages
 from holdfast.heap.model import NewMessage
 from holdfast.heap.partition import HeapPartition
 from holdfast.heap.payload_spill import PayloadSpill, SpillSpace
+from holdfast.heap.read_ahead import PayloadReadAhead
 from holdfast.heap.service import HeapService
 from holdfast.heap.settings import HeapSettings
 from holdfast.log.batches import PickedExtents
@@ -86,7 +87,10 @@ async def test_what_comes_next_is_read_from_the_file_and_is_what_the_log_has(wor
     assert len(reads) <= 2 * COUNT // IN_BATCH, "a round without the file reads nearly every batch"
 
 
-async def test_what_is_enqueued_later_and_comes_before_is_read_from_the_log(world: HeapWorld) -> None:
+async def test_what_is_enqueued_later_and_comes_before_is_read_from_the_log(
+    world: HeapWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PayloadReadAhead, "inherit", lambda *_: None)
     heaps, view = await filled(world)
     await spilled(heaps, view)
     await heaps.enqueue_batch("jobs", [NewMessage(payload=b"%d" % -at, priority=-at) for at in range(1, 31)])
@@ -296,6 +300,7 @@ async def test_what_came_since_goes_into_files_of_its_own_and_is_read_from_there
 ) -> None:
     monkeypatch.setattr(spilled_messages, "_NEWER_MIN", 120)
     monkeypatch.setattr(spilled_messages, "_FILES", 3)
+    monkeypatch.setattr(PayloadReadAhead, "inherit", lambda *_: None)  # what came since is in the log alone
     heaps, view = await filled(world)
     await spilled(heaps, view)
     waiting = {number: (number * 377 % COUNT, number) for number in ORDER[20:]}

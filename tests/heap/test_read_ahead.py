@@ -9,6 +9,7 @@ import pytest
 from tests.support.heaps import HeapWorld, noted_reads, popped
 from tests.support.waiting import async_until
 
+from holdfast.heap import read_ahead
 from holdfast.heap.model import NewMessage
 from holdfast.heap.packed_heap import PackedHeap
 from holdfast.heap.partition import HeapPartition
@@ -96,6 +97,37 @@ async def test_messages_that_are_withdrawn_or_changed_are_no_longer_read_ahead(w
     assert len(view._reader.ahead) == 0 == view._reader.ahead._budget.bytes
 
 
+@pytest.mark.parametrize("mode", ["min", "max"])
+async def test_a_new_message_that_comes_soon_stays_in_memory_when_there_is_room_for_few(
+    world: HeapWorld, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_FIRST": 40, "_ROUND_MAX": 40, "_FARTHER": 1}.items():
+        monkeypatch.setattr(read_ahead, name, value)
+    node = await world.node(heaps=HeapSettings(payload_cache_bytes_max=0))
+    heaps = await world.heap(node, mode=mode)
+    sign = 1 if mode == "min" else -1
+
+    async def enqueue(*priorities: int) -> None:
+        messages = [NewMessage(payload=b"%d" % each, priority=sign * each) for each in priorities]
+        await heaps.enqueue_batch("jobs", messages)
+
+    for first in range(0, COUNT, 20):
+        await enqueue(*ORDER[first : first + 20])
+    ahead = world.view(node)._reader.ahead
+    assert await popped(heaps, 20) == list(range(20))
+    await async_until(lambda: ahead._round is None)
+    here = len(ahead)
+    reads = noted_reads(world.view(node))
+    await enqueue(-1, COUNT - 1, -2, COUNT, -3, 20)
+    assert len(ahead) == here + 4, "20 is not behind the last one of the round"
+    assert await popped(heaps, 5) == [-3, -2, -1, 20, 20]
+    assert reads == []
+    for first in range(-1_000, -800, 10):  # many are as urgent: no more than a round has
+        await enqueue(*range(first, first + 10))
+    assert len(ahead) <= 40 + 40 + 10
+    assert await popped(heaps, 200) == list(range(-1_000, -800))
+
+
 async def test_a_leadership_that_ends_gives_its_budget_back(world: HeapWorld) -> None:
     heaps, view = await filled(world)
     await popped(heaps, 40)
@@ -104,6 +136,7 @@ async def test_a_leadership_that_ends_gives_its_budget_back(world: HeapWorld) ->
     view._reader.close()
     assert budget.bytes == 0
     assert view._reader.ahead.begin() is None
+    assert view._reader._owner not in view._reader._cache._heirs
 
 
 async def test_a_round_over_many_messages_lets_others_have_their_turn(world: HeapWorld) -> None:

@@ -47,9 +47,12 @@ _OFFSET_BITS: Final = 56
 _STALE_MIN: Final = 4_096
 _FAIR_PEEK_MAX: Final = 1_024
 _PEEK_MAX: Final = 4_096  # found in order from the top; more than these are found by a bound
-_SCANNED: Final = 262_144  # entries that are compared with it at once: a millisecond
+_PARTS: Final = (
+    16  # of the heap, which are searched one at a time: with 131,072 messages in all of them, a millisecond each
+)
 _WORDS: Final = 32_768  # entries that are compared with several
 _RANK_MASK: Final = (1 << _RANK_BITS) - 1
+_LAST: Final = (_RANK_MASK, (1 << _OFFSET_BITS) - 1)  # nothing is behind it
 
 
 class MessageLease(NamedTuple):
@@ -177,6 +180,11 @@ class HeapState:
             heapq.heappop(self._deadlines)
         return None
 
+    @property
+    def least_first(self) -> bool:
+        """Whether the least priority comes first."""
+        return self.mode == "min"
+
     def take(self, count: int) -> tuple[tuple[int, int], ...]:
         """(offset, priority) of up to so many messages from the top; the caller applies a GRANT of them."""
         if isinstance(self.ready, PackedHeap):
@@ -194,8 +202,12 @@ class HeapState:
             yield [offset for _, offset in self.ready.peek(count)]
         else:
             bound = self.ready.bound(count)
-            for first in range(0, self.ready.entry_count(), _SCANNED):
-                yield self.ready.offsets_within(bound, first, first + _SCANNED)
+            for part in range(_PARTS):
+                yield self.ready.offsets_within(bound, part, _PARTS)
+
+    def best_bound(self, count: int) -> tuple[int, int] | None:
+        """The rank and offset that about so many messages from the top are not behind; None: a fair heap has none."""
+        return (self.ready.bound(count) or _LAST) if isinstance(self.ready, PackedHeap) else None
 
     def bounds(self, count: int, buckets: int) -> tuple[tuple[int, int], ...]:
         """What divides about so many messages from the top into as many buckets, or fewer; of a fair heap nothing does."""

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.heap.model import StoredMessage
 from holdfast.heap.payload_spill import SpillSpace
@@ -37,6 +37,9 @@ _NOTHING: Final[Mapping[int, StoredMessage]] = {}
 
 _OWNERS: Final = count()
 
+Heir: TypeAlias = Callable[[Sequence[int], Mapping[int, StoredMessage]], None]
+"""Is given offsets, of which some may be gone, and the messages that they are of."""
+
 
 class _Run(NamedTuple):
     """Messages that were put together."""
@@ -57,6 +60,7 @@ class PayloadCache:
         self._messages: dict[int, dict[int, StoredMessage]] = {}  # by owner, then offset
         self._count = 0
         self._runs: deque[_Run] = deque()  # in the order in which they came; some messages of them may be gone
+        self._heirs: dict[int, Heir] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -69,9 +73,19 @@ class PayloadCache:
         self._bytes += stored_bytes(messages, _ENTRY_BYTES)
         self._runs.append(_Run(owner, offsets))
         while self._bytes > self._bytes_max:
-            self.drop(*self._runs.popleft())
+            first = self._runs.popleft()
+            if (heir := self._heirs.get(first.owner)) is not None:
+                heir(first.offsets, self.of(first.owner))
+            self.drop(*first)
         if len(self._runs) > 2 * self._count + _RUNS_MIN:
             self._runs = deque([run for run in self._runs if self._has_any(run)])
+
+    def bequeath(self, owner: int, heir: Heir | None) -> None:
+        """Show an owner's messages to somebody before there is no room for them any more."""
+        if heir is None:
+            self._heirs.pop(owner, None)
+        else:
+            self._heirs[owner] = heir
 
     def of(self, owner: int) -> Mapping[int, StoredMessage]:
         """What is kept of an owner. A message is read once or twice in its life: reading it does not keep it longer."""
@@ -110,6 +124,7 @@ class MessageReader:
         self._closed = False
         self._read_until = -1  # the end of the batch that was read last
         self.ahead = PayloadReadAhead(log, cache.ahead, upcoming, kept=lambda: cache.of(self._owner))
+        cache.bequeath(self._owner, self.ahead.inherit)
 
     def keep(self, first: int, messages: Sequence[Enqueue], enqueued_ms: int) -> None:
         """Messages were enqueued, from an offset on."""
@@ -129,6 +144,7 @@ class MessageReader:
     def close(self) -> None:
         """This leadership has ended."""
         self._closed = True
+        self._cache.bequeath(self._owner, None)
         self.ahead.close()
         self._cache.drop_owner(self._owner)
 
@@ -176,9 +192,8 @@ class MessageReader:
         found = self._all_in_memory(offsets, bytes_max)
         if leased_ms is None:
             return found or await self._read_in_pieces(offsets, bytes_max)
-        if found:
-            self.ahead.missed(0)
-        else:
+        self.ahead.handed_out(len(offsets))
+        if not found:
             await self.expect(offsets, leased_ms)
             found = await self._read_in_pieces(offsets, bytes_max)
         self.ahead.forget(offsets[: len(found)])

@@ -129,13 +129,23 @@ class PureOffsetHeap:
         found = [_ALL if part >= used else sample[part * size // used] for part in parts]
         return tuple([(each >> SHIFT, each & OFFSET_MAX) for each in found])
 
-    def offsets_within(self, bound: tuple[int, int] | None, first: int, stop: int) -> list[int]:
-        """Offsets of the entries from `first` to `stop` that are not above a bound, in no order."""
-        some = self._entries[first:stop]
-        if bound is not None:
-            most = bound[0] << SHIFT | bound[1]
-            some = [entry for entry in some if entry <= most]
-        return [entry & OFFSET_MAX for entry in some if self._counts(entry)]
+    def offsets_within(self, bound: tuple[int, int] | None, part: int, parts: int) -> list[int]:
+        """Offsets of the entries that are not above a bound, in no order.
+
+        What is below an entry that is above it is above it, too, and is not looked at. A part has one of so many subtrees, the
+        first one also what they hang on.
+        """
+        if not 0 <= part < parts or parts & parts - 1:
+            raise ValueError("one of parts that are a power of two")
+        entries, most = self._entries, _ALL if bound is None else bound[0] << SHIFT | bound[1]
+        found = [] if part else [entry for entry in entries[: parts - 1] if entry <= most]
+        later = [parts - 1 + part]
+        while later:
+            at = later.pop()
+            if at < len(entries) and entries[at] <= most:
+                found.append(entries[at])
+                later += (2 * at + 2, 2 * at + 1)
+        return [entry & OFFSET_MAX for entry in found if self._counts(entry)]
 
     def words_within(
         self, bounds: tuple[tuple[int, int], ...], places: dict[int, int], start: int, first: int, stop: int

@@ -40,6 +40,9 @@ _log: Final = logging.getLogger(__name__)
 _FIRST: Final = 4_096  # messages of the first round; each one after it has four times as many, up to the budget
 _GROWTH: Final = 4
 _ROUND_MAX: Final = 131_072
+_FARTHER: Final = (
+    4  # messages that are kept of those that others have no room for, for one of a round: it is not the last
+)
 _SPILLED_ROUND: Final = 32_768  # of a round that reads from a file: what is in memory is used soon
 _TURN: Final = 2_048  # messages that are looked at in one turn of the loop
 _LOW: Final = 2  # a round begins when half of the last one is left: it has to be read before the rest is gone
@@ -77,7 +80,11 @@ class UpcomingMessages(SpillableMessages, Protocol):
     @property
     def leases(self) -> Mapping[int, object]: ...
     def __contains__(self, offset: int) -> bool: ...
+    @property
+    def least_first(self) -> bool: ...
     def place(self, offset: int) -> int: ...
+    def priority(self, rank: int) -> int: ...
+    def best_bound(self, count: int) -> tuple[int, int] | None: ...
     def best_offsets(self, count: int) -> Iterator[list[int]]: ...
 
 
@@ -103,8 +110,13 @@ class PayloadReadAhead:
         self._log, self._budget, self._upcoming, self._kept = log, budget, upcoming, kept
         self._messages: dict[int, StoredMessage] = {}  # by offset
         self._mine_bytes = 0
-        self._round_count, self._found = _FIRST, 0  # messages of the next round, and of the last one
+        self._round_count, self._coming_count = _FIRST, 0  # messages of the next round, and of the last one
+        self._handed_out = 0  # messages, since the last one began
         self._awaited: set[int] = set()  # by pops, which have leased them
+        self._bound: tuple[int, int] | None = (
+            None  # the rank and offset of what comes in some rounds, as the last one found it
+        )
+        self._inherited = 0  # the same
         self._missed = 0  # messages that were asked for and not here, since the last round
         self._each_bytes = _MESSAGE_BYTES  # of a message, as the last round found them
         self._record_bytes = 0  # the same in the log; 0: none was read yet
@@ -126,6 +138,23 @@ class PayloadReadAhead:
     def look_up(self, offsets: Iterable[int]) -> Iterable[StoredMessage | None]:
         """The message of each offset, if it is here."""
         return map(self._messages.get, offsets)
+
+    def inherit(self, offsets: Iterable[int], messages: Mapping[int, StoredMessage]) -> None:
+        """Keep those of these that come next, for there is no room elsewhere; until another round no more than one finds."""
+        if self._bound is None or self._inherited >= self._coming_count or self._is_crowded:
+            return
+        sign = 1 if self._upcoming.least_first else -1
+        last, ready = sign * self._upcoming.priority(self._bound[0]), self._upcoming.ready
+        found = {
+            offset: message
+            for offset in offsets
+            if (message := messages.get(offset)) is not None
+            and ((number := sign * message[0][0]) < last or (number == last and offset <= self._bound[1]))
+            and offset in ready
+        }
+        if found:
+            self._inherited += len(found)
+            self._keep(found)
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Messages are gone."""
@@ -156,10 +185,16 @@ class PayloadReadAhead:
             self._round.add_done_callback(self._ended)
         return self._round
 
+    def handed_out(self, count: int) -> None:
+        """So many are popped, wherever they are read from."""
+        self._handed_out += count
+        if self.is_low:
+            self.begin()
+
     def missed(self, count: int) -> bool:
         """So many are needed and not here; whether a round may bring them. A few may be new, and are no reason for one."""
         self._missed += count
-        if self.is_low or self._missed > len(self._messages) // _MISSED:
+        if self._missed > len(self._messages) // _MISSED:
             self.begin()
         return self._round is not None
 
@@ -181,8 +216,8 @@ class PayloadReadAhead:
 
     @property
     def is_low(self) -> bool:
-        """Whether most of what the last round found is used up."""
-        return len(self._messages) < self._found // _LOW
+        """Whether most of what the last round found must be used up; where all was elsewhere in memory, another one is no use."""
+        return 0 < self._coming_count // _LOW < self._handed_out
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._round = None
@@ -198,12 +233,16 @@ class PayloadReadAhead:
         return self._budget.bytes_max - (self._budget.bytes - self._mine_bytes)
 
     async def _read_next(self) -> None:
-        """One round: keep what comes next, drop what does not, read what is missing."""
+        """One round: keep what comes next, drop what does not if there is no room for it, read what is missing."""
         most = self._room() * 3 // 4 // self._each_bytes  # the rest is for what comes with them
-        best = await self._coming(min(self._round_count, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX))
+        count = min(self._round_count, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX)
+        self._bound, self._inherited = self._upcoming.best_bound(_FARTHER * count), 0
+        best = await self._coming(count)
+        self._coming_count, self._handed_out = len(best), 0
         needed = self._awaited.union(best)
         best = list(needed)  # some were found twice
-        await self._drop_all_but(needed)
+        if self._mine_bytes + count * self._each_bytes > self._room() * 3 // 4:  # otherwise what comes later may stay
+            await self._drop_all_but(needed)
         missing = await self._missing(best)
         words = await self._words(missing)
         if not self._spilled and self._is_scattered(words, len(best)):
@@ -217,9 +256,10 @@ class PayloadReadAhead:
             words = await self._words(await self._missing(missing))
         self._round_count *= _GROWTH if self._round_count < most else 1
         await self._read(words)
-        self._found = len(self._messages)
-        if self._found:
-            self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // self._found)
+        if self._messages:
+            self._each_bytes = max(_ENTRY_BYTES, self._mine_bytes // len(self._messages))
+        else:
+            self._coming_count = 0
 
     def _is_scattered(self, words: bytes, best: int) -> bool:
         """Whether many of the best are missing, and reading them would read several times as much."""
@@ -291,6 +331,10 @@ class PayloadReadAhead:
         """How many bytes to read at a place: many where many are needed."""
         near = bisect_left(words, words[at] + (self._records_per_read << BUCKET_BITS), at) - at
         return _READ_BYTES if near >= _DENSE else 1
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._budget.bytes > self._budget.bytes_max * 3 // 4
 
     @property
     def _is_full(self) -> bool:
