@@ -173,3 +173,57 @@ async def test_a_round_over_many_messages_lets_others_have_their_turn(world: Hea
     neighbour.cancel()
     assert len(looked) == COUNT + 10_000
     assert len(turns) >= 5, "those that are looked at in one turn are bounded"
+
+
+async def test_what_is_gone_without_a_word_is_not_kept_by_the_next_round(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    ahead = view._reader.ahead
+    await popped(heaps, 40)
+    await async_until(lambda: ahead._round is None)
+    assert len(ahead) > 200
+    for offset in list(ahead._messages)[:100]:
+        view.state.ready.discard(offset)
+    reading = ahead.begin()
+    assert reading is not None
+    await reading
+    assert set(ahead._messages) == set(view.state.ready.from_offset(0))
+
+
+async def test_what_is_read_ahead_is_given_up_when_nobody_pops_any_more(world: HeapWorld) -> None:
+    heaps, view = await filled(world, spill_idle_ms=100)
+    ahead = view._reader.ahead
+    await popped(heaps, 40)
+    assert len(ahead) > 0
+    await async_until(lambda: ahead._budget.bytes == 0)
+    assert len(ahead) == 0
+    assert await popped(heaps, 40) == ORDER[40:80]
+    assert len(ahead) > 0
+
+
+async def test_what_is_read_ahead_stays_while_somebody_pops(world: HeapWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "_LOW", 1)
+    heaps, view = await filled(world)
+    ahead = view._reader.ahead
+    await popped(heaps, 40)
+    await async_until(lambda: ahead._round is None)
+    here = len(ahead)
+    ahead._close_unused()  # the time is over
+    assert len(ahead) == 0
+    await popped(heaps, 20)
+    await async_until(lambda: ahead._round is None)
+    assert 0 < len(ahead) < here
+    assert await popped(heaps, 10) == ORDER[60:70]
+    ahead._close_unused()
+    assert len(ahead) > 0, "it was used since the timer was set"
+
+
+async def test_a_round_for_which_others_have_left_no_room_reads_nothing(world: HeapWorld) -> None:
+    heaps, view = await filled(world)
+    ahead = view._reader.ahead
+    reading = ahead.begin()
+    ahead._budget.bytes += 2 * ahead._budget.bytes_max  # a neighbour's batch, before it has begun
+    assert reading is not None
+    await reading
+    ahead._budget.bytes -= 2 * ahead._budget.bytes_max
+    assert len(ahead) == 0
+    assert await popped(heaps, 40) == ORDER[:40]

@@ -126,6 +126,7 @@ class PayloadReadAhead:
         self._spilled = SpilledMessages(log, budget.spill, upcoming, went_on=self._went_on)
         self._spill_after_s = 0.0  # on the loop's clock
         self._unused: asyncio.TimerHandle | None = None
+        self._is_unused = True  # since that timer was set
         self._copier = BacklogCopier(log, budget.spill, self._spilled)
         self._closed = False
 
@@ -188,6 +189,7 @@ class PayloadReadAhead:
     def handed_out(self, count: int) -> None:
         """So many are popped, wherever they are read from."""
         self._handed_out += count
+        self._is_unused = False
         if self.is_low:
             self.begin()
 
@@ -235,6 +237,8 @@ class PayloadReadAhead:
     async def _read_next(self) -> None:
         """One round: keep what comes next, drop what does not if there is no room for it, read what is missing."""
         most = self._room() * 3 // 4 // self._each_bytes  # the rest is for what comes with them
+        if most <= 0:  # others have taken it since
+            return
         count = min(self._round_count, most, _SPILLED_ROUND if self._spilled else _ROUND_MAX)
         self._bound, self._inherited = self._upcoming.best_bound(_FARTHER * count), 0
         best = await self._coming(count)
@@ -243,6 +247,8 @@ class PayloadReadAhead:
         best = list(needed)  # some were found twice
         if self._mine_bytes + count * self._each_bytes > self._room() * 3 // 4:  # otherwise what comes later may stay
             await self._drop_all_but(needed)
+        else:
+            await self._drop_what_is_gone()
         missing = await self._missing(best)
         words = await self._words(missing)
         if not self._spilled and self._is_scattered(words, len(best)):
@@ -278,6 +284,15 @@ class PayloadReadAhead:
         turns, here = LoopTurns(), list(self._messages)
         for first in range(0, len(here), _TURN):
             self.forget(set(here[first : first + _TURN]).difference(coming).difference(self._upcoming.leases))
+            await turns.next()
+
+    async def _drop_what_is_gone(self) -> None:
+        """Whoever took messages out may not have said so."""
+        turns, here = LoopTurns(), list(self._messages)
+        known = Wanted(self._upcoming.ready, self._upcoming.leases, ())
+        for first in range(0, len(here), _TURN):
+            some = here[first : first + _TURN]
+            self.forget(set(some).difference(known.of(some)))
             await turns.next()
 
     async def _missing(self, best: Sequence[int]) -> list[int]:
@@ -447,18 +462,27 @@ class PayloadReadAhead:
             self._unused = None
 
     def _close_later(self) -> None:
-        """Give files up after a time without a round."""
-        if self._spilled and self._unused is None and not self._closed:
+        """Give memory and files up after a time in which nobody pops."""
+        if (self._spilled or self._messages) and self._unused is None and not self._closed:
             idle_s = self._budget.spill.idle_ms / 1000
+            self._is_unused = True
             self._unused = asyncio.get_running_loop().call_later(idle_s, self._close_unused)
 
     def _close_unused(self) -> None:
+        self._unused = None
+        if not self._is_unused:
+            self._close_later()
+            return
+        self._copier.is_unused = bool(self._spilled)
+        self._bound, self._coming_count = None, 0
+        self._messages.clear()
+        self._charge(-self._mine_bytes)
         self._close_files()
-        self._copier.is_unused = True
 
     def _close_files(self) -> None:
         """Others need the space; a later round may make new ones."""
-        self._used()
+        if not self._messages:
+            self._used()
         self._copier.stop()
         self._spilled.close()
 

@@ -15,7 +15,7 @@ class HeapSettings:
     spill_bytes_max          Messages of a large backlog, copied into files beside the WAL in the order of pops, of all heaps:
                              at most so much, and a quarter of what is free there. 0: none.
     spill_bytes_per_s        Such a backlog is copied at this rate at most before it is popped; then without a limit. 0: not before.
-    spill_idle_ms            Files that nobody pops from are given up after this time, and made again for the next pop.
+    spill_idle_ms            What was read ahead, in memory and in files, is given up when nobody has popped for this time.
     dedup_entries_max        Sequence numbers that a partition remembers. Beyond it the older half is forgotten, and refused; it is
                              looked at once a minute.
     append_bytes             Operations that arrive together are one record batch of about this size at most. One that is read is
