@@ -6,9 +6,7 @@ from collections import Counter
 import pytest
 
 from holdfast.heap.model import NewMessage
-from holdfast.heaps.enqueue_lanes import Lane, SharedLane, WaitingMessages
-
-pytestmark = pytest.mark.asyncio
+from holdfast.heaps.enqueue_lanes import Lane, SharedLane, WaitingMessages, cut, message_bytes
 
 
 def given(count: int = 1, size_bytes: int = 10) -> WaitingMessages:
@@ -25,7 +23,7 @@ def shared(partitions: int) -> SharedLane:
 async def test_messages_of_one_partition_never_wait_for_more() -> None:
     lane = Lane(3)
     lane.add(given())
-    assert (lane.lingers(), lane.begin()) == (False, 3)
+    assert (lane.lingers(), lane.begin().partition) == (False, 3)
     lane.add(given())
     assert not lane.lingers()
 
@@ -35,10 +33,21 @@ async def test_the_first_message_leaves_at_once_and_what_comes_meanwhile_waits_f
     lane.add(given())
     assert not lane.lingers()
     lane.take()
-    partition = lane.begin()
+    request = lane.begin()
     lane.add(given())
     assert lane.lingers()
-    lane.end(partition)
+    lane.end(request)
+    assert not lane.lingers()
+
+
+async def test_a_request_that_hangs_is_waited_for_once() -> None:
+    lane = shared(4)
+    lane.begin()
+    lane.add(given())
+    assert lane.lingers()
+    lane.take()
+    lane.end(lane.begin())  # the next one, which is answered
+    lane.add(given())
     assert not lane.lingers()
 
 
@@ -67,8 +76,8 @@ async def test_requests_go_round_all_partitions() -> None:
     lane = shared(5)
     places = Counter[int]()
     for _ in range(50):
-        places[partition := lane.begin()] += 1
-        lane.end(partition)
+        places[(request := lane.begin()).partition] += 1
+        lane.end(request)
     assert places == dict.fromkeys(range(5), 10)
 
 
@@ -76,23 +85,47 @@ async def test_a_partition_that_does_not_answer_gets_no_more_and_the_others_shar
     lane = shared(5)
     places = Counter[int]()
     for _ in range(101):
-        places[partition := lane.begin()] += 1
-        if partition != 2:
-            lane.end(partition)
+        places[(request := lane.begin()).partition] += 1
+        if request.partition != 2:
+            lane.end(request)
     assert places == {0: 25, 1: 25, 2: 1, 3: 25, 4: 25}
 
 
 async def test_when_every_partition_is_busy_the_least_busy_one_is_next_and_there_is_a_limit() -> None:
     lane = shared(3)
-    began = Counter(lane.begin() for _ in range(24))
-    assert began == {0: 8, 1: 8, 2: 8}
+    requests = [lane.begin() for _ in range(24)]
+    assert Counter(request.partition for request in requests) == {0: 8, 1: 8, 2: 8}
     assert not lane.has_room()
-    lane.end(1)
-    assert (lane.has_room(), lane.begin()) == (True, 1)
+    lane.end(next(request for request in requests if request.partition == 1))
+    assert (lane.has_room(), lane.begin().partition) == (True, 1)
 
 
 async def test_a_heap_that_has_more_partitions_now_uses_them() -> None:
     lane = shared(2)
-    assert {lane.begin(), lane.begin()} == {0, 1}
+    assert {lane.begin().partition for _ in range(2)} == {0, 1}
     lane.partitions = 4
-    assert {lane.begin(), lane.begin()} == {2, 3}
+    assert {lane.begin().partition for _ in range(2)} == {2, 3}
+
+
+async def test_a_request_has_a_mebibyte_at_most_or_what_was_given_together() -> None:
+    lane = Lane(0)
+    sizes = [400_000, 600_000, 100_000, 2_000_000, 1]
+    for size in sizes:
+        lane.add(given(size_bytes=size))
+    assert [[each.size_bytes for each in lane.take()] for _ in range(4)] == [
+        [400_000, 600_000],
+        [100_000],
+        [2_000_000],
+        [1],
+    ]
+
+
+def test_many_are_cut_by_their_number_and_bytes() -> None:
+    assert list(cut([])) == []
+    assert list(cut([5] * 2_500)) == [(0, 1_000), (1_000, 2_000), (2_000, 2_500)]
+    assert list(cut([600_000, 400_000, 400_000, 3_000_000, 1])) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_headers_count() -> None:
+    assert message_bytes(NewMessage(payload=b"12345")) == 5
+    assert message_bytes(NewMessage(payload=b"12345", headers=(("name", b"value"), ("none", None)))) == 5 + 17 + 12

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,6 +16,7 @@ from holdfast import heaps
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.heap.wire import AckRequest, EnqueueRequest, HeapRequest, PopRequest
 from holdfast.heaps import NewMessage
+from holdfast.heaps.enqueue_lanes import message_bytes
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.errors import InvalidError
 
@@ -161,3 +163,72 @@ async def test_a_time_to_linger_that_is_none_is_refused(linger_ms: float) -> Non
     with pytest.raises(InvalidError, match="linger_ms"):
         async with heaps.connect("127.0.0.1:1", linger_ms=linger_ms):
             pass
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_many_large_messages_are_requests_that_a_node_takes(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, sent: list[HeapRequest], partitions: int
+) -> None:
+    await create(nodes, "large", partitions=partitions)
+    await client.enqueue_many("large", [NewMessage(payload=b"x" * 20_000)] * 500)
+    headers = (("h", b"y" * 40_000),)
+    each = [NewMessage(payload=b"", headers=headers) for _ in range(100)]
+    await asyncio.gather(*(client.enqueue_many("large", [one]) for one in each))
+    assert sum(each.ready for each in await client.stats("large")) == 600
+    requests = [each for each in sent if isinstance(each, EnqueueRequest)]
+    assert max(sum(map(message_bytes, each.messages)) for each in requests) <= 1 << 20
+    assert len(requests) < 60
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize(
+    "wrong", [{"priority": 1 << 70}, {"headers": (("\ud800", b""),)}, {"headers": (("a", object()),)}]
+)
+async def test_a_message_that_is_none_takes_no_other_with_it(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, partitions: int, wrong: dict[str, Any]
+) -> None:
+    await create(nodes, "any", partitions=partitions)
+    messages = [NewMessage(payload=b"x", **(wrong if at == 3 else {})) for at in range(8)]
+    found = await asyncio.gather(*(client.enqueue_many("any", [each]) for each in messages), return_exceptions=True)
+    assert [at for at, each in enumerate(found) if isinstance(each, BaseException)] == [3]
+    assert isinstance(found[3], InvalidError | TypeError)
+
+
+async def test_a_request_that_no_node_takes_is_refused_at_once(
+    nodes: list[KafkaGateway], client: heaps.HeapClient
+) -> None:
+    await create(nodes, "large")
+    with pytest.raises(InvalidError, match="at most 8387584"):
+        await client.enqueue_batch("large", [NewMessage(payload=b"x" * 900_000)] * 10)
+
+
+async def test_what_cancelled_callers_gave_counts_until_it_is_answered_and_is_not_kept_while_it_waits(
+    nodes: list[KafkaGateway], client: heaps.HeapClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(nodes, "any", partitions=2)
+    await client.enqueue("any", b"first")
+    released, call = asyncio.Event(), HeapNodes.call
+
+    async def held(nodes: HeapNodes, request: HeapRequest, *, again: bool) -> object:
+        await released.wait()
+        return await call(nodes, request, again=again)
+
+    monkeypatch.setattr(HeapNodes, "call", held)
+    enqueuing = client._enqueuing
+    enqueuing._linger_s = 60
+    await async_until(lambda: not enqueuing._tasks)
+    in_flight = asyncio.ensure_future(client.enqueue("any", b"x" * 1_000))
+    try:
+        await async_until(lambda: bool(enqueuing._tasks))
+        waits = [asyncio.ensure_future(client.enqueue("any", b"x" * 1_000)) for _ in range(5)]
+        await async_until(lambda: enqueuing._bytes == 6_000)
+        for each in (in_flight, *waits):
+            each.cancel()
+        await asyncio.gather(in_flight, *waits, return_exceptions=True)
+        assert enqueuing._bytes == 1_000
+        (lane,) = enqueuing._lanes.values()
+        assert [each.messages for each in lane.waiting] == [[]] * 5
+    finally:
+        released.set()
+    await async_until(lambda: not enqueuing._lanes)
+    assert (enqueuing._bytes, sum(each.ready for each in await client.stats("any"))) == (0, 2)

@@ -47,6 +47,7 @@ from holdfast.vocabulary.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from holdfast.vocabulary.settings import KIB, MIB
 
 _RESULT: Final = b"\0"
 _FAILURE: Final = b"\1"
@@ -152,7 +153,7 @@ class PurgeRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=
 
 class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=13):
     """Dead letters that match, listed, replayed or deleted (`action`). To delete takes `force` and a token. Offsets: of one
-    partition."""
+    partition. `topic_id`: of the heap of dead letters, if another one of its name will not do."""
 
     action: str
     message_ids: Annotated[Sequence[str], msgspec.Meta(max_length=ENTRIES_MAX)] | None = None
@@ -166,6 +167,7 @@ class DeadLettersRequest(HeapRequest, frozen=True, kw_only=True, array_like=True
     confirmation_token: str = ""
     from_offset: int = 0
     before_offset: int | None = None
+    topic_id: str = ""
 
 
 class PlacesRequest(HeapRequest, frozen=True, kw_only=True, array_like=True, tag=14):
@@ -352,13 +354,23 @@ _ERRORS: Final[tuple[type[HoldfastError], ...]] = (
     *(BatchAbortedError, UnconfirmedError, InvalidError, PartitionsGrownError, UnavailableError, OutcomeUnknownError),
     *(FencedError, ExpiredError, ClosedError),
 )
+REQUEST_BYTES_MAX: Final = 8 * MIB - KIB
+"""Nodes close the connection of a larger one (`kafka.control_bytes_max`, with its header)."""
 _BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
 _FAILED: Final = msgspec.msgpack.Decoder(tuple[str, list[Any], str])
 
 
 def encode_request(request: HeapRequest) -> bytes:
-    """The body of a request."""
-    return _ENCODER.encode(request)
+    """The body of a request. `InvalidError`: something in it is of no kind that a request has, or it is too large."""
+    try:
+        body = _ENCODER.encode(request)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidError(
+            "heap request", str(error), "of the types and ranges of docs/formats/heap-protocol.md"
+        ) from None
+    if len(body) > REQUEST_BYTES_MAX:
+        raise InvalidError("bytes of a heap request", len(body), f"at most {REQUEST_BYTES_MAX}")
+    return body
 
 
 def decode_request(body: memoryview | bytes) -> Request:

@@ -20,13 +20,20 @@ from holdfast.heap.model import Enqueued, NewMessage
 from holdfast.heap.records import ProducerSequence
 from holdfast.heap.routing import MessageRouter, routing_key
 from holdfast.heap.wire import EnqueueBatchRequest, EnqueueRequest, HeapRequest
-from holdfast.heaps.enqueue_lanes import EnqueueOutcome, Lane, SharedLane, WaitingMessages
+from holdfast.heaps.enqueue_lanes import (
+    EnqueueOutcome,
+    Lane,
+    LaneRequest,
+    SharedLane,
+    WaitingMessages,
+    cut,
+    message_bytes,
+)
 from holdfast.heaps.nodes import HeapNodes
 from holdfast.vocabulary.errors import HoldfastError, InvalidError
 from holdfast.vocabulary.random import fast_share
 
 _NAME_CHARS: Final = 200  # of the client's name, in its producer's
-_MESSAGES_MAX: Final = 1_000  # of many, in one request
 _ONE_MESSAGE: Final = (InvalidError, ProducerFencedError, SequenceForgottenError)  # what may be wrong with one alone
 
 
@@ -51,21 +58,20 @@ class Enqueuer:
 
     async def enqueue_many(self, topic: str, partitions: int, messages: Sequence[NewMessage]) -> list[Enqueued]:
         """The same for many. One that is refused takes no other with it: its error is raised when all have an outcome."""
-        numbered = self._numbered(messages)
-        if partitions == 1 and len(numbered) <= _MESSAGES_MAX:
-            return _all_enqueued(await self._give(topic, 0, 1, numbered) if numbered else [])
-        places: dict[int | None, list[int]] = defaultdict(list)
+        numbered, sizes = self._numbered(messages), list(map(message_bytes, messages))
         if partitions == 1:
-            places[0] = list(range(len(numbered)))
+            places: dict[int | None, Sequence[int]] = {0: range(len(messages))}
         else:
+            by_place: dict[int | None, list[int]] = defaultdict(list)
             for at, message in enumerate(messages):
-                places[self._place(message, partitions)].append(at)
+                by_place[self._place(message, partitions)].append(at)
+            places = dict(by_place)
         parts = [
-            (partition, mine[first : first + _MESSAGES_MAX])
-            for partition, mine in places.items()
-            for first in range(0, len(mine), _MESSAGES_MAX)
+            (place, mine[first:end]) for place, mine in places.items() for first, end in cut([sizes[at] for at in mine])
         ]
-        given = [self._give(topic, partition, partitions, [numbered[at] for at in mine]) for partition, mine in parts]
+        if len(parts) == 1:
+            return _all_enqueued(await self._give(topic, parts[0][0], partitions, numbered))
+        given = [self._give(topic, place, partitions, [numbered[at] for at in mine]) for place, mine in parts]
         outcomes: dict[int, EnqueueOutcome] = {}
         for (_, mine), found in zip(parts, await asyncio.gather(*given), strict=True):
             outcomes.update(zip(mine, found, strict=True))
@@ -95,7 +101,7 @@ class Enqueuer:
         request: HeapRequest = EnqueueRequest(topic=topic, partition=lowest, messages=numbered)
         if lowest != max(places):
             request = EnqueueBatchRequest(topic=topic, partition=lowest, messages=numbered, places=places)
-        async with self._on_their_way(sum([len(message.payload) for message in messages])):
+        async with self._on_their_way(sum(map(message_bytes, messages))):
             found: list[Enqueued] = await self._nodes.call(request, again=True)
         return found
 
@@ -107,8 +113,11 @@ class Enqueuer:
         try:
             yield
         finally:
-            self._bytes -= size_bytes
-            self._room.set()
+            self._release(size_bytes)
+
+    def _release(self, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+        self._room.set()
 
     async def _give(
         self, topic: str, partition: int | None, partitions: int, messages: list[NewMessage]
@@ -122,7 +131,7 @@ class Enqueuer:
         if isinstance(lane, SharedLane):
             lane.partitions = partitions
         loop = asyncio.get_running_loop()
-        given = WaitingMessages(messages, sum([len(message.payload) for message in messages]), loop.create_future())
+        given = WaitingMessages(messages, sum(map(message_bytes, messages)), loop.create_future())
         lane.add(given)
         if not lane.is_scheduled:
             lane.is_scheduled = True
@@ -131,8 +140,9 @@ class Enqueuer:
         try:
             return await given.answer
         finally:
-            self._bytes -= given.size_bytes
-            self._room.set()
+            if not given.is_taken:  # it was cancelled; what is on its way counts until it is answered
+                given.messages.clear()
+                self._release(given.size_bytes)
 
     async def _has_room(self) -> None:
         while self._bytes >= self._bytes_max:
@@ -165,15 +175,17 @@ class Enqueuer:
             del self._lanes[topic, place]  # its heap may be gone
 
     async def _deliver(
-        self, topic: str, place: int | None, lane: Lane, partition: int, taken: list[WaitingMessages]
+        self, topic: str, place: int | None, lane: Lane, request: LaneRequest, taken: list[WaitingMessages]
     ) -> None:
+        messages = [each for some in taken for each in some.messages]
         try:
-            outcomes = await self._together(topic, partition, [each for some in taken for each in some.messages])
+            outcomes = await self._together(topic, request.partition, messages)
         except BaseException as error:
             for some in taken:
                 if not some.answer.done():
                     some.answer.set_exception(error)
-            raise
+            if not isinstance(error, Exception):
+                raise
         else:
             at = 0
             for some in taken:
@@ -181,7 +193,8 @@ class Enqueuer:
                     some.answer.set_result(outcomes[at : at + len(some.messages)])
                 at += len(some.messages)
         finally:
-            lane.end(partition)
+            self._release(sum(some.size_bytes for some in taken))
+            lane.end(request)
             self._send(topic, place, lane)
 
     async def _together(self, topic: str, partition: int, messages: list[NewMessage]) -> list[EnqueueOutcome]:
