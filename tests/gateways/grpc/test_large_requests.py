@@ -1,6 +1,7 @@
 """Requests that are much for their bytes: they are counted before they are parsed, and hold up nobody."""
 
 import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import grpc
 import pytest
 from tests.support.grpc_gateway import GrpcCluster, grpc_cluster
 
+from holdfast.gateways.grpc import entries
 from holdfast.gateways.grpc.entries import Repeats
 from holdfast.gateways.grpc.request_reader import SMALL_BYTES
-from holdfast.heap.model import ENTRIES_MAX
+from holdfast.heap.model import ENTRIES_MAX, MESSAGES_MAX
 from holdfast.v1 import consumer_group_service_pb2 as groups
+from holdfast.v1 import coordination_service_pb2 as coordination
 from holdfast.v1 import heap_service_pb2 as pb
 from holdfast.v1 import produce_service_pb2 as produce
 from holdfast.v1.heap_service_pb2_grpc import HeapServiceStub
@@ -90,6 +93,14 @@ async def test_a_message_above_the_limit_and_a_call_without_one_have_codes(world
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def inside(tag: bytes, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return tag + length + bytes([size]) + content
+
+
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
@@ -123,9 +134,46 @@ def test_what_cannot_be_followed_is_refused(raw: bytes) -> None:
         checked(pb.EnqueueBatchRequest, raw + EMPTY, 0)
 
 
-def inside(tag: bytes, content: bytes) -> bytes:
-    size, length = len(content), b""
-    while size > 127:
-        length += bytes([size & 127 | 128])
-        size >>= 7
-    return tag + length + bytes([size]) + content
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (pb.PopStreamRequest, b"\x0a\x00" * 30_000),
+        (pb.PopStreamRequest, b"\x28\x00" * 30_000),  # a field that it does not have
+        (pb.ListDeadLettersRequest, b"\x12\x00" * 30_000),
+        (pb.AckRequest, b"\x28\x00" * 30_000),
+        # One operation, which changes its mind.
+        (coordination.CommitRequest, inside(b"\x1a", b"\x0a\x00\x12\x00" * 15_000)),
+    ],
+)
+def test_fields_are_counted_also_those_that_are_no_entries(
+    kind: Any, raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "STEPS_MAX", 20_000)
+    kind.FromString(raw)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidError, match="fields of a request"):
+            checked(kind, raw, ENTRIES_MAX)
+        assert tracemalloc.get_traced_memory()[1] < 100_000  # nothing is kept for each
+    finally:
+        tracemalloc.stop()
+
+
+def test_as_much_as_is_documented_passes() -> None:
+    message = pb.EnqueueRequest(
+        topic="jobs",
+        payload=b"\n" * 8,
+        priority=1,
+        partition_key="k",
+        producer_id="p",
+        epoch=1,
+        sequence=1,
+        max_retries=1,
+        not_before_delay_ms=1,
+        fairness_key="f",
+        headers=dict.fromkeys("abcd", b"\n"),
+    )
+    raw = pb.EnqueueBatchRequest(requests=[message] * MESSAGES_MAX).SerializeToString()
+    checked(pb.EnqueueBatchRequest, raw, ENTRIES_MAX)
+    offset = groups.CommitOffsetsRequest(offsets=[{"topic": "t", "partition": 1, "offset": 1}])
+    checked(groups.CommitOffsetsRequest, offset.SerializeToString() * ENTRIES_MAX, ENTRIES_MAX)

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from holdfast.gateways.grpc import rules
 from holdfast.gateways.grpc.access import CallAccess, UnnamedNeedError, peer_host
+from holdfast.gateways.grpc.call_limits import CallLimits
 from holdfast.gateways.grpc.calls import MissingMethodError, rpc_name, service_handler
 from holdfast.gateways.grpc.errors import CODES, failure_of
 from holdfast.gateways.grpc.records import from_record, pages, size_bytes, to_records
 from holdfast.gateways.grpc.request_reader import ParsingThread
 from holdfast.gateways.grpc.rules import RULES, MissingRuleError, RpcRule, rule_of
 from holdfast.gateways.grpc.server import SERVICES
+from holdfast.gateways.grpc.settings import GrpcSettings
 from holdfast.gateways.http import problems
 from holdfast.gateways.log_access.pages import page_of
 from holdfast.log.batches import Record
@@ -46,10 +48,10 @@ def test_every_rule_is_that_of_an_rpc() -> None:
 def test_an_rpc_without_a_rule_or_a_method_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     service: ServiceDescriptor = SERVICES["FetchService"]
     with pytest.raises(MissingMethodError, match="Fetch"):
-        service_handler(service, object(), None, ParsingThread())  # type: ignore[arg-type]
+        service_handler(service, object(), None, ParsingThread(), CallLimits(GrpcSettings()))  # type: ignore[arg-type]
     monkeypatch.setattr(rules, "RULES", {})
     with pytest.raises(MissingRuleError, match="FetchService/Fetch"):
-        service_handler(service, object(), None, ParsingThread())  # type: ignore[arg-type]
+        service_handler(service, object(), None, ParsingThread(), CallLimits(GrpcSettings()))  # type: ignore[arg-type]
 
 
 def test_a_question_that_a_rule_does_not_name_is_an_error_of_ours() -> None:

@@ -6,7 +6,7 @@ ours. What lasts ends when its credentials do.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.gateways.grpc.rules import Need, RpcRule
@@ -19,6 +19,7 @@ from holdfast.vocabulary.errors import HoldfastError
 
 _AUTHORIZATION: Final = "authorization"
 _POLL_MS: Final = 500
+_DECISIONS_MAX: Final = 10_000
 _REFUSALS: Final = (AuthenticationError, ForbiddenError, TooManyAttemptsError)
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -31,13 +32,39 @@ class UnnamedNeedError(LookupError):
         super().__init__(f"{operation} on a {kind} is not in the rule of this rpc: see gateways.grpc.rules")
 
 
+class SomeDecisions:
+    """Whether callers may do something to any resource at all. Decisions are kept until anything changes."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._directory = authenticator.directory
+        self._decided: dict[tuple[Identity, Operation, ResourceType], bool] = {}
+        self._decided_at = self._directory.version
+
+    def allows(self, identity: Identity, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there may be a resource of this kind that the identity may do this to."""
+        if self._decided_at != self._directory.version or len(self._decided) > _DECISIONS_MAX:
+            self._decided.clear()
+            self._decided_at = self._directory.version
+        asked = (identity, operation, kind)
+        decided = self._decided.get(asked)
+        if decided is None:
+            decided = self._decided[asked] = (
+                identity.operations is None or operation in identity.operations
+            ) and self._directory.authorizer.authorize_any(identity.principal, identity.host, operation, kind)
+        return decided
+
+
 class CallAccess:
     """The caller of one call, and the rule of its rpc. Without security everything is allowed."""
 
     def __init__(
-        self, rule: RpcRule, authenticator: Authenticator | None = None, identity: Identity | None = None
+        self,
+        rule: RpcRule,
+        authenticator: Authenticator | None = None,
+        identity: Identity | None = None,
+        some: SomeDecisions | None = None,
     ) -> None:
-        self._rule, self._authenticator, self.identity = rule, authenticator, identity
+        self._rule, self._authenticator, self.identity, self._some = rule, authenticator, identity, some
         self._throughout: list[tuple[Operation, ResourceType, str]] = []
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
@@ -65,6 +92,16 @@ class CallAccess:
         if not self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME):
             self.require(operation, kind, name)
 
+    def check_unread(self) -> None:
+        """Raise `ForbiddenError` if the caller may not do what the rule asks for, whatever the request names."""
+        if self._some is None or self.identity is None:
+            return
+        for need in self._rule.unread:
+            if need.kind is ResourceType.CLUSTER:
+                self.require(need.operation, need.kind, CLUSTER_NAME)
+            elif not self._some.allows(self.identity, need.operation, need.kind):
+                raise ForbiddenError(self.identity.principal, need.operation, need.kind, "")
+
     def check(self, request: Any) -> None:
         """Raise `ForbiddenError` unless the caller may do what the rule asks for first."""
         for need in self._rule.first:
@@ -87,12 +124,17 @@ class GrpcSecurity:
 
     authenticator: Authenticator
     audit: AuditLog
+    some: SomeDecisions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "some", SomeDecisions(self.authenticator))
 
     async def access(self, rule: RpcRule, metadata: Metadata, peer: str) -> CallAccess:
         """The access of a call. `AuthenticationError`, `TooManyAttemptsError`."""
         if rule.public:
             return CallAccess(rule, self.authenticator)
-        return CallAccess(rule, self.authenticator, await self._identity(metadata, peer_host(peer)))
+        identity = await self._identity(metadata, peer_host(peer))
+        return CallAccess(rule, self.authenticator, identity, self.some)
 
     async def _identity(self, metadata: Metadata, host: str) -> Identity:
         given = [str(value) for name, value in metadata if name == _AUTHORIZATION]

@@ -6,10 +6,11 @@ A call that was cancelled, or whose client has gone, is cancelled here, and what
 generator is closed, never left to the garbage collector.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,9 +19,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc.aio import ServicerContext
 
-from holdfast.gateways.grpc.access import CallAccess
+from holdfast.gateways.grpc.access import CallAccess, peer_host
 from holdfast.gateways.grpc.backend import GrpcBackend
-from holdfast.gateways.grpc.errors import Failure, failure_of
+from holdfast.gateways.grpc.call_limits import CallLimits
+from holdfast.gateways.grpc.errors import Failure, RequestTimeoutError, failure_of
 from holdfast.gateways.grpc.request_reader import ParsingThread, RequestReader
 from holdfast.gateways.grpc.rules import RpcRule, rule_of
 from holdfast.vocabulary.clock import stopwatch_ns
@@ -43,10 +45,10 @@ class MissingMethodError(LookupError):
 
 
 def service_handler(
-    service: ServiceDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread
+    service: ServiceDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread, limits: CallLimits
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """The handlers of all rpcs of a service, which `served` has a method for each of."""
-    made = {method.name: _method_handler(method, served, backend, thread) for method in service.methods}
+    made = {method.name: _method_handler(method, served, backend, thread, limits) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.full_name, made)
 
 
@@ -56,14 +58,15 @@ def rpc_name(method: MethodDescriptor) -> str:
 
 
 def _method_handler(
-    method: MethodDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread
+    method: MethodDescriptor, served: object, backend: GrpcBackend, thread: ParsingThread, limits: CallLimits
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     rpc = rpc_name(method)
     rule = rule_of(rpc)
     work = getattr(served, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(), None)
     if work is None:
         raise MissingMethodError(rpc)
-    calls = _Calls(rpc, rule, backend, RequestReader(GetMessageClass(method.input_type), thread))
+    reader = RequestReader(GetMessageClass(method.input_type), thread, rule.bytes_max)
+    calls = _Calls(rpc, rule, backend, reader, limits, streams=method.server_streaming)
     serialize = GetMessageClass(method.output_type).SerializeToString
     if not method.server_streaming:
         return grpc.stream_unary_rpc_method_handler(calls.unary(work), response_serializer=serialize)
@@ -73,17 +76,21 @@ def _method_handler(
 
 @dataclass(slots=True)
 class _Call:
-    """A call whose caller is known. `request`: None until it is read."""
+    """A call whose caller is known. `caller`: its principal, or its address. `request`: None until it is read."""
 
     access: CallAccess
+    caller: str
     request: Any = None
 
 
 class _Calls:
     """The calls of one rpc."""
 
-    def __init__(self, rpc: str, rule: RpcRule, backend: GrpcBackend, reader: RequestReader) -> None:
+    def __init__(
+        self, rpc: str, rule: RpcRule, backend: GrpcBackend, reader: RequestReader, limits: CallLimits, *, streams: bool
+    ) -> None:
         self._rpc, self._rule, self._security = rpc, rule, backend.security
+        self._limits, self._streams, self._request_ms = limits, streams, backend.settings.request_ms
         self._name, self._counters = rpc.rpartition(".")[2], backend.counters
         self._tracer, self._reader = backend.tracer, reader
 
@@ -117,16 +124,20 @@ class _Calls:
         async def handle(requests: Any, context: Context) -> None:
             async with self._call(context) as call:
                 call.access.check(None)
-                await self._write(work(self._reader.each(requests), call.access), call, context)
+                await self._write(work(self._reader.each(requests, call.caller), call.access), call, context)
 
         return handle
 
     async def _read(self, call: _Call, context: Context) -> None:
-        """Read the request, and check what is needed first."""
-        raw: Any = await context.read()
+        """Read the request, and check what is needed first. It has to arrive: a call that waits for it is one of those of all."""
+        try:
+            async with asyncio.timeout(self._request_ms / 1000):
+                raw: Any = await context.read()
+        except TimeoutError:
+            raise RequestTimeoutError(self._request_ms) from None
         if not isinstance(raw, bytes):  # the end of the stream
             raise InvalidError("request", "nothing", "a message")
-        call.request = await self._reader.parse(raw)
+        call.request = await self._reader.parse(raw, call.caller)
         call.access.check(call.request)
 
     @staticmethod
@@ -140,9 +151,17 @@ class _Calls:
         """A call, which is counted and recorded. What its body raises becomes its status."""
         call: _Call | None = None
         failed: Exception | None = None
-        with self._counted(context):
+        with self._counted(context), ExitStack() as place:
             try:
-                call = _Call(await self._access(context))
+                found = await self._access(context)
+                caller = peer_host(context.peer()) if found.identity is None else str(found.identity.principal)
+                call = _Call(found, caller)
+                place.enter_context(
+                    self._limits.public(caller, streams=self._streams)
+                    if self._rule.public
+                    else self._limits.caller(caller)
+                )
+                found.check_unread()
                 yield call
             except Exception as error:
                 failed = error
@@ -162,7 +181,7 @@ class _Calls:
     def _counted(self, context: Context) -> Iterator[None]:
         self._counters.in_flight += 1
         code = "CANCELLED"
-        span = self._span(context) if self._tracer is not None else None
+        span = self._span(context) if self._tracer is not None and not self._rule.public else None
         token = current_span.set(span) if span is not None else None
         try:
             yield

@@ -41,6 +41,28 @@ _PUSHBACK: Final = ("grpc-retry-pushback-ms", "500")
 _DETAIL_CHARS_MAX: Final = 1_000  # of a header, where each may take nine bytes
 
 
+class RequestTimeoutError(HoldfastError):
+    """The request did not arrive in time. Nothing was done: send it again."""
+
+    def __init__(self, limit_ms: int) -> None:
+        super().__init__(limit_ms)
+        self.limit_ms = limit_ms
+
+    def __str__(self) -> str:
+        return f"the request did not arrive within {self.limit_ms} ms"
+
+
+class UnknownServiceError(HoldfastError):
+    """The server has no such service, whose health was asked for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is no service {self.name[:300]!r}"
+
+
 class Failure(NamedTuple):
     """The status of a failed call."""
 
@@ -87,10 +109,16 @@ CODES: Final[tuple[tuple[type[HoldfastError], tuple[StatusCode, str]], ...]] = (
     (ClosedError, _UNAVAILABLE),
 )
 
+# What only this gateway raises.
+_OWN_CODES: Final[tuple[tuple[type[HoldfastError], tuple[StatusCode, str]], ...]] = (
+    (RequestTimeoutError, (StatusCode.DEADLINE_EXCEEDED, "REQUEST_TIMEOUT")),
+    (UnknownServiceError, (StatusCode.NOT_FOUND, "UNKNOWN_SERVICE")),
+)
+
 
 def failure_of(error: HoldfastError) -> Failure:
     """The status of a call that raised one of our errors."""
-    code, reason = next((said for kind, said in CODES if isinstance(error, kind)), _INTERNAL)
+    code, reason = next((said for kind, said in (*_OWN_CODES, *CODES) if isinstance(error, kind)), _INTERNAL)
     if isinstance(error, NotEnoughReplicasError) and error.appended:
         code, reason = _UNKNOWN
     return Failure(code, reason, redacted_detail(str(error))[:_DETAIL_CHARS_MAX])

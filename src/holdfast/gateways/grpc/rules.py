@@ -4,10 +4,11 @@ The one rule: an rpc without a rule is not served; the server does not start.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.security.acls import Operation, ResourceType
+from holdfast.vocabulary.settings import KIB
 
 _PACKAGE: Final = "holdfast.v1"
 
@@ -17,30 +18,41 @@ class Need:
     """An operation on a resource. `field`: of the request, the name of the resource. `first`: it is needed before anything else.
 
     What is not needed first is asked by the method: for each of what it lists, or for what a request asks for beside the rest.
+    `some`: no request is served to who may not do this to any resource at all.
     """
 
     kind: ResourceType
     operation: Operation
     field: str = ""
     first: bool = True
+    some: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RpcRule:
-    """What a call may need. `public`: it is answered before anybody has logged in. `administers`: it goes to the audit log."""
+    """What a call may need. `public`: it is answered before anybody has logged in. `administers`: it goes to the audit log.
+
+    `bytes_max`: of a request; None: what the server takes.
+    """
 
     needs: tuple[Need, ...] = ()
     public: bool = False
     administers: bool = False
+    bytes_max: int | None = None
 
     @property
     def first(self) -> tuple[Need, ...]:
         """What every call needs."""
         return tuple(need for need in self.needs if need.first)
 
+    @property
+    def unread(self) -> tuple[Need, ...]:
+        """What every call needs for some resource, whichever its request names: known before it is read."""
+        return tuple(need for need in self.needs if need.first or need.some)
 
-def _topic(operation: Operation, field: str = "topic", *, first: bool = True) -> Need:
-    return Need(ResourceType.TOPIC, operation, field, first)
+
+def _topic(operation: Operation, field: str = "topic", *, first: bool = True, some: bool = False) -> Need:
+    return Need(ResourceType.TOPIC, operation, field, first, some)
 
 
 def _group(operation: Operation) -> Need:
@@ -56,7 +68,8 @@ def _administers(*needs: Need) -> RpcRule:
 
 
 _DESCRIBED_TOPICS: Final = _topic(Operation.DESCRIBE, "", first=False)
-_PUBLIC: Final = RpcRule(public=True)
+CONTROL_BYTES_MAX: Final = 16 * KIB  # of a request that has a few names and numbers
+_PUBLIC: Final = RpcRule(public=True, bytes_max=4 * KIB)
 _SEE, _DO = RpcRule((_cluster(Operation.DESCRIBE),)), RpcRule((_cluster(Operation.ALTER),))
 _SERVICES: Final[Mapping[str, Mapping[str, RpcRule]]] = {
     "grpc.health.v1.Health": {"Check": _PUBLIC, "List": _PUBLIC, "Watch": _PUBLIC},
@@ -78,7 +91,7 @@ _SERVICES: Final[Mapping[str, Mapping[str, RpcRule]]] = {
     },
     f"{_PACKAGE}.ProduceService": {
         "Produce": RpcRule((_topic(Operation.WRITE),)),
-        "ProduceStream": RpcRule((_topic(Operation.WRITE, first=False),)),
+        "ProduceStream": RpcRule((_topic(Operation.WRITE, first=False, some=True),)),
     },
     f"{_PACKAGE}.FetchService": {"Fetch": RpcRule((_topic(Operation.READ),))},
     f"{_PACKAGE}.ConsumerGroupService": {
@@ -104,8 +117,8 @@ _SERVICES: Final[Mapping[str, Mapping[str, RpcRule]]] = {
         "Purge": _administers(_topic(Operation.DELETE)),
         "CreateConfirmation": RpcRule((_topic(Operation.DELETE, "resource"),)),
         "Enqueue": RpcRule((_topic(Operation.WRITE),)),
-        "EnqueueBatch": RpcRule((_topic(Operation.WRITE, "", first=False),)),
-        "PopStream": RpcRule((_topic(Operation.READ, "", first=False),)),
+        "EnqueueBatch": RpcRule((_topic(Operation.WRITE, "", first=False, some=True),)),
+        "PopStream": RpcRule((_topic(Operation.READ, "", first=False, some=True),), bytes_max=CONTROL_BYTES_MAX),
         # Peek and ListDeadLetters show payloads.
         **dict.fromkeys(
             ("Ack", "Nack", "Release", "Extend", "Peek", "ListDeadLetters"), RpcRule((_topic(Operation.READ),))
@@ -117,7 +130,9 @@ _SERVICES: Final[Mapping[str, Mapping[str, RpcRule]]] = {
     },
     f"{_PACKAGE}.CoordinationService": {
         **dict.fromkeys(("GetKey", "ScanKeys", "Watch"), _SEE),
-        **dict.fromkeys(("OpenSession", "RenewSession", "KeepAlive", "CloseSession"), _DO),
+        **dict.fromkeys(
+            ("OpenSession", "RenewSession", "KeepAlive", "CloseSession"), replace(_DO, bytes_max=CONTROL_BYTES_MAX)
+        ),
         **dict.fromkeys(("AcquireLease", "ReleaseLease", "Commit"), _DO),
     },
 }

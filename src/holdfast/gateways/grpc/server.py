@@ -13,17 +13,17 @@ from typing import Final
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_reflection.v1alpha import reflection
 
 from holdfast.client.leader_client import LeaderClient
 from holdfast.gateways.grpc.backend import GrpcBackend
-from holdfast.gateways.grpc.calls import rpc_name, service_handler
+from holdfast.gateways.grpc.call_limits import CallLimits
+from holdfast.gateways.grpc.calls import service_handler
 from holdfast.gateways.grpc.credentials import server_credentials
 from holdfast.gateways.grpc.health import HealthReporter
 from holdfast.gateways.grpc.request_reader import ParsingThread
-from holdfast.gateways.grpc.rules import rule_of
+from holdfast.gateways.grpc.server_reflection import ReflectionService
 from holdfast.gateways.grpc.services.cluster import ClusterService
 from holdfast.gateways.grpc.services.consumer_groups import ConsumerGroupService
 from holdfast.gateways.grpc.services.coordination import CoordinationService
@@ -83,15 +83,16 @@ class GrpcServer:
         )
         served = _served(backend, self._forward)
         self._parsing = ParsingThread()
+        limits = CallLimits(backend.settings)
+        public = {
+            HEALTH: self.health,
+            reflection.SERVICE_NAME: ReflectionService((*names, HEALTH, reflection.SERVICE_NAME), backend.stopping),
+        }
+        found = [(service, served[name]) for name, service in SERVICES.items()]
+        found += [(descriptor_pool.Default().FindServiceByName(name), each) for name, each in public.items()]
         self._inner.add_generic_rpc_handlers(
-            [service_handler(service, served[name], backend, self._parsing) for name, service in SERVICES.items()]
+            [service_handler(service, each, backend, self._parsing, limits) for service, each in found]
         )
-        for name in (HEALTH, reflection.SERVICE_NAME):
-            service = descriptor_pool.Default().FindServiceByName(name)
-            for method in service.methods:
-                rule_of(rpc_name(method))
-        health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self._inner)
-        reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), self._inner)
 
     async def start(self, sockets: Sequence[socket.socket], credentials: grpc.ServerCredentials | None) -> None:
         """Listen where the sockets are, which are closed. `UnavailableError`: another process was faster."""
@@ -112,11 +113,11 @@ class GrpcServer:
         """Accept no more calls, finish those in flight, end what never ends, then close."""
         counters, stop_ms = self.backend.counters, self.backend.settings.stop_ms
         self.backend.stopping.set()
-        await self.health.stop()
+        self.health.stop()
         async with background_tasks(self._inner.stop(stop_ms / 1000)):
             while counters.in_flight and await counters.idle.wait_ms(self.backend.clock, stop_ms):
                 pass
-        await self._inner.stop(None)  # those who watch the health of a server never go
+        await self._inner.stop(None)  # those that took longer
 
     async def close(self) -> None:
         """Abort all calls."""

@@ -15,6 +15,10 @@ class GrpcSettings:
 
     `message_bytes_max`: of a message that is received; `metadata_bytes_max`: of the headers of a call. `connections_max`: further
     ones are refused. `calls_max`: calls of all connections, streams included; `streams_max`: calls of one connection.
+    `caller_calls_max`: calls of one principal, or of one address where nobody logs in, and never more than half of `calls_max`.
+    `public_calls_max`: calls of health and reflection with one response, and as many streams, and never more than a quarter of
+    `calls_max` each; `public_peer_max`: of these, from one address.
+    `request_ms`: how long the request of a call may take to arrive.
     `fetches_max`: open Fetch and Watch streams.
     `produce_requests_max`, `produce_bytes_max`: reading from a ProduceStream pauses at so many requests, or bytes of them, that are
     not acknowledged.
@@ -33,6 +37,10 @@ class GrpcSettings:
     connections_max: int = 1_000
     calls_max: int = 1_024
     streams_max: int = 128
+    caller_calls_max: int = 512
+    public_calls_max: int = 128
+    public_peer_max: int = 32
+    request_ms: int = 30_000
     fetches_max: int = 64
     produce_requests_max: int = 64
     produce_bytes_max: int = 16 * MIB
@@ -59,12 +67,15 @@ class GrpcSettings:
                 "connections_max",
                 "calls_max",
                 "streams_max",
+                "caller_calls_max",
+                "public_calls_max",
+                "public_peer_max",
                 "fetches_max",
                 "produce_requests_max",
                 "produce_bytes_max",
             ),
             *("keepalive_ms", "keepalive_timeout_ms", "ping_ms_min", "handshake_ms", "idle_ms", "age_ms"),
-            *("forward_ms", "session_ttl_ms_max", "stop_ms", "health_ms"),
+            *("request_ms", "forward_ms", "session_ttl_ms_max", "stop_ms", "health_ms"),
         ):
             check_at_least(name, getattr(self, name), 1)
         check_at_least("age_grace_ms", self.age_grace_ms, 0)
