@@ -106,6 +106,24 @@ def test_one_record_a_batch_lines_and_bytes(rest: httpx.Client) -> None:
     assert [record["key"] for record in read["records"]] == ["k", "k", None, None, None, "raw"]
 
 
+def test_a_problem_points_at_the_record_or_the_settings(rest: httpx.Client) -> None:
+    new_topic(rest, "pointed")
+    path = f"{V1}/produce/batch"
+    for wrong, pointer in (
+        ({"timestamp": -1, "value": 1}, "timestamp"),
+        ({}, "value"),
+        ({"value": 1, "keyBase64": "?"}, "keyBase64"),
+    ):
+        said = refused(rest.post(path, json={"topic": "pointed", "records": [{"value": 1}, wrong]}), 422, "invalid")
+        assert said["errors"][0]["pointer"] == f"#/records/1/{pointer}"
+    config = {f"{each:x}": "" for each in range(100_000)}
+    for answer in (
+        rest.post(f"{V1}/topics", json={"name": "much", "config": config}),
+        rest.patch(f"{V1}/topics/pointed", json={"config": config}),
+    ):
+        assert refused(answer, 400, "malformed")["errors"][0]["pointer"] == "#/config"
+
+
 def test_as_many_records_as_there_may_be(rest: httpx.Client) -> None:
     new_topic(rest, "many", 2)
     records = [{"key": f"k{n}", "value": n} for n in range(10_000)]

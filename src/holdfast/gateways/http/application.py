@@ -56,7 +56,8 @@ from holdfast.gateways.http.routes import (
 from holdfast.gateways.http.routes import pipelines as pipeline_routes
 from holdfast.gateways.http.routes.bodies import JsonRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes
-from holdfast.gateways.http.routes.log_dependencies import STATE, LogRoutes
+from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, STATE, LogRoutes
+from holdfast.gateways.http.routes.topics import TOPICS_PATH
 from holdfast.gateways.http.schema_hints import allowed_values_at, json_pointer
 from holdfast.gateways.http.security import REFUSED
 from holdfast.pipeline.service.service import PipelineService
@@ -162,7 +163,7 @@ def _refusal_headers(error: HoldfastError) -> dict[str, str]:
 def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     match error:
         case HoldfastError():
-            return problem_of_error(error, whole=request.scope["path"].endswith("/parts"), fields=_heap_fields(request))
+            return problem_of_error(error, whole=request.scope["path"].endswith("/parts"), fields=_body_fields(request))
         case ValidationException():
             return _validation_problem(request, error)
         case ModuleNotFoundError():
@@ -185,10 +186,11 @@ def _problem_of(request: Request[Any, Any, Any], error: Exception) -> Problem:
     return problem(INTERNAL_ERROR, f"see the log of this server for request {request_id}")
 
 
-def _heap_fields(request: Request[Any, Any, Any]) -> Sequence[str]:
-    """The names in the body of a request about a heap, which errors of heaps use."""
+def _body_fields(request: Request[Any, Any, Any]) -> Sequence[str]:
+    """The names in the body of a request about a heap, a topic or records, which errors of theirs use."""
     handler = request.scope.get("route_handler")
-    body = handler.opt.get("body") if handler is not None and request.scope["path"].startswith(HEAP_PATH) else None
+    named = request.scope["path"].startswith((HEAP_PATH, TOPICS_PATH, f"{LOG_PATH}/produce"))
+    body = handler.opt.get("body") if handler is not None and named else None
     return () if body is None else [each.encode_name for each in msgspec.structs.fields(body)]
 
 

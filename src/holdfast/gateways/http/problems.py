@@ -55,6 +55,8 @@ PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 _TYPE_PREFIX: Final = "urn:holdfast:problem:"
 _DETAIL_CHARS_MAX: Final = 4_000
 _PART_PATH: Final = re.compile(r"(source|sink|mapping|filters|sql|drift)(?:: |\.)([\w.\[\]]+)(?::.*)?")
+_PATHS: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+_PATH_STEPS: Final = re.compile(r'\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)')
 _USER_INFO: Final = re.compile(r"(?<=//)[^/\s@'\"]*@|[^\s:@'\"/]+:[^\s@'\"]+@")
 
 
@@ -219,11 +221,14 @@ def _fault(error: InvalidError, *, whole: bool, fields: Collection[str]) -> Faul
 
 
 def _field_pointer(what: str, fields: Collection[str]) -> str:
-    """Where in the body a field is that an error names, in words or not: `characters of messages[0].partition_key`."""
-    for path in what.split(" "):
-        steps = re.findall(r"[^.\[\]]+", path)
+    """Where in the body a field is that an error names, in words or not: `characters of messages[0].partition_key`.
+
+    A step that is not a name is JSON in brackets: `headers["a.b"]`.
+    """
+    for path in _PATHS.findall(what):
+        steps = [bare or msgspec.json.decode(quoted, type=str) for quoted, bare in _PATH_STEPS.findall(path)]
         if steps and steps[0] in fields:
-            return "#/" + "/".join(steps)
+            return "#" + "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
     return ""
 
 

@@ -4,8 +4,9 @@ The one rule: bytes come back as they went in. A payload is text, any other JSON
 tokens are base64url. Names are those of `docs/heaps.md`, in snake case; an unknown one is an error.
 """
 
+import re
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Final
 
@@ -28,6 +29,22 @@ _Headers = Annotated[
     msgspec.Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "string"}}),
 ]
 """Texts by name, which are counted before they are decoded."""
+_NAME: Final = re.compile(r"[\w-]+")
+_CHECKED: Final[Mapping[str, tuple[str, Callable[[NewMessage], object]]]] = {
+    "priority": ("priority", lambda message: message.priority),
+    "delay_ms": ("delay_ms", lambda message: message.delay_ms),
+    "max_retries": ("max_retries", lambda message: message.max_retries),
+    "fairness_key": (
+        "fairness_key",
+        lambda message: None if message.fairness_key is None else ascii(message.fairness_key[:60]),
+    ),
+    "payload bytes": ("payload", lambda message: len(message.payload)),
+    "characters of partition_key": ("partition_key", lambda message: len(message.partition_key or "")),
+    "producer_id": ("producer_id", lambda message: None if message.producer is None else message.producer[0][:60]),
+    "epoch": ("epoch", lambda message: None if message.producer is None else message.producer[1]),
+    "sequence": ("sequence", lambda message: None if message.producer is None else message.producer[2]),
+}
+"""What the checks of a message name: its field, and what they give of it."""
 _TEXTS: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -61,7 +78,7 @@ class MessageBody(HeapBody, frozen=True, kw_only=True, gc=False):
         payload = json_bytes(f"{where}payload", self.payload, self.payload_base64, suffix="_base64")
         headers = [(name, text.encode()) for name, text in _texts(f"{where}headers", self.headers).items()]
         headers += [
-            (name, _decoded(f"{where}headers_base64.{name}", text))
+            (name, _decoded(f"{where}headers_base64{_step(name)}", text))
             for name, text in _texts(f"{where}headers_base64", self.headers_base64).items()
         ]
         return NewMessage(
@@ -228,6 +245,16 @@ def settings_of(given: msgspec.Struct, names: Sequence[str] = NAMES) -> dict[str
     return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
 
+def placed(error: InvalidError, messages: Sequence[NewMessage]) -> InvalidError:
+    """An error of one message of a batch, with its place. What checks them says only what is wrong: the first that has it."""
+    field, of = _CHECKED.get(error.what, ("", None))
+    if of is not None:
+        for at, message in enumerate(messages):
+            if str(of(message)) == str(error.given):
+                return InvalidError(f"messages[{at}].{field}", error.given, error.allowed)
+    return error
+
+
 def read_token(text: str) -> bytes:
     """A lease token."""
     try:
@@ -239,6 +266,11 @@ def read_token(text: str) -> bytes:
 def show_token(token: bytes) -> str:
     """A lease token as text."""
     return urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def _step(name: str) -> str:
+    """The step to a member, as errors name it."""
+    return f".{name}" if _NAME.fullmatch(name) else f"[{msgspec.json.encode(name).decode()}]"
 
 
 def _texts(where: str, given: msgspec.Raw | msgspec.UnsetType) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """What request and response bodies have in common."""
 
+import re
 import threading
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from litestar import Request
@@ -12,6 +14,10 @@ from holdfast.gateways.http.errors import MalformedBodyError
 from holdfast.vocabulary.errors import InvalidError
 
 T = TypeVar("T")
+
+SETTINGS_MAX: Final = 1_000  # of a topic, as over gRPC
+_KEYS_MAX: Final = SETTINGS_MAX + 100  # in a body with settings, beside which it has a few fields
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*:)?', re.DOTALL)  # a key is one with a colon
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -64,6 +70,19 @@ def decoded_entries(decoder: msgspec.json.Decoder[T], body: bytes, what: str, mo
     """A body with entries that count themselves. `InvalidError`: there are more; they are decoded no further."""
     _room.what, _room.most, _room.left = what, most, most
     return decoded_body(decoder, body)
+
+
+def decoded_settings(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """A body with settings in its `config`, counted before: of hundreds of thousands, none would be one that anybody has.
+
+    `ValidationException`: there are more than `SETTINGS_MAX`.
+    """
+    keys = sum(1 for _ in islice((found for found in _STRINGS.finditer(body) if found[1]), _KEYS_MAX + 1))
+    data: Any = decoded_body(decoder, body) if keys <= _KEYS_MAX else None
+    if data is None or len(data.config) > SETTINGS_MAX:
+        problem = f"Expected `object` of length <= {SETTINGS_MAX} - at `$.data.config`"
+        raise ValidationException(problem) from msgspec.ValidationError(problem)
+    return cast("T", data)
 
 
 def decoded_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -19,6 +19,7 @@ from holdfast.gateways.http.heap.bodies import (
     PopBody,
     ReprioritiseBody,
     decoded_batch,
+    placed,
 )
 from holdfast.gateways.http.heap.connected_pop import pop_while_connected
 from holdfast.gateways.http.heap.results import (
@@ -57,6 +58,7 @@ from holdfast.heap.wire import (
 from holdfast.log.topics import UnknownTopicError
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.security.identity import AuthenticationError
+from holdfast.vocabulary.errors import InvalidError
 from holdfast.vocabulary.settings import check_between
 
 _WAIT_MS_MAX = 50_000
@@ -99,7 +101,10 @@ async def enqueue_batch(heaps: HeapsDependency, request: HttpRequest) -> Enqueue
     data = await off_loop(len(body), lambda: decoded_batch(body))
     require(request, Operation.WRITE, ResourceType.TOPIC, data.topic)
     messages = await off_loop(len(body), data.read)
-    found = await heaps.calls.call(EnqueueRequest(topic=data.topic, messages=messages))
+    try:
+        found = await heaps.calls.call(EnqueueRequest(topic=data.topic, messages=messages))
+    except InvalidError as error:
+        raise placed(error, messages) from None
     return EnqueuedBatch(results=[EnqueuedMessage.of(each) for each in found])
 
 

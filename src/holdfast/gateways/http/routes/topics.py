@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 from litestar import Response, delete, get, patch, post
-from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.params import FromPath, FromQuery
 
 from holdfast.gateways.http.access import require, require_create_topic, visible
-from holdfast.gateways.http.routes.bodies import RequestBody
+from holdfast.gateways.http.routes.bodies import RequestBody, decoded_settings
 from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.log_dependencies import LOG_PATH, LogDependency
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.gateways.log_access.topic_administration import SERVER_DEFAULT
 from holdfast.log.topics import Topic
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -44,6 +45,10 @@ class TopicChange(RequestBody, frozen=True):
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, Setting | None] = {}
+
+
+_NEW = msgspec.json.Decoder(NewTopic)
+_CHANGE = msgspec.json.Decoder(TopicChange)
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -99,9 +104,11 @@ async def list_topics(log: LogDependency, request: HttpRequest) -> list[TopicSum
     return [TopicSummary.of(topic) for topic in shown]
 
 
-@post(TOPICS_PATH, tags=["topics"], summary="Create a topic")
-async def post_topic(log: LogDependency, request: HttpRequest, data: JSONBody[NewTopic]) -> Response[TopicSummary]:
+@post(TOPICS_PATH, tags=["topics"], summary="Create a topic", opt={"body": NewTopic})
+async def post_topic(log: LogDependency, request: HttpRequest) -> Response[TopicSummary]:
     """Create a topic and wait until it has leaders. 409 if the name is taken."""
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_settings(_NEW, body))
     require_create_topic(request, data.name)
     config = {name: _text(value) for name, value in data.config.items()}
     for name, value in (("retention.ms", data.retention_ms), ("cleanup.policy", data.cleanup_policy)):
@@ -132,11 +139,11 @@ async def _describe(log: LogDependency, topic: str) -> TopicDescription:
     )
 
 
-@patch(TOPIC_PATH, tags=["topics"], summary="Change a topic")
-async def patch_topic(
-    log: LogDependency, request: HttpRequest, topic: FromPath[str], data: JSONBody[TopicChange]
-) -> TopicDescription:
+@patch(TOPIC_PATH, tags=["topics"], summary="Change a topic", opt={"body": TopicChange})
+async def patch_topic(log: LogDependency, request: HttpRequest, topic: FromPath[str]) -> TopicDescription:
     """Add partitions, change the number of replicas, set or reset settings. Each is one change of its own, in this order."""
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_settings(_CHANGE, body))
     if data.partitions is not None:
         require(request, Operation.ALTER, ResourceType.TOPIC, topic)
     if data.replication_factor is not None:
