@@ -27,7 +27,10 @@ def server_url(given: str) -> str:
     if (
         parts.scheme not in ("http", "https")
         or not resolvable(parts.hostname or "")
-        or parts.query
+        or "?" in url
+        or "#" in url
+        or not parts.path.isascii()
+        or not all(each.isprintable() and not each.isspace() for each in url)
         or "@" in parts.netloc
         or text == "off"
     ):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 class OutputError(HoldfastError):
@@ -40,9 +41,7 @@ class _GuardedFile(io.FileIO):
 
 def guard_stdout() -> None:
     """Make failed writes to `sys.stdout` an `OutputError`; what its encoding lacks is written as an escape sequence."""
-    before = cast("io.TextIOWrapper | None", sys.stdout)  # None: its descriptor is closed
-    if before is None:
-        _occupy_descriptor()
+    before = cast("io.TextIOWrapper | None", sys.stdout)  # None: its descriptor was closed, and refuses to be written
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(_GuardedFile(_STDOUT, "w", closefd=False)),
         encoding=before.encoding if before is not None else "utf-8",
@@ -51,16 +50,16 @@ def guard_stdout() -> None:
     )
 
 
+def guard_stderr() -> None:
+    """Give `sys.stderr` a stream if its descriptor is closed: `print` would take standard output instead."""
+    if cast("io.TextIOWrapper | None", sys.stderr) is None:
+        sys.stderr = io.TextIOWrapper(
+            io.FileIO(_STDERR, "w", closefd=False), errors="backslashreplace", write_through=True
+        )
+
+
 def discard_stdout() -> None:
     """Drop what is printed from now on, and what is still buffered, which must not fail when the interpreter ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
-
-
-def _occupy_descriptor() -> None:
-    """A closed descriptor would be the next file's or socket's, and be printed to. This one refuses to be written."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    if null != _STDOUT:
-        os.dup2(null, _STDOUT)
-        os.close(null)
