@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.group import subscription
 
-from holdfast.kafka.consumer_protocol import group_subscription_topics, same_subscription, subscription_topics
+from holdfast.kafka.consumer_protocol import (
+    COMPARED_TOPICS_MAX,
+    same_subscription,
+    subscription_topics,
+    topic_batches,
+)
 
 
 @given(st.lists(st.text(alphabet="abc.-_é", min_size=1, max_size=20)))
@@ -24,11 +29,24 @@ def test_a_truncated_subscription_is_none() -> None:
     assert subscription_topics(whole[:cut]) is None
 
 
-def test_a_group_has_the_topics_of_all_its_members() -> None:
-    both = [subscription("orders"), subscription("payments", "orders")]
-    assert group_subscription_topics("consumer", both) == frozenset({"orders", "payments"})
-    assert group_subscription_topics("connect", both) is None
-    assert group_subscription_topics("consumer", [*both, b"?"]) is None
+def test_a_subscription_that_announces_more_topics_than_it_has_bytes_for_is_none() -> None:
+    assert subscription_topics(b"\0\0" + (10**9).to_bytes(4) + bytes(100)) is None
+    assert subscription_topics(b"\0\0" + (50).to_bytes(4) + bytes(100)) == frozenset({""})
+    assert subscription_topics(b"\0\0" + (51).to_bytes(4) + bytes(100)) is None
+
+
+def test_many_topics_are_read_in_batches() -> None:
+    topics = [f"t{number}" for number in range(12_345)]
+    batches = list(topic_batches(subscription(*topics)))
+    assert [topic for batch in batches for topic in batch] == topics
+    assert max(map(len, batches)) <= 5_000
+
+
+def test_very_many_topics_are_not_read_to_be_compared() -> None:
+    most = [f"t{number}" for number in range(COMPARED_TOPICS_MAX)]
+    assert same_subscription(subscription(*most, owned=b"0,1"), subscription(*reversed(most)))
+    assert same_subscription(subscription(*most, "x"), subscription(*most, "x"))
+    assert not same_subscription(subscription(*most, "x", owned=b"0,1"), subscription(*most, "x"))
 
 
 def test_owned_partitions_do_not_make_another_subscription() -> None:

@@ -7,12 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, LimitReached
-from holdfast.groups.member import GroupMember, member_from_request
+from holdfast.groups.member import GroupMember, metadata_bytes, own_bytes
+from holdfast.groups.memory import GroupMemory
 from holdfast.groups.model import GroupState, JoinRequest
 from holdfast.groups.protocol_selection import has_common_protocol
 from holdfast.groups.settings import GroupSettings
+from holdfast.groups.shared_metadata import SharedMetadata
 
 _GROWTH_MAX: Final = 2  # times the memory that new members are admitted to: for those that the group has
+_UNCHANGED_BYTES_MAX: Final = (
+    256  # by which a member that joins again may grow in any case: its host has another name, say
+)
 
 
 class Joinable(Protocol):
@@ -20,6 +25,8 @@ class Joinable(Protocol):
 
     id: str
     settings: GroupSettings
+    memory: GroupMemory
+    shared: SharedMetadata
     state: GroupState
     protocol_type: str
 
@@ -47,7 +54,8 @@ def check_join(group: Joinable, request: JoinRequest) -> None:
 
 
 def _check_memory(group: Joinable, request: JoinRequest, others: list[GroupMember]) -> None:
-    size_bytes = member_from_request(request.member_id or request.client_id, request).size_bytes
+    joining_bytes = own_bytes(request.member_id or request.client_id, request)
+    size_bytes = joining_bytes + metadata_bytes(request.protocols)
     bytes_max = group.settings.members_bytes_max
     if size_bytes > bytes_max:
         limit = LimitReached("members_bytes_max", bytes_max, size_bytes)
@@ -57,6 +65,13 @@ def _check_memory(group: Joinable, request: JoinRequest, others: list[GroupMembe
     if total_bytes > (bytes_max if is_new else _GROWTH_MAX * bytes_max):
         limit = LimitReached("members_bytes_max", bytes_max, total_bytes)
         raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL, limit=limit)
+    before = next((member for member in group.members.values() if _is(member, request)), None)
+    if before is None:
+        group.memory.check_room(group.id, joining_bytes + group.shared.growth_bytes(request.protocols))
+        return
+    growth_bytes = joining_bytes - before.own_bytes + group.shared.growth_bytes(request.protocols, before.protocols)
+    if growth_bytes > _UNCHANGED_BYTES_MAX:
+        group.memory.check_room(group.id, growth_bytes)
 
 
 def _full(group: Joinable, others: list[GroupMember]) -> bool:
@@ -72,8 +87,11 @@ def _is(member: GroupMember, request: JoinRequest) -> bool:
 
 
 def check_assignments(group: Joinable, assignments: Iterable[bytes]) -> None:
-    """Raise `GroupRefusedError` if a generation's assignments take too much memory."""
+    """Raise `GroupRefusedError` if a generation's assignments take too much memory; those before them are about to go."""
     size_bytes, bytes_max = sum(map(len, assignments)), group.settings.assignment_bytes_max
     if size_bytes > bytes_max:
         limit = LimitReached("assignment_bytes_max", bytes_max, size_bytes)
         raise GroupRefusedError(group.id, GroupRefusal.GROUP_FULL, limit=limit)
+    added_bytes = size_bytes - sum(len(member.assignment) for member in group.members.values())
+    if added_bytes > 0:
+        group.memory.check_room(group.id, added_bytes)

@@ -16,7 +16,8 @@ from typing import Final
 
 from holdfast.groups.admission import check_assignments, check_join
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError, LimitReached
-from holdfast.groups.member import GroupMember, Ticket, member_from_request, share_metadata
+from holdfast.groups.member import GroupMember, Ticket, member_from_request
+from holdfast.groups.memory import GroupMemory
 from holdfast.groups.model import (
     GroupState,
     JoinRequest,
@@ -28,6 +29,7 @@ from holdfast.groups.model import (
 )
 from holdfast.groups.protocol_selection import select_protocol
 from holdfast.groups.settings import GroupSettings
+from holdfast.groups.shared_metadata import SharedMetadata
 from holdfast.kafka.consumer_protocol import same_subscription
 from holdfast.vocabulary.errors import HoldfastError
 
@@ -39,10 +41,15 @@ _TOO_LARGE_PAUSE_MS: Final = 10_000
 
 
 class Group:
-    """One group. Times are on the boot clock, except `empty_since_ms`, which outlives the process."""
+    """One group. Times are on the boot clock, except `empty_since_ms`, which outlives the process.
 
-    def __init__(self, group_id: str, settings: GroupSettings) -> None:
+    `memory`: of all groups of the process, in which the caller counts `memory_bytes`.
+    """
+
+    def __init__(self, group_id: str, settings: GroupSettings, memory: GroupMemory | None = None) -> None:
         self.id, self.settings = group_id, settings
+        self.memory = memory or GroupMemory(settings.memory_bytes_max)
+        self.shared = SharedMetadata()
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = self.protocol = self.leader = ""
@@ -103,7 +110,7 @@ class Group:
         member = self._member(request.member_id, request.instance_id)
         settled = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and member.id != self.leader)
         same = member.protocols == request.protocols
-        member.update(request)
+        member.update(request, self.shared)
         member.touch(now_ms)
         if settled and same:
             # Its last reply was lost: nothing has changed, so no rebalance.
@@ -123,7 +130,7 @@ class Group:
         if self.leader == old.id:
             self.leader = new_id
         old.id = new_id
-        old.update(request)
+        old.update(request, self.shared)
         old.touch(now_ms)
         self._await_join(old, ticket, now_ms)
         if (
@@ -137,7 +144,7 @@ class Group:
             self._rebalance(now_ms)
 
     def _add(self, member_id: str, request: JoinRequest, ticket: Ticket, now_ms: int) -> None:
-        member = member_from_request(member_id, request)
+        member = member_from_request(member_id, request, self.shared)
         member.id_known = member_id == request.member_id
         member.touch(now_ms)
         if not self.members:
@@ -209,7 +216,6 @@ class Group:
         if leader is None or leader.joining is None:
             self.leader = next(member.id for member in self.members.values() if member.joining is not None)
         self.protocol = select_protocol(self.members.values())
-        share_metadata(self.members.values())
         self.state = GroupState.COMPLETING
         self._sync_by_ms = now_ms + self._rebalance_timeout_ms()
         for member in self.members.values():
@@ -380,6 +386,12 @@ class Group:
             return {member.id: member.assignment for member in self.members.values()}
         return self._assigned if self.state is GroupState.COMPLETING else None
 
+    @property
+    def memory_bytes(self) -> int:
+        """What its members sent, as it is kept."""
+        members = sum(member.own_bytes + len(member.assignment) for member in self.members.values())
+        return self.shared.size_bytes + members + sum(map(len, (self._assigned or {}).values()))
+
     # Parts
 
     def _member(self, member_id: str, instance_id: str | None) -> GroupMember:
@@ -395,6 +407,7 @@ class Group:
         self._reply_join(member, unknown, now_ms)
         self._reply_sync(member, unknown, now_ms)
         del self.members[member.id]
+        self.shared.release(member.protocols)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         if self.leader == member.id:

@@ -1,7 +1,7 @@
 """The lease handler of group shards: loads, flushes and releases shards when the plan executor calls.
 
 The one rule: a shard that cannot be loaded affects no other. Loading is retried while the lease is held; calls get
-`ShardLoadingError` meanwhile. One task serves the deadlines of all shards.
+`ShardLoadingError` meanwhile. One task serves the deadlines of all shards, and another one sweeps them, which may take long.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.contracts.store import Store
 from holdfast.groups.errors import ShardLoadingError
 from holdfast.groups.keys import shard_from_resource
+from holdfast.groups.memory import GroupMemory
 from holdfast.groups.offset_expiration import TopicIdLookup
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard import GroupShard
@@ -21,7 +22,7 @@ from holdfast.kernel.session import HeldSession
 from holdfast.vocabulary.clock import Clock
 from holdfast.vocabulary.errors import ExpiredError, FencedError, HoldfastError, OutcomeUnknownError, UnavailableError
 from holdfast.vocabulary.random import Random
-from holdfast.vocabulary.tasks import Notify, gather_or_cancel
+from holdfast.vocabulary.tasks import Notify, background_tasks, gather_or_cancel
 
 _log: Final = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ class GroupShardLeaseHandler:
         self._store, self._session, self._clock, self._random = store, session, clock, random
         self._settings, self._counters, self._topic_id = settings, counters, topic_id
         self.unsaved = UnsavedGroups(settings.unsaved_bytes_max, settings.unsaved_kept_ms)
-        self._notify = Notify()
+        self.memory = GroupMemory(settings.memory_bytes_max)
+        self._notify, self._sweep_notify = Notify(), Notify()
         self._locks: dict[int, asyncio.Lock] = {}
         self._shards: dict[int, GroupShard] = {}
         self._lost: dict[int, str] = {}  # commits to resolve before the shard is loaded again
@@ -126,22 +128,34 @@ class GroupShardLeaseHandler:
             self._leases.clear()
 
     async def run(self) -> None:
-        """Serve deadlines and retry failed loads, until cancelled."""
+        """Serve deadlines, sweep, and retry failed loads, until cancelled."""
+        async with background_tasks(self._sweep()):
+            await self._serve()
+
+    async def _serve(self) -> None:
         while True:
             now_ms = self._clock.boot_ms()
             for shard in list(self._shards.values()):
-                if shard.next_ms() <= now_ms:
-                    shard.tick(now_ms)
-                    await shard.sweep(now_ms)
+                shard.tick(now_ms)
             again = await self._reload_broken()
-            due_ms = min((shard.next_ms() for shard in self._shards.values()), default=now_ms + _IDLE_TICK_MS)
+            due = (shard.next_ms() for shard in self._shards.values())
+            due_ms = min((each for each in due if each is not None), default=now_ms + _IDLE_TICK_MS)
             wait_ms = min(due_ms - self._clock.boot_ms(), self._random.jitter(_RETRY_MS) if again else _IDLE_TICK_MS)
             await self._notify.wait_ms(self._clock, max(wait_ms, 1))
+
+    async def _sweep(self) -> None:
+        while True:
+            for shard in list(self._shards.values()):
+                await shard.sweep(self._clock.boot_ms())
+            now_ms = self._clock.boot_ms()
+            due_ms = min((shard.sweep_at_ms for shard in self._shards.values()), default=now_ms + _IDLE_TICK_MS)
+            await self._sweep_notify.wait_ms(self._clock, min(max(due_ms - now_ms, 1), _IDLE_TICK_MS))
 
     def topics_changed(self) -> None:
         """A topic was created, altered or deleted."""
         for shard in self._shards.values():
             shard.sweep_soon()
+        self._sweep_notify.notify()
 
     async def _reload_broken(self) -> bool:
         """Reload broken shards and those that failed to load; whether some are left."""
@@ -178,6 +192,7 @@ class GroupShardLeaseHandler:
             settings=self._settings,
             counters=self._counters,
             unsaved=self.unsaved,
+            memory=self.memory,
             topic_id=self._topic_id,
             notify=self._notify,
         )
@@ -197,6 +212,7 @@ class GroupShardLeaseHandler:
         self.loading.pop(number, None)
         self._counters.shards_opened += 1
         self._notify.notify()
+        self._sweep_notify.notify()
 
     async def _let_go(self, number: int) -> None:
         self.loading.pop(number, None)

@@ -1,4 +1,7 @@
-"""Warnings of groups that reach a limit. The one rule: a group that reaches it again and again is logged once a minute."""
+"""Warnings of groups that reach a limit. The one rule: a group that reaches it again and again is logged once a minute.
+
+A limit of all groups together is logged once a minute, whichever group reaches it: clients invent any number of names.
+"""
 
 import logging
 from typing import Final
@@ -10,6 +13,7 @@ _log: Final = logging.getLogger(__name__)
 
 _EVERY_MS: Final = 60_000
 _KEPT_MAX: Final = 1_000
+_OF_ALL_GROUPS: Final = frozenset({"memory_bytes_max"})
 
 
 class LimitWarnings:
@@ -21,7 +25,8 @@ class LimitWarnings:
 
     def warn(self, group_id: str, limit: LimitReached, consequence: str) -> None:
         """Log it, unless that was done within the last minute."""
-        now_ms, kind = self._clock.boot_ms(), (group_id, limit.setting)
+        now_ms = self._clock.boot_ms()
+        kind = "" if limit.setting in _OF_ALL_GROUPS else group_id, limit.setting
         logged_ms = self._logged_ms.get(kind)
         if logged_ms is not None and now_ms - logged_ms < _EVERY_MS:
             return

@@ -1,13 +1,17 @@
 """A member of a group, in memory and in the store."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from holdfast.groups.model import AssignmentProtocol, JoinRequest
+from holdfast.groups.shared_metadata import SharedMetadata
 
 Ticket = object  # a call that waits for its reply, opaque to the group
+
+_PROTOCOL_BYTES: Final = 64  # of memory, beside its name and metadata
+_CHAR_BYTES_MAX: Final = 4
 
 
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,8 +31,9 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class GroupMember:
     """A member. `deadline_ms` counts only while none of its calls waits: a waiting member is alive.
 
-    `id_known`: the client has got its id. `replaced_at`: the member took over an instance id in a stable group; its reply waits
-    until this change is saved.
+    `size_bytes`: what the client sent, metadata that protocols have in common counted once; `own_bytes`: of this, what members
+    never share. `id_known`: the client has got its id. `replaced_at`: the member took over an instance id in a stable group; its
+    reply waits until this change is saved.
     """
 
     id: str
@@ -47,6 +52,8 @@ class GroupMember:
     supports_skipping_assignment: bool = False
     replaced_at: int = 0
     size_bytes: int = 0
+    own_bytes: int = 0
+    protocol_names: frozenset[str] = frozenset()
 
     @property
     def waiting(self) -> bool:
@@ -61,12 +68,15 @@ class GroupMember:
         """Renew the session."""
         self.deadline_ms = now_ms + self.session_timeout_ms
 
-    def update(self, request: JoinRequest) -> None:
+    def update(self, request: JoinRequest, shared: SharedMetadata) -> None:
         """Take over the fields of a new join request."""
+        before = self.protocols
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
-        self.protocols, self.supports_skipping_assignment = request.protocols, request.supports_skipping_assignment
-        self.size_bytes = memory_bytes(self)
+        self.protocols = shared.hold(request.protocols)
+        self.supports_skipping_assignment = request.supports_skipping_assignment
+        shared.release(before)
+        self.measure()
 
     def record(self, assignment: bytes) -> MemberRecord:
         """The member inside the group's record."""
@@ -77,12 +87,18 @@ class GroupMember:
             client_host=self.client_host,
             session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
-            protocols=tuple((each.name, each.metadata) for each in self.protocols),
+            protocols=self.protocols,
             assignment=assignment,
         )
 
+    def measure(self) -> None:
+        """Set what follows from its fields."""
+        self.protocol_names = frozenset(each.name for each in self.protocols)
+        self.own_bytes = own_bytes(self.id, self)
+        self.size_bytes = self.own_bytes + metadata_bytes(self.protocols)
 
-def member_from_request(member_id: str, request: JoinRequest) -> GroupMember:
+
+def member_from_request(member_id: str, request: JoinRequest, shared: SharedMetadata) -> GroupMember:
     """A member from its join request."""
     member = GroupMember(
         id=member_id,
@@ -91,14 +107,14 @@ def member_from_request(member_id: str, request: JoinRequest) -> GroupMember:
         client_host=request.client_host,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        protocols=request.protocols,
+        protocols=shared.hold(request.protocols),
         supports_skipping_assignment=request.supports_skipping_assignment,
     )
-    member.size_bytes = memory_bytes(member)
+    member.measure()
     return member
 
 
-def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
+def member_from_record(record: MemberRecord, now_ms: int, shared: SharedMetadata) -> GroupMember:
     """A member from the store: it has its whole session timeout to find its new coordinator."""
     member = GroupMember(
         id=record.id,
@@ -107,27 +123,32 @@ def member_from_record(record: MemberRecord, now_ms: int) -> GroupMember:
         client_host=record.client_host,
         session_timeout_ms=record.session_timeout_ms,
         rebalance_timeout_ms=record.rebalance_timeout_ms,
-        protocols=tuple(AssignmentProtocol(name, metadata) for name, metadata in record.protocols),
+        protocols=shared.hold(AssignmentProtocol(name, metadata) for name, metadata in record.protocols),
         assignment=record.assignment,
         synced=True,
         id_known=True,
     )
     member.touch(now_ms)
-    member.size_bytes = memory_bytes(member)
+    member.measure()
     return member
 
 
-def memory_bytes(member: GroupMember) -> int:
-    """The size of what the client sent; what several of its protocols have in common counts once."""
-    texts = (member.id, member.instance_id or "", member.client_id, member.client_host)
-    names = sum(len(each.name) for each in member.protocols)
-    return sum(map(len, texts)) + names + sum(map(len, {each.metadata for each in member.protocols}))
+def own_bytes(member_id: str, sent: JoinRequest | GroupMember) -> int:
+    """The memory of a member, or of one that joins like this, without metadata, which members share."""
+    texts = [
+        member_id,
+        sent.instance_id or "",
+        sent.client_id,
+        sent.client_host,
+        *(each.name for each in sent.protocols),
+    ]
+    return _PROTOCOL_BYTES * len(sent.protocols) + sum(map(_text_bytes, texts))
 
 
-def share_metadata(members: Iterable[GroupMember]) -> None:
-    """Keep what the metadata of several members have in common once: most subscriptions are alike."""
-    known: dict[bytes, bytes] = {}
-    for member in members:
-        member.protocols = tuple(
-            replace(each, metadata=known.setdefault(each.metadata, each.metadata)) for each in member.protocols
-        )
+def metadata_bytes(protocols: tuple[AssignmentProtocol, ...]) -> int:
+    """The size of the metadata of a member; what several of its protocols have in common counts once."""
+    return sum(map(len, {each.metadata for each in protocols}))
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else _CHAR_BYTES_MAX * len(text)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from holdfast.kafka.special_offsets import NO_EPOCH
 from holdfast.vocabulary.errors import HoldfastError
@@ -19,9 +20,8 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentProtocol:
-    """An assignment protocol that a member supports, and its metadata for the leader."""
+class AssignmentProtocol(NamedTuple):
+    """An assignment protocol that a member supports, and its metadata for the leader. A tuple, as it is stored."""
 
     name: str
     metadata: bytes

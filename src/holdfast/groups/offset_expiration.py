@@ -4,13 +4,14 @@ the topic was deleted (or created again)     at once
 a group without members                      `retention_ms` after its last member left
 a group that never had members               `retention_ms` after the partition's last commit
 a group with members                         topics without a subscription, `retention_ms` after the last commit
+
+Subscriptions are read by `subscriptions`, for they may be large, and most sweeps need none of them.
 """
 
 from collections.abc import Callable, Mapping
 
 from holdfast.groups.group import Group
 from holdfast.groups.model import CommittedOffset, GroupState
-from holdfast.kafka.consumer_protocol import group_subscription_topics
 from holdfast.vocabulary.types import TopicPartition
 
 TopicIdLookup = Callable[[str], str | None]  # the id of a topic; None: unknown to this process
@@ -28,11 +29,14 @@ def expired_offsets(
     *,
     retention_ms: int,
     topic_id: TopicIdLookup,
-) -> list[TopicPartition]:
-    """The partitions whose offsets have expired; `now_ms` is wall time, as commit times are."""
-    wanted = subscribed_topics(group)
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """The partitions whose offsets have expired, and those whose have unless a member is subscribed to their topic.
+
+    `now_ms` is wall time, as commit times are.
+    """
     ids = {topic: topic_id(topic) for topic in {partition.topic for partition in offsets}}
-    found = []
+    found: list[TopicPartition] = []
+    unless_subscribed: list[TopicPartition] = []
     for partition, offset in offsets.items():
         known = ids[partition.topic]
         # An offset without a topic id was committed before this process knew the new topic: it may still not.
@@ -41,16 +45,7 @@ def expired_offsets(
             continue
         since_ms = offset.committed_at_ms
         if group.state is GroupState.EMPTY:
-            if group.empty_since_ms is not None:
-                since_ms = max(since_ms, group.empty_since_ms)
-        elif wanted is None or partition.topic in wanted:
-            continue
+            since_ms = max(since_ms, group.empty_since_ms or 0)
         if now_ms - since_ms >= retention_ms:
-            found.append(partition)
-    return found
-
-
-def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics the group's members are subscribed to; None if unknown."""
-    protocols = (each for member in group.members.values() for each in member.protocols)
-    return group_subscription_topics(group.protocol_type, (each.metadata for each in protocols))
+            (found if group.state is GroupState.EMPTY else unless_subscribed).append(partition)
+    return found, unless_subscribed

@@ -8,11 +8,8 @@ from holdfast.groups.model import AssignmentProtocol
 
 def common_protocols(members: Collection[GroupMember]) -> set[str]:
     """The protocols that every member supports."""
-    common: set[str] | None = None
-    for member in members:
-        names = {each.name for each in member.protocols}
-        common = names if common is None else common & names
-    return common or set()
+    distinct = {member.protocol_names for member in members}  # most members are alike
+    return set(frozenset.intersection(*distinct)) if distinct else set()
 
 
 def has_common_protocol(others: Collection[GroupMember], protocols: Collection[AssignmentProtocol]) -> bool:

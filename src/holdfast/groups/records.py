@@ -2,15 +2,19 @@
 
 The members of a large group are compressed: their subscriptions and assignments repeat each other. What is too large even so is
 left out: its members are unknown to the next coordinator, and join again.
+
+The one rule: no record is written that could not be read, nor does one that is too large keep others from being read.
 """
 
+import logging
 from typing import Final, TypeVar
 
 import msgspec
 
 from holdfast.contracts.store import Entry
 from holdfast.groups.group import Group
-from holdfast.groups.member import MemberRecord, member_from_record, share_metadata
+from holdfast.groups.member import MemberRecord, member_from_record
+from holdfast.groups.memory import GroupMemory
 from holdfast.groups.model import CommittedOffset, GroupState
 from holdfast.groups.settings import GroupSettings
 from holdfast.kafka.special_offsets import NO_EPOCH
@@ -19,8 +23,10 @@ from holdfast.vocabulary.errors import CorruptError
 from holdfast.vocabulary.settings import KIB, MIB
 from holdfast.vocabulary.types import TopicPartition
 
+_log: Final = logging.getLogger(__name__)
+
 _PACKED_MIN_BYTES: Final = 32 * KIB
-_UNPACKED_MAX_BYTES: Final = 512 * MIB  # more than any settings allow
+_UNPACKED_MAX_BYTES: Final = 256 * MIB  # more than any settings allow
 _MEMBER_BYTES: Final = 256  # beside what its client sent
 _ZSTD: Final = codec_number("zstd")
 
@@ -30,7 +36,9 @@ R = TypeVar("R", bound=msgspec.Struct)
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A group between rebalances: `Stable` with members, or `Empty` since `empty_since_ms` (wall time).
 
-    `packed`: the members instead, in MessagePack and compressed with Zstandard. `members_left_out`: so many do not fit.
+    `packed_members`: the members instead, as `PackedMembers` in MessagePack, compressed with Zstandard. Builds before format 3
+    wrote `packed`, a sequence of `MemberRecord`; they see no members in a record of this one. `members_left_out`: so many do not
+    fit.
     """
 
     group: str
@@ -41,9 +49,18 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     leader: str
     members: tuple[MemberRecord, ...] = ()
     packed: bytes | msgspec.UnsetType = msgspec.UNSET
+    packed_members: bytes | msgspec.UnsetType = msgspec.UNSET
     members_left_out: int | msgspec.UnsetType = msgspec.UNSET
     empty_since_ms: int | None = None
     format: int = 1
+
+
+class PackedMembers(msgspec.Struct, frozen=True):
+    """Members without metadata, and for each protocol of each member, in their order, which of the distinct `metadata` it has."""
+
+    metadata: tuple[bytes, ...]
+    members: tuple[MemberRecord, ...]
+    numbers: tuple[tuple[int, ...], ...]
 
 
 class OffsetRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +105,12 @@ def group_record(group: Group) -> GroupRecord | None:
 
 def is_large(record: GroupRecord) -> bool:
     """Whether its members are to be compressed, which takes a thread."""
-    return sum(_size_bytes(member) for member in record.members) > _PACKED_MIN_BYTES
+    size_bytes = 0
+    for member in record.members:
+        size_bytes += _size_bytes(member)
+        if size_bytes > _PACKED_MIN_BYTES:
+            return True
+    return False
 
 
 def _size_bytes(member: MemberRecord) -> int:
@@ -103,13 +125,45 @@ def encode_group(record: GroupRecord) -> bytes:
 
 
 def encode_large_group(record: GroupRecord, bytes_max: int) -> tuple[bytes, int]:
-    """A large record as it is stored, and its size with all members, who are left out if that is too large."""
-    alone = msgspec.structs.replace(record, members=(), format=2)
-    packed = compress(_ZSTD, msgspec.msgpack.encode(record.members))
+    """A large record as it is stored, and its size with all members, who are left out if that is too large.
+
+    Members that could not be read again even so have the size that they have before they are compressed.
+    """
+    alone = msgspec.structs.replace(record, members=(), format=3)
+    left_out = msgspec.structs.replace(alone, members_left_out=len(record.members))
+    plain = msgspec.msgpack.encode(_with_distinct_metadata(record.members))
+    if len(plain) > max(_UNPACKED_MAX_BYTES, bytes_max):
+        return encode_group(left_out), len(plain)
+    packed = compress(_ZSTD, plain)
     size_bytes = len(encode_group(alone)) + (len(packed) + 2) // 3 * 4
     if size_bytes > bytes_max:
-        return encode_group(msgspec.structs.replace(alone, members_left_out=len(record.members))), size_bytes
-    return encode_group(msgspec.structs.replace(alone, packed=packed)), size_bytes
+        return encode_group(left_out), size_bytes
+    return encode_group(msgspec.structs.replace(alone, packed_members=packed)), size_bytes
+
+
+def _with_distinct_metadata(members: tuple[MemberRecord, ...]) -> PackedMembers:
+    places: dict[bytes, int] = {}
+    numbers = tuple(
+        tuple(places.setdefault(metadata, len(places)) for _, metadata in member.protocols) for member in members
+    )
+    alone = tuple(
+        msgspec.structs.replace(member, protocols=tuple((name, b"") for name, _ in member.protocols))
+        for member in members
+    )
+    return PackedMembers(tuple(places), alone, numbers)
+
+
+def _with_metadata(packed: PackedMembers) -> tuple[MemberRecord, ...]:
+    """The members; `IndexError`, `ValueError`: these are not what was packed."""
+    return tuple(
+        msgspec.structs.replace(
+            member,
+            protocols=tuple(
+                (name, packed.metadata[number]) for (name, _), number in zip(member.protocols, numbers, strict=True)
+            ),
+        )
+        for member, numbers in zip(packed.members, packed.numbers, strict=True)
+    )
 
 
 def read_record(entry: Entry) -> GroupRecord:
@@ -117,31 +171,48 @@ def read_record(entry: Entry) -> GroupRecord:
     return _decode(entry, GroupRecord)
 
 
+def is_packed(record: GroupRecord) -> bool:
+    """Whether its members are compressed, and take a thread to be read."""
+    return record.packed is not msgspec.UNSET or record.packed_members is not msgspec.UNSET
+
+
 def unpack_members(entry: Entry, record: GroupRecord) -> GroupRecord:
-    """The record with its members."""
-    if record.packed is msgspec.UNSET:
-        return record
+    """The record with its members; without them if they are too large: earlier builds wrote more than can be read."""
+    alone = msgspec.structs.replace(record, packed=msgspec.UNSET, packed_members=msgspec.UNSET)
     try:
-        unpacked = decompress(_ZSTD, record.packed, bytes_max=_UNPACKED_MAX_BYTES)
-        members = msgspec.msgpack.decode(unpacked, type=tuple[MemberRecord, ...])
-    except (DecompressError, msgspec.DecodeError) as error:
+        members = _unpacked(record)
+    except DecompressError as error:
+        if not error.too_large:
+            raise CorruptError(f"record {entry.key}", str(error)) from None
+        _log.warning("group %r: its members are too large to be read, and join again: %s", record.group, error.reason)
+        return alone
+    except (msgspec.DecodeError, ValueError, IndexError) as error:
         raise CorruptError(f"record {entry.key}", str(error)) from None
-    return msgspec.structs.replace(record, members=members, packed=msgspec.UNSET)
+    return msgspec.structs.replace(alone, members=members)
 
 
-def read_group(record: GroupRecord, settings: GroupSettings, now_ms: int) -> Group:
+def _unpacked(record: GroupRecord) -> tuple[MemberRecord, ...]:
+    if record.packed_members is not msgspec.UNSET:
+        plain = decompress(_ZSTD, record.packed_members, bytes_max=_UNPACKED_MAX_BYTES)
+        return _with_metadata(msgspec.msgpack.decode(plain, type=PackedMembers))
+    if record.packed is not msgspec.UNSET:
+        plain = decompress(_ZSTD, record.packed, bytes_max=_UNPACKED_MAX_BYTES)
+        return msgspec.msgpack.decode(plain, type=tuple[MemberRecord, ...])
+    return record.members
+
+
+def read_group(record: GroupRecord, settings: GroupSettings, now_ms: int, memory: GroupMemory | None = None) -> Group:
     """The group of a record."""
-    group = Group(record.group, settings)
+    group = Group(record.group, settings, memory)
     group.generation, group.protocol_type = record.generation, record.protocol_type
     group.empty_since_ms = record.empty_since_ms
     if not record.members:
         return group
     group.state, group.protocol, group.leader = GroupState.STABLE, record.protocol, record.leader
     for each in record.members:
-        group.members[each.id] = member_from_record(each, now_ms)
+        group.members[each.id] = member_from_record(each, now_ms, group.shared)
         if each.instance_id is not None:
             group.instances[each.instance_id] = each.id
-    share_metadata(group.members.values())
     return group
 
 

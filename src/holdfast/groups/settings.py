@@ -24,6 +24,7 @@ class GroupSettings:
     `members_bytes_max`: memory for the metadata of a group's members, before a new one is refused; those it has may grow to twice
     as much. `assignment_bytes_max`: of all assignments of a generation. `record_bytes_max`: of a group's record, compressed; a
     larger group's members are not stored, and join again when its coordinator changes.
+    `memory_bytes_max`: memory for what the members of all groups of a process sent, before new members and what grows are refused.
     `metadata_chars_max`: of one committed offset. `retention_ms`: how long offsets are kept once their group is empty.
     `sweep_ms`: how often a shard looks for expired offsets.
     `commit_bytes_max`: of one store commit, which many offset commits share.
@@ -43,6 +44,7 @@ class GroupSettings:
     members_bytes_max: int = 8 * MIB
     assignment_bytes_max: int = 8 * MIB
     record_bytes_max: int = 400 * KIB
+    memory_bytes_max: int = 256 * MIB
     metadata_chars_max: int = 4_096
     retention_ms: int = 7 * _DAY_MS
     sweep_ms: int = 600_000
@@ -55,6 +57,7 @@ class GroupSettings:
         check_at_least("session_max_ms", self.session_max_ms, self.session_min_ms)
         for name in ("size_max", "protocols_max", "id_chars_max", "unsaved_bytes_max", "retention_ms", "sweep_ms"):
             check_at_least(name, getattr(self, name), 1)
+        check_at_least("memory_bytes_max", self.memory_bytes_max, 1)
         for name in ("members_bytes_max", "assignment_bytes_max"):
             check_between(name, getattr(self, name), 1, 64 * MIB)
         check_at_least("pending_member_ms", self.pending_member_ms, 1_000)

@@ -18,6 +18,7 @@ from holdfast.groups.errors import GroupRefusal, GroupRefusedError, NotCoordinat
 from holdfast.groups.group import Group, Reply
 from holdfast.groups.keys import groups_prefix, offsets_prefix, shard_from_resource
 from holdfast.groups.limit_warnings import LimitWarnings
+from holdfast.groups.memory import GroupMemory
 from holdfast.groups.model import (
     CommittedOffset,
     GroupDescription,
@@ -31,7 +32,7 @@ from holdfast.groups.model import (
     SyncResult,
 )
 from holdfast.groups.offset_expiration import TopicIdLookup
-from holdfast.groups.records import read_group, read_offsets, read_record, unpack_members
+from holdfast.groups.records import is_packed, read_group, read_offsets, read_record, unpack_members
 from holdfast.groups.settings import GroupCounters, GroupSettings
 from holdfast.groups.shard_offsets import OffsetResults, ShardOffsets
 from holdfast.groups.timers import DeadlineQueue
@@ -69,6 +70,7 @@ class GroupShard:
         settings: GroupSettings,
         counters: GroupCounters,
         unsaved: UnsavedGroups,
+        memory: GroupMemory,
         topic_id: TopicIdLookup,
         notify: Notify,
     ) -> None:
@@ -76,12 +78,12 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.accepting = True
         self._store, self._clock, self._random, self._settings = store, clock, random, settings
-        self._counters, self._unsaved, self._notify = counters, unsaved, notify
+        self._counters, self._unsaved, self._memory, self._notify = counters, unsaved, memory, notify
         self._committed = CommittedState(self.number)
         self._warnings = LimitWarnings(clock)
         self._deleting: dict[str, Deletion] = {}
         self._timers = DeadlineQueue()
-        self._sweep_at_ms = 0
+        self.sweep_at_ms = 0
         self._turns = LoopTurns()
         self.writer = ShardWriter(
             lease,
@@ -116,13 +118,14 @@ class GroupShard:
             self._adopt(group_id)
         for group in self.groups.values():
             self._timers.set(group.id, group.next_deadline_ms())
-        self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
+            self._memory.put(group.id, group.memory_bytes)
+        self.sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
 
     async def _read_group(self, entry: Entry, now_ms: int) -> Group:
         record = read_record(entry)
-        if record.packed:
+        if is_packed(record):
             record = await asyncio.to_thread(unpack_members, entry, record)
-        group = read_group(record, self._settings, now_ms)
+        group = read_group(record, self._settings, now_ms, self._memory)
         if group.state is GroupState.EMPTY and group.empty_since_ms is None:  # its members are about to join again
             group.empty_since_ms = self._clock.now_ms()
         return group
@@ -142,7 +145,7 @@ class GroupShard:
             self._check_new(group_id)
         self._check_room(group_id, request)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self._settings)
+            group = self.groups[group_id] = Group(group_id, self._settings, self._memory)
         self._counters.joins += 1
         request = replace(request, rebalance_timeout_ms=max(request.rebalance_timeout_ms, _REBALANCE_MIN_MS))
         if request.reason:
@@ -258,10 +261,9 @@ class GroupShard:
 
     # Timers, sweeping, closing
 
-    def next_ms(self) -> int:
+    def next_ms(self) -> int | None:
         """When `tick` is due."""
-        group_ms = self._timers.next_ms()
-        return self._sweep_at_ms if group_ms is None else min(group_ms, self._sweep_at_ms)
+        return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> None:
         """Handle the timeouts of groups whose deadlines have passed."""
@@ -273,14 +275,13 @@ class GroupShard:
 
     def sweep_soon(self) -> None:
         """A topic may have been deleted. Wait a moment, for often several are."""
-        self._sweep_at_ms = min(self._sweep_at_ms, self._clock.boot_ms() + _SWEEP_SOON_MS)
-        self._notify.notify()
+        self.sweep_at_ms = min(self.sweep_at_ms, self._clock.boot_ms() + _SWEEP_SOON_MS)
 
     async def sweep(self, now_ms: int) -> None:
         """If it is due: delete expired offsets (`offset_expiration`) and groups without members and offsets."""
-        if now_ms < self._sweep_at_ms:
+        if now_ms < self.sweep_at_ms:
             return
-        self._sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
+        self.sweep_at_ms = now_ms + round(self._random.jitter(self._settings.sweep_ms))
         seen, changing = 0, self.writer.changing()
         for group in list(self.groups.values()):
             if seen > _SWEEP_BATCH_MAX:
@@ -290,10 +291,10 @@ class GroupShard:
                 return
             if self.groups.get(group.id) is group and group.id not in changing:  # else its committed state is outdated
                 seen += 1 + len(self._committed.offsets(group.id))
-                self._sweep_group(group)
+                await self._sweep_group(group)
 
-    def _sweep_group(self, group: Group) -> None:
-        if self._offsets.expire(group) and self._is_abandoned(group):
+    async def _sweep_group(self, group: Group) -> None:
+        if await self._offsets.expire(group) and self._is_abandoned(group):
             self._delete(group.id)
 
     def _is_abandoned(self, group: Group) -> bool:
@@ -311,6 +312,7 @@ class GroupShard:
             group.close(NotCoordinatorError(group.id, self.number), self._clock.boot_ms())
             self._deliver_replies(group)
             self._unsaved.discard(group.id)
+            self._memory.discard(group.id)
         self.groups.clear()
 
     # Parts
@@ -349,7 +351,7 @@ class GroupShard:
     def _adopt(self, group_id: str) -> None:
         """A group without members exists once it has offsets."""
         if group_id not in self.groups and self._committed.knows(group_id):
-            group = self.groups[group_id] = Group(group_id, self._settings)
+            group = self.groups[group_id] = Group(group_id, self._settings, self._memory)
             group.in_store = True
 
     def _delete(self, group_id: str) -> Deletion:
@@ -386,6 +388,7 @@ class GroupShard:
         self.groups.pop(group_id).state = GroupState.DEAD
         self._timers.discard(group_id)
         self._unsaved.discard(group_id)
+        self._memory.discard(group_id)
 
     async def _wait(self, group: Group, act: Callable[[asyncio.Future[Reply], int], None]) -> Reply:
         ticket: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -419,6 +422,7 @@ class GroupShard:
         self._count(group)
         if self.groups.get(group.id) is not group:  # deleted, or the shard is closed
             return
+        self._memory.put(group.id, group.memory_bytes)
         if not self._committed.knows(group.id):
             if group.state is GroupState.EMPTY and not group.generation and not group.pending_members:
                 self._drop(group.id)

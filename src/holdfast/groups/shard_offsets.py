@@ -9,9 +9,10 @@ from dataclasses import replace
 from holdfast.groups.committed_state import CommittedState
 from holdfast.groups.errors import GroupRefusal, GroupRefusedError
 from holdfast.groups.group import Group
-from holdfast.groups.model import CommittedOffset
-from holdfast.groups.offset_expiration import TopicIdLookup, belongs_to_topic, expired_offsets, subscribed_topics
+from holdfast.groups.model import CommittedOffset, GroupState
+from holdfast.groups.offset_expiration import TopicIdLookup, belongs_to_topic, expired_offsets
 from holdfast.groups.settings import GroupCounters, GroupSettings
+from holdfast.groups.subscriptions import Subscriptions
 from holdfast.groups.writer import ShardWriter
 from holdfast.kafka.special_offsets import EARLIEST, LATEST
 from holdfast.log.topics import PARTITIONS_MAX, check_name
@@ -38,6 +39,7 @@ class ShardOffsets:
     ) -> None:
         self._committed, self._writer, self._clock = committed, writer, clock
         self._settings, self._counters, self._topic_id = settings, counters, topic_id
+        self._subscriptions = Subscriptions()
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> OffsetResults:
         """Write the valid offsets; returns once they are durable."""
@@ -80,10 +82,11 @@ class ShardOffsets:
 
     async def delete(self, group: Group, partitions: Collection[TopicPartition]) -> OffsetResults:
         """Delete offsets, except those of topics the group's members are subscribed to."""
-        subscribed = subscribed_topics(group)
-        if group.members and subscribed is None:
+        protected: frozenset[str] | None = frozenset()
+        if group.members:
+            protected = await self._subscriptions.among(group, frozenset(each.topic for each in partitions))
+        if protected is None:
             raise GroupRefusedError(group.id, GroupRefusal.NOT_EMPTY)
-        protected = subscribed if group.members and subscribed is not None else frozenset()
         results: dict[TopicPartition, HoldfastError | None] = {
             each: GroupRefusedError(group.id, GroupRefusal.SUBSCRIBED) if each.topic in protected else None
             for each in partitions
@@ -93,20 +96,31 @@ class ShardOffsets:
         results.update(await self._writer.commit(group.id, deleted))
         return results
 
-    def expire(self, group: Group) -> bool:
+    async def expire(self, group: Group) -> bool:
         """Queue the deletion of a group's expired offsets; whether none is left."""
+        expired, unless_subscribed = self._expired(group)
+        if unless_subscribed:
+            topics = frozenset(each.topic for each in unless_subscribed)
+            subscribed = await self._subscriptions.among(group, topics)
+            if self._writer.broken is not None or group.state is GroupState.DEAD or group.id in self._writer.changing():
+                return False
+            expired, unless_subscribed = self._expired(group)  # offsets may have been committed meanwhile
+            if subscribed is not None:
+                expired += [each for each in unless_subscribed if each.topic in topics - subscribed]
         offsets = self._committed.offsets(group.id)
-        expired = expired_offsets(
-            group,
-            offsets,
-            self._clock.now_ms(),
-            retention_ms=self._settings.retention_ms,
-            topic_id=self._topic_id,
-        )
         if expired:
             self._counters.offsets_forgotten += len(expired)
             self._writer.put_offsets(group.id, dict.fromkeys(expired))
         return len(expired) == len(offsets)
+
+    def _expired(self, group: Group) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        return expired_offsets(
+            group,
+            self._committed.offsets(group.id),
+            self._clock.now_ms(),
+            retention_ms=self._settings.retention_ms,
+            topic_id=self._topic_id,
+        )
 
     def _check(self, group_id: str, partition: TopicPartition, offset: CommittedOffset) -> None:
         check_between("partition", partition.number, 0, PARTITIONS_MAX)
