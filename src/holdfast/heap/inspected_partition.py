@@ -77,9 +77,7 @@ class InspectedPartition(PartitionCore):
 
     async def cancel(self, offsets: Collection[int], *, unleased: bool = False) -> list[int]:
         """Withdraw messages, leased or not, or those that are not leased; those that were there."""
-        cancelled = await self._change(offsets, lambda here: Cancel(tuple(here)), unleased=unleased)
-        self._reader.forget(cancelled)
-        return cancelled
+        return await self._change(offsets, lambda here: Cancel(tuple(here)), unleased=unleased, gone=True)
 
     async def reprioritise(self, offset: int, priority: int, message: str) -> None:
         """Give a message another priority. One that is leased has it when it comes back. `MessageNotFoundError`."""
@@ -87,12 +85,20 @@ class InspectedPartition(PartitionCore):
             raise MessageNotFoundError(self.rules.topic, message)
 
     async def _change(
-        self, offsets: Collection[int], operation: Callable[[Sequence[int]], Operation], *, unleased: bool = False
+        self,
+        offsets: Collection[int],
+        operation: Callable[[Sequence[int]], Operation],
+        *,
+        unleased: bool = False,
+        gone: bool = False,
     ) -> list[int]:
+        """Do it with those that are here. `gone`: they are not any more then, whether or not their caller waits for it."""
         self._journal.check()
         here = list(dict.fromkeys(offset for offset in offsets if self._is_here(offset, unleased=unleased)))
         if here:
             self._add((operation(here),))
+            if gone:
+                self._reader.forget(here)
         await (self._answerable() if here else self._journal.durable())
         return here
 
