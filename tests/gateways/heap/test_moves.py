@@ -17,7 +17,9 @@ from holdfast.gateways.heap.calls import HeapCalls
 from holdfast.gateways.heap.inspection import stats
 from holdfast.gateways.kafka.api import ClientInfo
 from holdfast.gateways.kafka.heaps import APIS, heap
+from holdfast.heap import dead_letters as dead_letters_module
 from holdfast.heap.model import NewMessage
+from holdfast.heap.partition import HeapPartition
 from holdfast.heap.records import Origin, ProducerSequence
 from holdfast.heap.wire import (
     AckRequest,
@@ -26,12 +28,14 @@ from holdfast.heap.wire import (
     Denied,
     EnqueueRequest,
     HeapRequest,
+    MoveRequest,
     NackRequest,
     PeekRequest,
     PopRequest,
     decode_response,
     encode_request,
 )
+from holdfast.log.errors import NotLeaderError
 from holdfast.security.acls import CLUSTER_NAME, Operation, ResourceType
 from holdfast.vocabulary.clock import RealClock
 from holdfast.vocabulary.errors import OutcomeUnknownError
@@ -195,3 +199,32 @@ async def test_a_replay_at_a_rate_ends_with_its_client(nodes: list[KafkaGateway]
     await RealClock().sleep_ms(500)
     assert waiting(nodes, topic + ".dlq") == left > 0
     await calls.call(DeadLettersRequest(topic=topic, action="replay"))
+
+
+@pytest.mark.parametrize("action", ["replay", "delete"])
+async def test_a_limit_holds_although_another_agent_fails_half_way(
+    nodes: list[KafkaGateway], monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    topic, method = await split_heap(nodes), "cancel" if action == "delete" else "move"
+    leaders = [node.node.agent.heaps.serves(topic + ".dlq", 0) for node in nodes]
+    calls = calls_of(nodes[leaders.index(False)])
+    messages = [NewMessage(payload=b"%d" % at) for at in range(150)]
+    made = await calls.call(EnqueueRequest(topic=topic, partition=0, messages=messages))
+    for each in made:
+        await calls.call(MoveRequest(topic=topic, message_id=each.message_id))
+    await async_until(lambda: waiting(nodes, topic + ".dlq") == 150)
+    monkeypatch.setattr(dead_letters_module, "_TOGETHER", 20)  # so that a step has several appends
+    change, done = getattr(HeapPartition, method), 0
+
+    async def failing(view: HeapPartition, *args: Any, **more: Any) -> Any:
+        nonlocal done
+        if view.rules.topic == topic + ".dlq":
+            done += 1
+            if done % 2 == 0:
+                raise NotLeaderError(topic + ".dlq", 0)
+        return await change(view, *args, **more)
+
+    monkeypatch.setattr(HeapPartition, method, failing)
+    report = await calls.call(DeadLettersRequest(topic=topic, action=action, limit=110, force=True))
+    assert (report.matched, report.changed) == (110, 110)
+    assert waiting(nodes, topic + ".dlq") == 40

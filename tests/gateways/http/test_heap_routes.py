@@ -18,7 +18,8 @@ from tests.support.waiting import async_until
 from holdfast.gateways.heap.calls import HeapBackend, HeapCalls
 from holdfast.gateways.http.heap import bodies
 from holdfast.gateways.http.routes import bodies as routes_bodies
-from holdfast.heap.model import MESSAGES_MAX
+from holdfast.heap.model import MESSAGES_MAX, NewMessage
+from holdfast.heap.partition import HeapPartition
 from holdfast.heap.wire import UpdateRequest
 from holdfast.log.settings import TopicSettings
 from holdfast.log.topics import FixedPartitionsError
@@ -334,6 +335,41 @@ async def test_what_a_client_that_went_away_would_have_got_waits_again(served: S
     await served.done("enqueue", topic="gone", payload="x")
     [item] = await served.pop("gone")
     assert item["attempts"] == 0
+
+
+@pytest.mark.parametrize("action", ["replay", "delete"])
+async def test_what_is_done_with_dead_letters_ends_with_its_client(
+    served: Served, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    topic = f"left-{action}"
+    await served.heap(topic)
+    await served.world.served(served.node, topic)
+    heaps = served.node.agent.heaps
+    for each in await heaps.enqueue_batch(topic, [NewMessage(payload=b"x")] * 500, partition=0):
+        await heaps.move_to_dead_letters(topic, each.message_id)
+    await async_until(lambda: len(served.world.view(served.node, f"{topic}.dlq").state.ready) == 500)
+    letters = served.world.view(served.node, f"{topic}.dlq")
+    cancel = HeapPartition.cancel
+
+    async def slowly(view: HeapPartition, *args: Any, **more: Any) -> Any:
+        await served.world.clock.sleep_ms(200)
+        return await cancel(view, *args, **more)
+
+    monkeypatch.setattr(HeapPartition, "cancel", slowly)
+    asked: dict[str, object] = {"topic": topic, "rate_per_s": 10}
+    if action == "delete":
+        asked = {"topic": topic, "force": True, "confirmation_token": await served.token("heap.dlq.delete", topic)}
+    body = json.dumps(asked).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", served.gateway.port)
+    head = f"POST /v1/dlq/{action} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+    await writer.drain()
+    await async_until(lambda: len(letters.state.ready) < 500)
+    writer.close()
+    await served.world.clock.sleep_ms(500)
+    left = len(letters.state.ready)
+    await served.world.clock.sleep_ms(800)
+    assert len(letters.state.ready) == left > 0
 
 
 async def test_fairness_keys_limits_and_who_waits_at_them(served: Served) -> None:

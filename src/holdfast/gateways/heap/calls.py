@@ -6,7 +6,7 @@ over; what may have happened is not. A request over several partitions is one fo
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,17 @@ from holdfast.agent.cluster import Cluster
 from holdfast.client.broker_login import BrokerLogin
 from holdfast.client.heap_connection import HeapConnection
 from holdfast.gateways.heap.node_connections import HeapNodeConnections
-from holdfast.heap.dead_letters import RATE_MAX, RATE_MIN, DeadLetterFilter, DeadLetterProgress, DeadLetterReport
+from holdfast.heap.dead_letters import (
+    RATE_MAX,
+    RATE_MIN,
+    WITHOUT_EFFECT,
+    DeadLetterFilter,
+    DeadLetterProgress,
+    DeadLetterReport,
+    NamedLetters,
+    letters_unknown,
+    named_letters,
+)
 from holdfast.heap.errors import LeaseLostError, PartitionsGrownError
 from holdfast.heap.lease_token import parse_tokens
 from holdfast.heap.local_heaps import DLQ_SUFFIX
@@ -50,13 +60,13 @@ from holdfast.heap.wire import (
     UpdateRequest,
 )
 from holdfast.kernel.lease import Held
-from holdfast.log.errors import NotLeaderError
+from holdfast.log.errors import NotEnoughReplicasError
 from holdfast.log.settings import TopicSettings
-from holdfast.log.topics import Topic
+from holdfast.log.topics import Topic, UnknownTopicError
 from holdfast.vocabulary.clock import Clock
-from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError, UnavailableError
+from holdfast.vocabulary.errors import HoldfastError, InvalidError, OutcomeUnknownError
 from holdfast.vocabulary.random import Random, backoff_ms
-from holdfast.vocabulary.settings import check_between
+from holdfast.vocabulary.settings import check_between, check_one_of
 from holdfast.vocabulary.tasks import gather_or_cancel
 
 R = TypeVar("R")
@@ -66,7 +76,8 @@ _RETRY_MAX_MS: Final = 200
 _LISTED: Final = 100
 _PACES_PER_S: Final = 10
 _ACTIONS: Final = ("list", "replay", "delete")
-_WITHOUT_EFFECT: Final = (NotLeaderError, UnavailableError)
+_LETTERS_TOGETHER: Final = 100  # changed by one request to their leader, which is one append if all match
+_IDS_TOGETHER: Final = 1_000  # named in one
 _TOKENS_TOGETHER: Final = 1_000  # applied in one turn of the event loop: up to 15 ms
 
 
@@ -113,7 +124,10 @@ class HeapCalls:
             request.partition is None or len(request.tokens) > _TOKENS_TOGETHER
         ):
             return await self._by_token(request)
-        if request.partition is not None:
+        of_one = request.partition is not None
+        if isinstance(request, DeadLettersRequest) and request.action != "list" and not (request.forwarded and of_one):
+            return await self._change_letters(request)
+        if of_one:
             return await self._tried(request)
         match request:
             case CreateRequest():
@@ -208,7 +222,7 @@ class HeapCalls:
         found = await self._outcomes(requests, in_turns=len(tokens) > _TOKENS_TOGETHER)
         failure = next((each for each in found if isinstance(each, HoldfastError)), None)
         if failure is not None:
-            if isinstance(failure, _WITHOUT_EFFECT) and not all(isinstance(each, _WITHOUT_EFFECT) for each in found):
+            if isinstance(failure, WITHOUT_EFFECT) and not all(isinstance(each, WITHOUT_EFFECT) for each in found):
                 what = f"{type(request).__name__} of {request.topic}"
                 raise OutcomeUnknownError(what, f"a part of it may be done: {failure}")
             raise failure
@@ -230,43 +244,95 @@ class HeapCalls:
                 return sum(found)
         return [each for several in found for each in several]
 
-    async def _letters_of_all(self, request: DeadLettersRequest) -> Any:
-        """Partition after partition: `limit` and `rate_per_s` are of all of them together."""
-        heap = await self._backend.heaps.heap(request.topic + DLQ_SUFFIX)
-        limit = request.limit if request.action != "list" else request.limit or _LISTED
+    async def _letters_of_all(self, request: DeadLettersRequest) -> list[PeekedMessage]:
+        """Those of one partition after the other, up to the limit of all of them together."""
+        limit = request.limit or _LISTED
+        heap, named = await self._letters_heap(request)
         found: list[PeekedMessage] = []
-        matched = changed = 0
         for number in range(heap.partitions):
-            left = None if limit is None else limit - matched - len(found)
-            if left is not None and left <= 0:
+            ids = request.message_ids if named is None else named[number].ids if number in named else ()
+            part = msgspec.structs.replace(request, partition=number, limit=limit - len(found), message_ids=ids)
+            found += await self._tried(part)
+            if len(found) >= limit or sum(len(each.payload) for each in found) >= POP_BYTES_MAX:
                 break
-            part = msgspec.structs.replace(request, partition=number, limit=left)
-            if request.action == "list":
-                found += await self._tried(part)
-                if sum(len(each.payload) for each in found) >= POP_BYTES_MAX:
-                    break
-                continue
-            paced = request.rate_per_s is not None and not request.dry_run
-            report = await (self._paced(part) if paced else self._tried(part))
-            matched, changed = matched + report.matched, changed + report.changed
-        return found if request.action == "list" else DeadLetterReport(matched, changed)
+        return found
 
-    async def _paced(self, request: DeadLettersRequest) -> DeadLetterReport:
-        """A replay of one partition at a rate, a few at a time: a request that lasts would hold up those behind it."""
-        rate_per_s = request.rate_per_s
-        assert rate_per_s is not None
-        check_between("rate_per_s", rate_per_s, RATE_MIN, RATE_MAX)
-        together = max(1, int(rate_per_s / _PACES_PER_S))
-        matched = changed = at = 0
+    async def _letters_heap(self, request: DeadLettersRequest) -> tuple[Topic, dict[int, NamedLetters] | None]:
+        """The heap of dead letters, and where in it those are that the request names, if it does."""
+        heap = await self._backend.heaps.heap(request.topic + DLQ_SUFFIX)
+        if request.message_ids is None:
+            return heap, None
+        return heap, await named_letters(heap.id, request.message_ids, self._backend.heaps.turns)
+
+    async def _change_letters(self, request: DeadLettersRequest) -> DeadLetterReport | DeadLetterProgress:
+        """Replay or delete dead letters, partition after partition: `limit` and `rate_per_s` are of all of them together.
+
+        `OutcomeUnknownError`: some were changed, and it cannot go on. `UnknownTopicError`: their heap was deleted meanwhile.
+        """
+        check_one_of("action", request.action, _ACTIONS)
+        if request.rate_per_s is not None:
+            check_between("rate_per_s", request.rate_per_s, RATE_MIN, RATE_MAX)
+        heap, named = await self._letters_heap(request)
+        request = msgspec.structs.replace(request, topic_id=request.topic_id or heap.id)
+        matched = changed = end = 0
+        try:
+            for number in range(heap.partitions) if request.partition is None else (request.partition,):
+                left = None if request.limit is None else request.limit - matched
+                if left is not None and left <= 0:
+                    break
+                mine = None if named is None else named.get(number, NamedLetters([], []))
+                part = msgspec.structs.replace(request, partition=number, limit=left)
+                async for step in self._letter_steps(part, mine):
+                    matched, changed, end = matched + step.matched, changed + step.changed, step.end_offset
+        except (*WITHOUT_EFFECT, NotEnoughReplicasError, OutcomeUnknownError) as error:
+            if not changed:
+                raise
+            raise letters_unknown(request.topic, changed, error) from error
+        return (
+            DeadLetterReport(matched, changed)
+            if request.partition is None
+            else DeadLetterProgress(matched, changed, end)
+        )
+
+    async def _letter_steps(
+        self, request: DeadLettersRequest, named: NamedLetters | None
+    ) -> AsyncIterator[DeadLetterProgress]:
+        """A replay or deletion in one partition, a few at a time. A step that has failed half-way reports how far it came, and the
+        next one goes on from there; a request that lasts would hold up those behind it."""
+        rate_per_s, left = None if request.dry_run else request.rate_per_s, request.limit
+        together = (
+            _LETTERS_TOGETHER if rate_per_s is None else min(_LETTERS_TOGETHER, int(rate_per_s / _PACES_PER_S) or 1)
+        )
         # Letters that fail again come back behind all that are here now.
-        end = (await self._tried(msgspec.structs.replace(request, rate_per_s=None, message_ids=[]))).end_offset
-        while at < end and (request.limit is None or matched < request.limit):
-            count = together if request.limit is None else min(together, request.limit - matched)
-            few = msgspec.structs.replace(request, limit=count, rate_per_s=None, from_offset=at, before_offset=end)
-            report: DeadLetterProgress = await self._tried(few)
-            matched, changed, at = matched + report.matched, changed + report.changed, report.end_offset
-            await self._backend.clock.sleep_ms(1_000 * report.changed / rate_per_s)
-        return DeadLetterReport(matched, changed)
+        probe = msgspec.structs.replace(request, rate_per_s=None, message_ids=[], dry_run=True)
+        at, end = request.from_offset, (await self._letter_step(probe)).end_offset
+        while at < end and (left is None or left > 0):
+            ids, before = request.message_ids, end
+            count = left if request.dry_run else together if left is None else min(together, left)
+            if named is not None:
+                ids, before = named.some(at, end, _IDS_TOGETHER if request.dry_run else _LETTERS_TOGETHER)
+                if not ids:
+                    return
+            few = msgspec.structs.replace(
+                request, message_ids=ids, limit=count, rate_per_s=None, from_offset=at, before_offset=before
+            )
+            step = await self._letter_step(few)
+            yield step
+            if step.end_offset <= at:
+                return  # the partition has lost what was there
+            at = step.end_offset
+            left = None if left is None else left - step.matched
+            await self._backend.heaps.turns.next()
+            if rate_per_s is not None:
+                await self._backend.clock.sleep_ms(1_000 * step.changed / rate_per_s)
+
+    async def _letter_step(self, request: DeadLettersRequest) -> DeadLetterProgress:
+        """One request to the leader. `UnknownTopicError`: the heap is another one now; an older leader would not know."""
+        heap = await self._backend.heaps.heap(request.topic + DLQ_SUFFIX)
+        if heap.id != request.topic_id:
+            raise UnknownTopicError(heap.name)
+        step: DeadLetterProgress = await self._tried(request)
+        return step
 
     async def _all(self, requests: Sequence[HeapRequest]) -> list[Any]:
         """The results of requests for several partitions. All of them are made; the first failure is raised."""
@@ -302,7 +368,7 @@ class HeapCalls:
                 return await self._once(request)
             except PartitionsGrownError:
                 raise  # the same again would be refused again
-            except _WITHOUT_EFFECT:
+            except WITHOUT_EFFECT:
                 left_ms = began_ms + self._backend.request_ms - clock.boot_ms()
                 if request.forwarded or left_ms <= _RETRY_MAX_MS:
                     raise
@@ -411,6 +477,7 @@ class HeapCalls:
             limit=request.limit,
             from_offset=request.from_offset,
             before_offset=request.before_offset,
+            topic_id=request.topic_id,
         )
         if request.action == "list":
             return letters.list(topic, chosen, limit=request.limit or _LISTED, partition=partition)

@@ -14,11 +14,13 @@ from holdfast.gateways.http.routes.bodies import decoded_body
 from holdfast.gateways.http.routes.confirmations import ConfirmationsDependency, principal_of
 from holdfast.gateways.http.routes.dependencies import HttpRequest
 from holdfast.gateways.http.routes.heap_dependencies import HEAP_PATH, HeapRoutes, HeapsDependency
+from holdfast.gateways.log_access.off_loop import off_loop
 from holdfast.heap.dead_letters import RATE_MAX, DeadLetterReport
 from holdfast.heap.model import PeekedMessage
 from holdfast.heap.wire import DeadLettersRequest, MoveRequest
 from holdfast.security.acls import Operation, ResourceType
 from holdfast.security.confirmations import Action
+from holdfast.vocabulary.errors import OutcomeUnknownError
 from holdfast.vocabulary.settings import check_between
 
 DLQ_PATH = f"{HEAP_PATH}/dlq"
@@ -90,15 +92,19 @@ async def peek_letters(
     opt={"body": ReplayBody},
 )
 async def replay_letters(heaps: HeapsDependency, request: HttpRequest) -> DeadLettersChanged:
-    """Send dead letters back to where they came from, attempts forgotten. With a rate, ask again while there are more."""
-    data = decoded_body(_REPLAY, await request.body())
+    """Send dead letters back to where they came from, attempts forgotten. With a rate, ask again while there are more.
+
+    It ends with its client, as a deletion does.
+    """
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_body(_REPLAY, body))
     require(request, Operation.ALTER, ResourceType.TOPIC, data.topic)
     limit = data.limit
     if data.rate_per_s is not None and not data.dry_run:
         check_between("rate_per_s", data.rate_per_s, 1 / _PACED_S, RATE_MAX)
         in_time = int(data.rate_per_s * _PACED_S)
         limit = in_time if limit is None else min(limit, in_time)
-    report = await heaps.calls.call(_asked(data, "replay", limit, data.rate_per_s))
+    report = await _while_connected(heaps, request, _asked(data, "replay", limit, data.rate_per_s))
     return _changed(data, report, limit)
 
 
@@ -113,7 +119,8 @@ async def delete_letters(
     heaps: HeapsDependency, request: HttpRequest, confirmations: ConfirmationsDependency
 ) -> DeadLettersChanged:
     """Delete dead letters that match. It takes `force` and a confirmation token, unless it is a dry run."""
-    data = decoded_body(_DELETE, await request.body())
+    body = await request.body()
+    data = await off_loop(len(body), lambda: decoded_body(_DELETE, body))
     require(request, Operation.DELETE, ResourceType.TOPIC, data.topic)
     asked = _asked(data, "delete", data.limit)
     if not data.dry_run:
@@ -125,7 +132,7 @@ async def delete_letters(
             token=data.confirmation_token,
             principal=principal_of(request),
         )
-    report = await heaps.calls.call(asked)
+    report = await _while_connected(heaps, request, asked)
     return _changed(data, report, data.limit)
 
 
@@ -142,6 +149,14 @@ async def move(heaps: HeapsDependency, request: HttpRequest) -> ChangedMessage:
     require(request, Operation.ALTER, ResourceType.TOPIC, data.topic)
     await heaps.calls.call(MoveRequest(topic=data.topic, message_id=data.message_id, reason=data.reason))
     return ChangedMessage(message_id=data.message_id)
+
+
+async def _while_connected(heaps: HeapRoutes, request: HttpRequest, asked: DeadLettersRequest) -> DeadLetterReport:
+    """What was done. It ends when its client has gone, or the server stops."""
+    report: DeadLetterReport | None = await heaps.waits.run(heaps.calls.call(asked), request.receive)
+    if report is None:
+        raise OutcomeUnknownError(f"dead letters of {asked.topic}", "the client has gone, or the server stops")
+    return report
 
 
 def _asked(
