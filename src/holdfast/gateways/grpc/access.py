@@ -100,7 +100,7 @@ class CallAccess:
             if need.kind is ResourceType.CLUSTER:
                 self.require(need.operation, need.kind, CLUSTER_NAME)
             elif not self._some.allows(self.identity, need.operation, need.kind):
-                raise ForbiddenError(self.identity.principal, need.operation, need.kind, "")
+                raise ForbiddenError(self.identity.principal, need.operation, need.kind, "*")
 
     def check(self, request: Any) -> None:
         """Raise `ForbiddenError` unless the caller may do what the rule asks for first."""
