@@ -26,6 +26,7 @@ from tests.support.grpc_gateway import RunningGrpcGateway, grpc_cluster
 from tests.support.waiting import async_until
 
 from holdfast.gateways.grpc.access import GrpcSecurity
+from holdfast.gateways.grpc.call_limits import CallLimits
 from holdfast.gateways.grpc.calls import rpc_name, service_handler
 from holdfast.gateways.grpc.server import SERVICES, _served
 from holdfast.v1 import topic_service_pb2
@@ -117,10 +118,11 @@ class GrpcTarget:
         self._neighbour, self._keys = made, keys
         backend = replace(made.server.backend, security=security)
         served = _served(backend, made.server._forward)
+        parsing, limits = made.server._parsing, CallLimits(backend.settings)
         self._rpcs = [
             rpc
             for name, service in SERVICES.items()
-            for rpc in _rpcs(service, service_handler(service, served[name], backend, made.server._parsing))
+            for rpc in _rpcs(service, service_handler(service, served[name], backend, parsing, limits))
             if not rpc.name.startswith(ELSEWHERE)
         ]
         self._corpus = [each.example for each in self._rpcs]
